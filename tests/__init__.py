@@ -1,0 +1,1 @@
+"""The tests; `naive` holds their oracles, `strategies.py` their random tables."""

@@ -1,0 +1,140 @@
+"""Hypothesis strategies, and the profile of every test: no deadline, the same examples in every run."""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import numpy as np
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+
+settings.register_profile(
+    "bigforest",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("bigforest")
+
+LARGEST = sys.float_info.max
+EXTREMES = [
+    -np.inf,
+    -LARGEST,
+    float(np.nextafter(-LARGEST, 0)),
+    -1.0,
+    -sys.float_info.min,
+    -1e-323,
+    -5e-324,
+    -0.0,
+    0.0,
+    5e-324,
+    1e-323,
+    1.5e-323,
+    sys.float_info.min,
+    1.0,
+    float(np.nextafter(1.0, 2)),
+    LARGEST / 2,
+    float(np.nextafter(LARGEST, 0)),
+    LARGEST,
+    np.inf,
+]
+
+
+class Data(NamedTuple):
+    """A table of float64 features [rows, features] and class numbers [rows], every class present."""
+
+    values: NDArray[np.float64]
+    target: NDArray[np.int64]
+
+    @property
+    def classes(self) -> int:
+        return int(self.target.max()) + 1
+
+
+@st.composite
+def columns(draw: st.DrawFn, rows: int, target: NDArray[np.int64]) -> NDArray[np.float64]:
+    """One column of the kinds that have broken tree builders."""
+    kinds = ["few", "few", "some", "last_bit", "extreme", "distinct", "constant", "target"]
+    kind = draw(st.sampled_from(kinds))
+    if kind == "constant":
+        return np.full(rows, draw(st.sampled_from([*EXTREMES, 3.0])))
+    if kind == "target":  # nearly decides the class
+        noise = draw(st.lists(st.sampled_from([0, 0, 0, 0, 1]), min_size=rows, max_size=rows))
+        return (target + np.array(noise)).astype(np.float64)
+    if kind == "distinct":
+        return np.array(draw(st.permutations(range(rows))), np.float64)
+    if kind == "extreme":
+        pool = EXTREMES
+    elif kind == "last_bit":
+        start = draw(st.sampled_from([1.0, 0.1, -2.0, 1e300, 1e-310]))
+        steps = draw(st.integers(2, 6))
+        pool = [start]
+        for _ in range(steps):
+            pool.append(float(np.nextafter(pool[-1], np.inf)))
+    else:
+        pool = [float(n) for n in range(draw(st.integers(2, 4) if kind == "few" else st.integers(5, 40)))]
+    cells = draw(st.lists(st.sampled_from(pool), min_size=rows, max_size=rows))
+    return np.array(cells, np.float64)
+
+
+@st.composite
+def tables(draw: st.DrawFn, max_rows: int = 60, max_features: int = 6, max_classes: int = 30) -> Data:
+    """A table of at least two rows and two classes, with tied, repeated, mirrored and constant columns."""
+    rows = draw(st.integers(2, max_rows))
+    wanted = draw(st.sampled_from([2, 2, 3, 5, 10, max_classes]))
+    labels = st.integers(0, min(wanted, rows) - 1)
+    raw = np.array(draw(st.lists(labels, min_size=rows, max_size=rows)))
+    if raw.min() == raw.max():
+        raw[0] = raw[0] + 1
+    target = np.unique(raw, return_inverse=True)[1]
+    made: list[NDArray[np.float64]] = []
+    for _ in range(draw(st.integers(1, max_features))):
+        again = draw(st.sampled_from(["new", "new", "new", "copy", "mirror"])) if made else "new"
+        if again == "new":
+            made.append(draw(columns(rows, target)))
+        else:
+            source = made[draw(st.integers(0, len(made) - 1))]
+            made.append(source.copy() if again == "copy" else -source)
+    values = np.column_stack(made)
+    if draw(st.booleans()):  # whole rows repeated, their classes perhaps in conflict
+        chosen = np.array(draw(st.lists(st.integers(0, rows - 1), min_size=rows, max_size=rows)))
+        values = values[chosen]
+    return Data(np.ascontiguousarray(values), target)
+
+
+def weights(rows: int) -> st.SearchStrategy[list[int]]:
+    """How often each row is in a bag: at least one row is."""
+    counts = st.lists(st.sampled_from([0, 1, 1, 2, 3, 7]), min_size=rows, max_size=rows)
+    return counts.filter(any)
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> TrainConfig:
+    """Every option that changes a tree, small numbers so that each of them bites."""
+    bag = draw(
+        st.sampled_from(
+            [
+                {"bootstrap": False},
+                {},
+                {"sample_fraction": 0.5},
+                {"replace": False, "sample_fraction": 0.7},
+                {"sample_fraction": 1e-9},
+            ]
+        )
+    )
+    return TrainConfig(
+        trees=3,
+        seed=draw(st.sampled_from([0, 1, 12345, 2**63 - 1])),
+        mtry=draw(st.sampled_from(["all", "all", "sqrt", "log2", 1, 2, 0.5])),
+        impurity=draw(st.sampled_from(["gini", "entropy", "error"])),
+        max_depth=draw(st.sampled_from([None, None, None, 0, 1, 2, 5])),
+        min_split=draw(st.sampled_from([2, 2, 3, 10])),
+        min_leaf=draw(st.sampled_from([1, 1, 2, 5])),
+        constants=draw(st.sampled_from(["redraw", "count"])),
+        **bag,
+    )
