@@ -81,7 +81,7 @@ def synthetic(data: Path) -> Dataset:
     """Two classes, 28 float32 features without repeated values: 21 measured and 7 derived, as in HIGGS.
 
     The classes overlap: the chance of class 1 is a smooth function of products and distances of a few
-    features. A tree grown until pure has about 23,000 splits and is 40 levels deep; 20 of them reach about 0.79.
+    features. A tree grown until pure has about 23,000 splits and 40 levels; 20 trees reach about 0.79.
     """
     rows = SYNTHETIC_TRAIN + SYNTHETIC_TEST
     random = np.random.default_rng(28)

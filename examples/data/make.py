@@ -1,7 +1,7 @@
 """Make the two samples in this folder: python examples/data/make.py DIGITS COVERTYPE.
 
 DIGITS is a Parquet with the 1,797 x 64 optical digits, COVERTYPE one with the numeric Covertype columns;
-both have the column `target`. The numbers are copied, never changed; the rows of Covertype are thinned per class.
+both have the column `target`. No number is changed; the rows of Covertype are thinned class by class.
 """
 
 from __future__ import annotations
