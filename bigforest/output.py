@@ -1,0 +1,78 @@
+"""Outputs appear whole or not at all: made in a hidden folder beside their place, renamed when complete."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from bigforest.errors import ConfigError, OutputExistsError
+
+# A thread that still writes while its folder is being removed leaves one more file for the next attempt.
+_REMOVALS = 5
+
+
+@contextmanager
+def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield a path where the block makes the output, a file or a directory; renamed to `out` at the end.
+
+    Nothing stays behind when the block fails. `kind` names the output in messages ("forest"); `is_ours` says
+    whether what is already there is one and so may be overwritten. All checks happen before the block.
+    Raises OutputExistsError or ConfigError when `out` cannot be used.
+    """
+    place = _free_place(Path(out), overwrite=overwrite, kind=kind, is_ours=is_ours)
+    try:
+        workspace = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write to {Path(out).parent}: {error.strerror}; choose another output"
+        ) from error
+    try:
+        made = workspace / place.name
+        yield made
+        if not overwrite and os.path.lexists(place):
+            raise OutputExistsError(
+                f"{out} was created by someone else during the run; choose another output"
+            )
+        _install(made, place, workspace / "replaced")
+    finally:
+        remove(workspace)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder and everything in it, as far as the system lets us."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
+
+
+def _free_place(out: Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
+    """The resolved path of an output that may be written; a link is followed, so that it stays a link."""
+    place = out.resolve()
+    if not place.parent.is_dir():
+        raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
+    if place.exists():
+        if not overwrite:
+            raise OutputExistsError(f"{out} already exists; choose another output or allow overwriting it")
+        if not is_ours(place):
+            raise OutputExistsError(
+                f"{out} exists and is not a bigforest {kind}, so it is not overwritten; remove it first"
+            )
+    return place
+
+
+def _install(made: Path, place: Path, aside: Path) -> None:
+    """Rename `made` to `place`; what was there is moved aside first, and back if the renaming fails."""
+    if not place.exists():
+        made.rename(place)
+        return
+    place.rename(aside)
+    try:
+        made.rename(place)
+    except OSError:
+        aside.rename(place)
+        raise

@@ -1,0 +1,100 @@
+"""Outputs appear whole or not at all, and overwriting replaces nothing that is not ours."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bigforest.errors import ConfigError, OutputExistsError
+from bigforest.output import staged
+
+
+def _write(out: Path, text: str, *, overwrite: bool = False) -> None:
+    with staged(out, overwrite=overwrite, kind="note", is_ours=_is_note) as place:
+        place.mkdir()
+        (place / "note").write_text(text)
+
+
+def _is_note(path: Path) -> bool:
+    return (path / "note").is_file()
+
+
+def test_staged__renames_when_complete(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with staged(out, overwrite=False, kind="note", is_ours=_is_note) as place:
+        place.write_text("whole")
+        assert not out.exists()
+    assert out.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_staged__leaves_nothing_when_the_block_fails(tmp_path: Path, error: type[BaseException]) -> None:
+    with pytest.raises(error), staged(tmp_path / "out", overwrite=False, kind="note", is_ours=_is_note) as place:
+        place.mkdir()
+        (place / "half").touch()
+        raise error
+    assert not list(tmp_path.iterdir())
+
+
+def test_staged__keeps_the_old_output_when_the_block_fails(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    with pytest.raises(ValueError), staged(out, overwrite=True, kind="note", is_ours=_is_note) as place:
+        place.mkdir()
+        raise ValueError
+    assert (out / "note").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_staged__existing_output_is_refused_before_the_block(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    with pytest.raises(OutputExistsError, match="already exists"):
+        _write(out, "new")
+    assert (out / "note").read_text() == "old"
+
+
+def test_staged__overwrite_replaces_ours(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    _write(out, "new", overwrite=True)
+    assert (out / "note").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_staged__overwrite_refuses_what_is_not_ours(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis").write_text("years of work")
+    with pytest.raises(OutputExistsError, match="not a bigforest note"):
+        _write(out, "new", overwrite=True)
+    assert (out / "thesis").read_text() == "years of work"
+
+
+def test_staged__output_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        pytest.raises(OutputExistsError, match="during the run"),
+        staged(out, overwrite=False, kind="note", is_ours=_is_note) as place,
+    ):
+        place.write_text("ours")
+        out.write_text("theirs")
+    assert out.read_text() == "theirs"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_staged__missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere of the output out does not exist"):
+        _write(tmp_path / "nowhere" / "out", "new")
+
+
+def test_staged__link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    _write(tmp_path / "real" / "out", "old")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real" / "out")
+    _write(link, "new", overwrite=True)
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "out" / "note").read_text() == "new"
