@@ -1,0 +1,194 @@
+"""The forest as a table. This module *is* the description of the files of a forest directory, format version
+1.
+
+    trees/part-NNNNNNN.parquet  NODES: a row per node, trees and nodes ascending; NNNNNNN is the part's first
+    tree features.parquet            FEATURES: a row per feature, in the order of the training table
+    run.parquet                 RUN: a row per stage of the run that grew the forest oob/rows.parquet
+    oob_rows(...): a row per training row oob/curve.parquet           CURVE: a row per tree
+    oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs
+
+A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and
+the configuration in its Parquet schema metadata: see files.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec
+from bigforest.forest.files import write_table
+
+KINDS = ("leaf", "axis")
+
+# tree, node     node is the number in preorder within its tree; the root is 0
+# left, right    node numbers of the children, null in a leaf; left is always node + 1
+# depth          0 for the root
+# kind           "leaf" or "axis" (feature <= threshold goes left); oblique and category will follow
+# feature        name of the feature, null in a leaf
+# threshold      null in a leaf
+# terms          feature and weight of each term of an oblique direction; null otherwise
+# gain           decrease of impurity: the node's minus the children's, weighted by bag rows; null in a leaf
+# weight         rows of the bag in the node, repeats counted
+# counts         the same by class, in the order of the dataspec's classes
+NODES = pa.schema(
+    [
+        pa.field("tree", pa.uint32(), nullable=False),
+        pa.field("node", pa.uint32(), nullable=False),
+        pa.field("left", pa.uint32()),
+        pa.field("right", pa.uint32()),
+        pa.field("depth", pa.uint32(), nullable=False),
+        pa.field("kind", pa.dictionary(pa.int8(), pa.string()), nullable=False),
+        pa.field("feature", pa.dictionary(pa.int32(), pa.string())),
+        pa.field("threshold", pa.float64()),
+        pa.field("terms", pa.list_(pa.struct([("feature", pa.string()), ("weight", pa.float64())]))),
+        pa.field("gain", pa.float64()),
+        pa.field("weight", pa.uint64(), nullable=False),
+        pa.field("counts", pa.list_(pa.field("element", pa.uint32(), nullable=False)), nullable=False),
+    ]
+)
+
+# codes          number of distinct values (of codes, where max_bins capped them) in the training table
+# importance     share of the feature in all decrease of impurity: the sum of gain * weight over the nodes
+# that
+#                split on it, over the same sum for all nodes; all 0 when no split decreased anything
+FEATURES = pa.schema(
+    [
+        pa.field("feature", pa.uint32(), nullable=False),
+        pa.field("name", pa.string(), nullable=False),
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("dtype", pa.string(), nullable=False),
+        pa.field("codes", pa.uint64(), nullable=False),
+        pa.field("importance", pa.float64(), nullable=False),
+    ]
+)
+
+# seconds        wall time of the stage
+# config         TrainConfig as JSON; the other columns are versions of the software that ran
+RUN = pa.schema(
+    [
+        pa.field("stage", pa.string(), nullable=False),
+        pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("threads", pa.uint32(), nullable=False),
+        pa.field("bigforest", pa.string(), nullable=False),
+        pa.field("python", pa.string(), nullable=False),
+        pa.field("numpy", pa.string(), nullable=False),
+        pa.field("numba", pa.string(), nullable=False),
+        pa.field("polars", pa.string(), nullable=False),
+        pa.field("config", pa.string(), nullable=False),
+    ]
+)
+
+# error          share of the rows whose vote by the first `trees` trees is wrong; null while rows is 0
+# rows           rows left out of the bag of at least one of those trees
+CURVE = pa.schema(
+    [
+        pa.field("trees", pa.uint32(), nullable=False),
+        pa.field("error", pa.float64()),
+        pa.field("rows", pa.uint64(), nullable=False),
+    ]
+)
+
+
+def oob_rows(label: pa.DataType, probabilities: Iterable[str]) -> pa.Schema:
+    """Schema of oob/rows.parquet for a target of Arrow type `label`.
+
+    row: number of the row in the training data, from 0. prediction: null when the row is in every bag. trees:
+    how many trees voted. p_<class>: mean posterior of those trees (vote "soft") or share of their votes
+    ("hard"); null as above.
+    """
+    return pa.schema(
+        [
+            pa.field("row", pa.uint64(), nullable=False),
+            pa.field("truth", label, nullable=False),
+            pa.field("prediction", label),
+            pa.field("trees", pa.uint32(), nullable=False),
+            *(pa.field(name, pa.float64()) for name in probabilities),
+        ]
+    )
+
+
+def confusion(label: pa.DataType) -> pa.Schema:
+    """Schema of oob/confusion.parquet: rows of class `truth` voted to be `prediction`, where any."""
+    return pa.schema(
+        [
+            pa.field("truth", label, nullable=False),
+            pa.field("prediction", label, nullable=False),
+            pa.field("rows", pa.uint64(), nullable=False),
+        ]
+    )
+
+
+class TreeArrays(NamedTuple):
+    """One tree in preorder; all arrays have one entry per node, and a leaf has the value in brackets.
+
+    feature    int32 (-1), position in the dataspec
+    left       uint32 (0), always the node's own number + 1
+    right      uint32 (0)
+    depth      uint32
+    threshold  float64 (nan)
+    gain       float64 (nan)
+    weight     uint64
+    counts     uint32 [nodes, classes]
+    """
+
+    feature: NDArray[np.int32]
+    left: NDArray[np.uint32]
+    right: NDArray[np.uint32]
+    depth: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    gain: NDArray[np.float64]
+    weight: NDArray[np.uint64]
+    counts: NDArray[np.uint32]
+
+
+def part_path(directory: Path, first_tree: int) -> Path:
+    """Name of the part that starts with `first_tree` in the forest `directory`; names sort like trees."""
+    return directory / "trees" / f"part-{first_tree:07d}.parquet"
+
+
+def write_part(
+    directory: Path, first_tree: int, trees: list[TreeArrays], spec: DataSpec, config: TrainConfig
+) -> Path:
+    """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its
+    path.
+
+    May be called from any thread; writing the same part again replaces it.
+    """
+    table = nodes_table(first_tree, trees, [feature.name for feature in spec.features])
+    path = part_path(directory, first_tree)
+    write_table(table, path, "trees", spec, config)
+    return path
+
+
+def nodes_table(first_tree: int, trees: list[TreeArrays], names: list[str]) -> pa.Table:
+    """The trees as a table of schema NODES, numbered from `first_tree`; features are called `names`."""
+    sizes = [tree.feature.size for tree in trees]
+    feature = np.concatenate([tree.feature for tree in trees])
+    leaf = feature < 0
+    counts = np.concatenate([tree.counts for tree in trees])
+    columns = {
+        "tree": pa.array(np.repeat(np.arange(len(trees), dtype=np.uint32) + np.uint32(first_tree), sizes)),
+        "node": pa.array(np.concatenate([np.arange(size, dtype=np.uint32) for size in sizes])),
+        "left": pa.array(np.concatenate([tree.left for tree in trees]), mask=leaf),
+        "right": pa.array(np.concatenate([tree.right for tree in trees]), mask=leaf),
+        "depth": pa.array(np.concatenate([tree.depth for tree in trees])),
+        "kind": pa.DictionaryArray.from_arrays(pa.array((~leaf).astype(np.int8)), pa.array(KINDS)),
+        "feature": pa.DictionaryArray.from_arrays(pa.array(feature, mask=leaf), pa.array(names, pa.string())),
+        "threshold": pa.array(np.concatenate([tree.threshold for tree in trees]), mask=leaf),
+        "terms": pa.nulls(leaf.size, NODES.field("terms").type),
+        "gain": pa.array(np.concatenate([tree.gain for tree in trees]), mask=leaf),
+        "weight": pa.array(np.concatenate([tree.weight for tree in trees])),
+        "counts": pa.ListArray.from_arrays(
+            pa.array(np.arange(leaf.size + 1, dtype=np.int64) * counts.shape[1], pa.int32()),
+            pa.array(counts.reshape(-1)),
+            type=NODES.field("counts").type,
+        ),
+    }
+    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
