@@ -49,7 +49,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=main.__doc__)
     parser.add_argument("--rounds", type=int, default=10)
     rounds = parser.parse_args().rounds
-    ours = [str(Path(sys.executable).parent / "bigforest")]
+    command = Path(sys.executable).parent / "bigforest"
+    if not command.exists():
+        raise SystemExit("bigforest is not installed beside this Python; pip install -e '.[bench]' first")
+    ours = [str(command)]
     with tempfile.TemporaryDirectory(prefix="bigforest-bench-") as scratch:
         bare = Path(scratch) / "bare.py"
         bare.write_text(BARE, encoding="utf-8")

@@ -1,0 +1,59 @@
+"""What README.md says about the files of a forest is what the schemas declare."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from bigforest.config import TrainConfig
+from bigforest.forest.files import VERSION
+from bigforest.forest.table import CURVE, FEATURES, NODES, RUN, confusion, oob_rows
+
+README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+LABEL = pa.string()
+FILES = {
+    "trees/part-NNNNNNN.parquet": NODES,
+    "features.parquet": FEATURES,
+    "run.parquet": RUN,
+    "oob/rows.parquet": oob_rows(LABEL, ["p_<class>"]),
+    "oob/curve.parquet": CURVE,
+    "oob/confusion.parquet": confusion(LABEL),
+}
+
+
+def documented(file: str) -> list[tuple[str, str]]:
+    """Column and type of every row of the table under the line that starts with the file's name."""
+    _, _, below = README.partition(f"\n`{file}`")
+    rows = re.search(r"(?:^\|.*\n)+", below, re.MULTILINE)
+    assert rows, f"README.md has no table for {file}"
+    cells = [line.split(" | ") for line in rows[0].splitlines()[2:]]
+    return [(name, kind) for names, kind, *_ in cells for name in re.findall(r"`([^`]+)`", names)]
+
+
+def type_name(kind: pa.DataType) -> str:
+    """The type in the words of the README."""
+    if pa.types.is_dictionary(kind):
+        return f"dictionary of {kind.value_type}"
+    if pa.types.is_struct(kind):
+        return f"struct ({', '.join(field.name for field in kind)})"
+    if pa.types.is_list(kind):
+        return f"list of {type_name(kind.value_type)}"
+    return {"double": "float64"}.get(str(kind), str(kind))
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_readme__lists_the_columns_of(file: str) -> None:
+    described = [(name, "string" if kind == "as the target" else kind) for name, kind in documented(file)]
+    assert described == [(field.name, type_name(field.type)) for field in FILES[file]]
+
+
+def test_readme__names_the_format_version() -> None:
+    assert f"(of the format, now {VERSION})" in README
+
+
+def test_readme__lists_every_option_of_the_configuration() -> None:
+    options = {f"`--{name.replace('_', '-')}`" for name in TrainConfig.__dataclass_fields__}
+    assert not {option for option in options if option not in README}
