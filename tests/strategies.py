@@ -1,4 +1,4 @@
-"""Hypothesis strategies, and the profile of every test: no deadline, the same examples in every run."""
+"""Hypothesis strategies of tables and configurations."""
 
 from __future__ import annotations
 
@@ -6,20 +6,10 @@ import sys
 from typing import NamedTuple
 
 import numpy as np
-from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-
-settings.register_profile(
-    "bigforest",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.load_profile("bigforest")
 
 LARGEST = sys.float_info.max
 EXTREMES = [

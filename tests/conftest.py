@@ -1,0 +1,14 @@
+"""The Hypothesis profile of every test: no deadline, the same examples in every run, nothing kept between runs."""
+
+from __future__ import annotations
+
+from hypothesis import HealthCheck, settings
+
+settings.register_profile(
+    "bigforest",
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.load_profile("bigforest")

@@ -1,0 +1,70 @@
+"""Calls the tree kernel on a table in memory, with any weights and any width of codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.kernels.grow import Rules, grow
+from bigforest.kernels.impurity import NUMBERS, entropy_table
+from bigforest.kernels.layout import Codes
+from tests.naive import rng
+from tests.naive.split import Split, Table, best_split, threshold_between
+from tests.naive.tree import Node
+from tests.naive.tree import grow as grow_naively
+from tests.strategies import Data
+
+WIDTHS = {1: np.uint8, 2: np.uint16, 4: np.uint32}
+
+
+def check_kernel(
+    data: Data,
+    weights: Sequence[int],
+    config: TrainConfig,
+    width: int = 4,
+    split: Callable[..., Split | None] = best_split,
+) -> list[Node]:
+    """Assert that the kernel grows the oracle's tree on rows of these weights and codes of `width` bytes."""
+    table = Table(data.values, data.values, data.target.tolist(), data.classes)
+    expected = grow_naively(table, weights, config, 0, split)
+    dictionaries, codes = ranked(data.values, width)
+    rows = np.flatnonzero(weights).astype(np.uint64)
+    multiplicity = np.asarray(weights, np.uint64)[rows]
+    items = rows << np.uint64(32) | data.target.astype(np.uint64)[rows] << np.uint64(16) | multiplicity
+    rules = Rules(
+        config.drawn_features(data.values.shape[1]),
+        NUMBERS[config.impurity],
+        -1 if config.max_depth is None else config.max_depth,
+        config.min_split,
+        config.min_leaf,
+        config.constants == "redraw",
+    )
+    key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
+    with np.errstate(over="ignore"):
+        found = grow(codes, items, data.classes, key, rules, entropy_table())
+    for number, node in enumerate(expected):
+        assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
+        got = (found.feature[number], found.depth[number], found.counts[number].tolist())
+        assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
+        if node.feature >= 0:
+            dictionary = dictionaries[node.feature]
+            left, right = dictionary[found.left_code[number]], dictionary[found.right_code[number]]
+            assert threshold_between(left, right) == node.threshold, f"node {number}: {left} {right} {node}"
+            assert found.right[number] == node.right
+            assert abs(found.gain[number] - node.gain) < 1e-9
+    assert found.feature.size == len(expected)
+    return expected
+
+
+def ranked(values: NDArray[np.float64], width: int) -> tuple[list[NDArray[np.float64]], Codes]:
+    """The distinct values of every column, ascending, and the columns as ranks among them."""
+    made = [np.unique(column, return_inverse=True) for column in values.T]
+    matrices = {size: np.empty((0, len(values)), kind) for size, kind in WIDTHS.items()}
+    matrices[width] = np.array([ranks for _, ranks in made], WIDTHS[width])
+    for matrix in matrices.values():
+        matrix.flags.writeable = False
+    place = np.array([[width, slot] for slot in range(len(made))], np.uint32)
+    return [distinct for distinct, _ in made], Codes(matrices[1], matrices[2], matrices[4], place)
