@@ -1,0 +1,1 @@
+"""From a Source to a store: every column presorted into codes."""

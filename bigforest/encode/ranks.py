@@ -1,0 +1,107 @@
+"""Presorting one column: from its values to the ascending dictionary of distinct values and every cell's rank in it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+DIGIT_BITS = 16
+
+Keys = NDArray[np.unsignedinteger[Any]]
+
+
+def dense_ranks(values: NDArray[Any]) -> tuple[NDArray[np.unsignedinteger[Any]], NDArray[Any]]:
+    """Ranks of `values` among their distinct values, from 0, and those values in ascending order.
+
+    values      [rows], at least one row, integers or float32 or float64 without NaN. Not changed.
+    returns     ranks [rows], unsigned, and distinct [codes] of the type of `values`; distinct[ranks] == values.
+                -0.0 and 0.0 are one value, written 0.0; infinities are values like any other.
+
+    Anonymous memory: at most 40 bytes per row, `values` included. Oracle: tests/naive/encode.py.
+    """
+    keys, bits = _ordered_keys(values)
+    ranks, distinct = (_by_counting if bits <= DIGIT_BITS else _by_sorting)(values, keys, bits)
+    if distinct.dtype.kind == "f":
+        distinct += distinct.dtype.type(0.0)
+    return ranks, distinct
+
+
+def quantile_bins(counts: NDArray[np.int64], max_bins: int) -> NDArray[np.int64]:
+    """Bin of every distinct value when at most `max_bins` bins are wanted, of about equally many rows each.
+
+    counts   [codes] rows per distinct value, in ascending order of the values, all positive.
+    returns  [codes] ascending bins without gaps; every value its own bin when there are no more than `max_bins`.
+
+    A value falls in the bin in which the middle one of its rows lies. This depends on the values and their counts
+    only, never on how the table was cut into pieces. A value more frequent than a whole bin leaves the bins it
+    covers unused.
+    """
+    if len(counts) <= max_bins:
+        return np.arange(len(counts), dtype=np.int64)
+    upto = np.cumsum(counts)
+    wanted = (2 * upto - counts) * max_bins // (2 * upto[-1])
+    return np.cumsum(np.diff(wanted, prepend=wanted[0]) > 0, dtype=np.int64)
+
+
+def _ordered_keys(values: NDArray[Any]) -> tuple[Keys, int]:
+    """Unsigned keys that are ordered and equal as the values are, from 0 on, and the bits the largest key needs.
+
+    The bits of a positive float are ordered as the floats are, and of two negative ones the other way round: with the
+    magnitude subtracted from the lowest integer all are in order, and -0.0 meets 0.0. Trailing bits that no key uses
+    (a float32 kept as float64, thousands) are shifted away.
+    """
+    if values.dtype.kind == "f":
+        integer = np.dtype(f"i{values.dtype.itemsize}")
+        raw = values.view(integer)
+        signed = np.where(raw < 0, integer.type(np.iinfo(integer).min) - raw, raw)
+        signed -= signed.min()
+    else:
+        signed = values - values.min()  # wraps around for wide ranges, which the unsigned view undoes
+    keys = signed.view(f"u{signed.dtype.itemsize}")
+    used = int(np.bitwise_or.reduce(keys))
+    shift = max((used & -used).bit_length() - 1, 0)
+    if shift:
+        keys >>= keys.dtype.type(shift)
+    return keys, used.bit_length() - shift
+
+
+def _by_counting(values: NDArray[Any], keys: Keys, bits: int) -> tuple[Keys, NDArray[Any]]:
+    """Ranks through a table of all possible keys: 2 to 3 ns per row for keys of up to 16 bits."""
+    value_of = np.empty(1 << bits, values.dtype)
+    value_of[keys] = values
+    present = np.zeros(1 << bits, np.bool_)
+    present[keys] = True
+    distinct = value_of[present]
+    rank_of = np.cumsum(present, dtype=np.uint32) - np.uint32(1)
+    return rank_of.astype(np.min_scalar_type(len(distinct) - 1))[keys], distinct
+
+
+def _by_sorting(values: NDArray[Any], keys: Keys, bits: int) -> tuple[Keys, NDArray[Any]]:
+    """Ranks through the rows in the order of their keys, found digit by digit from the lowest one.
+
+    numpy sorts 16-bit integers in linear time when asked for a stable sort. With 200,000 random float64 values this
+    takes 8 ms, against 16 for argsort of the values (whose vector instructions help on some processors only), 19 for
+    Polars' rank and 44 for sorting and searching; from some million rows on all but the last are equal.
+    """
+    rows = len(values)
+    order: NDArray[Any] | None = None
+    for shift in range(0, bits, DIGIT_BITS):
+        digit = (keys >> keys.dtype.type(shift)).astype(np.uint16)
+        if order is None:
+            order = np.argsort(digit, kind="stable").astype(np.min_scalar_type(rows - 1))
+        else:
+            order = order[np.argsort(digit[order], kind="stable")]
+    assert order is not None
+    ascending = keys[order]
+    first = np.empty(rows, np.bool_)
+    first[0] = True
+    np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
+    del ascending
+    distinct = values[order[first]]
+    ranks = np.empty(rows, np.uint32 if rows <= 1 << 32 else np.uint64)
+    running = np.cumsum(first, dtype=ranks.dtype)
+    running -= running.dtype.type(1)
+    ranks[order] = running
+    return ranks, distinct

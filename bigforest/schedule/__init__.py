@@ -1,0 +1,1 @@
+"""Running pure functions side by side. The only package that imports dask."""

@@ -1,0 +1,56 @@
+"""Independent tasks on Dask's threads.
+
+Tasks are pure functions of their arguments; bulky data goes through files and shared memory, never through here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+Result = TypeVar("Result")
+
+
+def run(
+    function: Callable[..., Result],
+    arguments: Sequence[tuple[Any, ...]],
+    *,
+    workers: int,
+    on_result: Callable[[int, Result], None],
+) -> None:
+    """Call `function(*arguments[i])` for every i on `workers` threads and `on_result(i, result)` as each one ends.
+
+    Tasks are started in the order of `arguments`; results are delivered exactly once, in the order in which tasks
+    end, in the calling thread, and are not kept. The first exception of a task, of `on_result` or from the
+    keyboard is raised as it is: no further task is started, and the running ones have ended when `run` returns.
+    """
+    import dask
+    import dask.callbacks
+    import dask.threaded
+
+    results: dict[int, Result] = {}
+    numbers = iter(range(len(arguments)))
+
+    def task() -> int:
+        # Dask starts independent tasks in an order of its own, so each one takes the lowest number not yet taken.
+        # The result goes past Dask, which would keep it until the last task has ended.
+        index = next(numbers)
+        results[index] = function(*arguments[index])
+        return index
+
+    def deliver(key: object, index: int, *_: object) -> None:
+        on_result(index, results.pop(index))
+
+    delayed = dask.delayed(task, pure=False)
+    # A pool of our own, because leaving its block waits for the running tasks whatever happened. Callbacks are given
+    # here and not registered, so that runs in other threads do not hear of these tasks.
+    with ThreadPoolExecutor(workers, thread_name_prefix="bigforest") as pool:
+        dask.compute(
+            *(delayed() for _ in arguments),
+            traverse=False,
+            optimize_graph=False,
+            scheduler=dask.threaded.get,
+            pool=pool,
+            callbacks=[dask.callbacks.Callback(posttask=deliver)._callback],
+        )

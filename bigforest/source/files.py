@@ -1,0 +1,156 @@
+"""Tables in files: which files a path means, and a scan of them as Parquet."""
+
+from __future__ import annotations
+
+import csv
+import glob
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from bigforest.errors import DataError
+from bigforest.source.source import check_names
+from bigforest.source.spool import scan_parquet, spool_batches, spool_lazy
+
+KINDS = {
+    ".parquet": "Parquet",
+    ".pq": "Parquet",
+    ".arrow": "Arrow",
+    ".feather": "Arrow",
+    ".ipc": "Arrow",
+    ".csv": "CSV",
+    ".tsv": "CSV",
+    ".ndjson": "NDJSON",
+    ".jsonl": "NDJSON",
+}
+
+Schema = dict[str, pl.DataType]
+
+
+def scan_files(path: str | Path, scratch: Path) -> tuple[str, pl.LazyFrame]:
+    """A short name for the table at `path` (a file, a folder or a glob) and a bare Parquet scan of it.
+
+    Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError as `open_source` does.
+    """
+    name, files = find_files(path)
+    kinds = {KINDS[file.suffix.lower()] for file in files}
+    if len(kinds) > 1:
+        raise DataError(
+            f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind"
+        )
+    kind = kinds.pop()
+    scans = [_scan_file(file, kind, scratch) for file in files]
+    _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
+    if kind == "Parquet":
+        return name, scan_parquet(files)
+    return name, spool_lazy(
+        pl.concat([scan for scan, _ in scans], how="vertical_relaxed"), scratch, str(path)
+    )
+
+
+def find_files(path: str | Path) -> tuple[str, list[Path]]:
+    """The name of the table at `path` and its files, sorted by name. Raises DataError when there are none to read."""
+    place = Path(path)
+    known = ", ".join(KINDS)
+    if place.is_dir():
+        inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
+        files = [file for file in inside if not file.name.startswith((".", "_"))]
+        if not files:
+            raise DataError(f"{path}: the folder has no table files ({known}); check the path")
+        return place.resolve().name, files
+    if place.is_file():
+        files, name = [place], place.stem
+    elif glob.has_magic(str(path)):
+        files = sorted(Path(file) for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
+        name = _plain_parent(place)
+        if not files:
+            raise DataError(f"{path}: no file matches; check the pattern")
+    else:
+        raise DataError(f"{path}: there is no such file or folder; check the path")
+    for file in files:
+        if file.suffix.lower() not in KINDS:
+            raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {known}")
+    return name, files
+
+
+def _plain_parent(pattern: Path) -> str:
+    """The name of the deepest folder of a glob that is not a pattern itself."""
+    plain = next(parent for parent in pattern.parents if not glob.has_magic(str(parent)))
+    return plain.resolve().name or "data"
+
+
+def _scan_file(file: Path, kind: str, scratch: Path) -> tuple[pl.LazyFrame, Schema]:
+    """The lazy scan of one file and its schema."""
+    if kind == "CSV":
+        _check_header(file)
+    try:
+        scan = _lazy_scan(file, kind, scratch)
+        return scan, dict(scan.collect_schema())
+    except pl.exceptions.DuplicateError as error:
+        raise DataError(f"{file}: duplicate column names ({error}); rename or drop them") from error
+    except pl.exceptions.NoDataError as error:
+        raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{file}: not a readable {kind} file: {error}") from error
+
+
+def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
+    if kind == "Parquet":
+        return scan_parquet([file])
+    if kind == "Arrow":
+        return _spool_arrow_stream(file, scratch) if _is_arrow_stream(file) else pl.scan_ipc(file, glob=False)
+    # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value stands.
+    if kind == "NDJSON":
+        return pl.scan_ndjson(file, infer_schema_length=None)
+    return pl.scan_csv(file, glob=False, separator=_separator(file), infer_schema_length=None)
+
+
+def _separator(file: Path) -> str:
+    return "\t" if file.suffix.lower() == ".tsv" else ","
+
+
+def _check_header(file: Path) -> None:
+    """Raise DataError when the first line of a CSV file names a column twice, which Polars would silently rename."""
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as lines:
+            header = next(csv.reader(lines, delimiter=_separator(file)), [])
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
+    check_names(header, str(file))
+
+
+def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:
+    """Raise DataError unless all files have the same columns; inferred types may be different kinds of number."""
+    first = schemas[0]
+    for file, schema in zip(files, schemas, strict=True):
+        if list(schema) != list(first):
+            odd = sorted(set(schema) ^ set(first))
+            what = (
+                f"columns {', '.join(map(repr, odd[:5]))} are not in both"
+                if odd
+                else "another order of columns"
+            )
+            raise DataError(f"{file}: not the columns of {files[0]} ({what}); give files of one table")
+        for name, dtype in schema.items():
+            if dtype != first[name] and not (inferred and dtype.is_numeric() and first[name].is_numeric()):
+                raise DataError(
+                    f"{file}: column {name!r} has type {dtype}, but {first[name]} in {files[0]}; convert one of them"
+                )
+
+
+def _is_arrow_stream(file: Path) -> bool:
+    """Whether an Arrow file is in the streaming format, which begins with a message instead of the name."""
+    with file.open("rb") as content:
+        return content.read(4) == b"\xff\xff\xff\xff"
+
+
+def _spool_arrow_stream(file: Path, scratch: Path) -> pl.LazyFrame:
+    """Parquet in `scratch` of a file in Arrow's streaming format, which has no index to read columns by."""
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(file)) as content, pa.ipc.open_stream(content) as reader:
+            return spool_batches(reader, scratch, str(file))
+    except pa.ArrowException as error:
+        raise DataError(f"{file}: not a readable Arrow stream: {error}") from error

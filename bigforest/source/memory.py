@@ -1,0 +1,83 @@
+"""Tables that are in memory already: numpy, pyarrow and pandas."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.errors import DataError
+from bigforest.source.source import check_names
+
+TARGET = "target"
+
+
+def numbered_names(matrix: NDArray[Any]) -> list[str]:
+    """Names x0, x1, ... for the columns of an array without names."""
+    return [f"x{column}" for column in range(matrix.shape[1])] if matrix.ndim == 2 else []
+
+
+def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame:
+    """A frame with the columns of `matrix` ([rows, features], booleans or real numbers) under `names`.
+
+    Raises DataError when the array is of another shape or type, or the names do not fit.
+    """
+    if matrix.ndim != 2:
+        raise DataError(
+            f"the array of features must have two dimensions, not shape {matrix.shape}; reshape it"
+        )
+    if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+        raise DataError(
+            f"the array of features has type {matrix.dtype}; convert it to numbers of at most 64 bits"
+        )
+    if matrix.shape[1] != len(names):
+        raise DataError(f"the array has {matrix.shape[1]} columns where {len(names)} are expected")
+    check_names(names, "the array of features")
+    by_column = np.asfortranarray(matrix, dtype=matrix.dtype.newbyteorder("="))
+    return pl.DataFrame([pl.Series(name, by_column[:, column]) for column, name in enumerate(names)])
+
+
+def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
+    """A frame of the columns x0, x1, ... of `features` [rows, features] and the column target, `labels` [rows].
+
+    Raises DataError when they are not numpy arrays that fit together.
+    """
+    if not isinstance(features, np.ndarray) or not isinstance(labels, np.ndarray):
+        kinds = f"{type(features).__name__} and {type(labels).__name__}"
+        raise DataError(
+            f"a pair must be numpy arrays (X, y), not {kinds}; put the label into the table as a column"
+        )
+    frame = frame_from_numpy(features, numbered_names(features))
+    if labels.shape != features.shape[:1]:
+        raise DataError(f"y has shape {labels.shape}; X of shape {features.shape} needs {features.shape[:1]}")
+    if labels.dtype.kind not in "biufUO":
+        raise DataError(f"y has type {labels.dtype}; class labels are booleans, numbers or strings")
+    try:
+        return frame.with_columns(pl.Series(TARGET, labels.tolist() if labels.dtype.kind in "UO" else labels))
+    except (TypeError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"y is not a column of one type ({error}); convert it") from error
+
+
+def frame_from_arrow(table: Any) -> pl.DataFrame:
+    """The frame of a pyarrow Table or RecordBatch; DataError when Polars has no such type or a name is there twice."""
+    check_names(table.schema.names, "the Arrow table")
+    try:
+        frame = pl.from_arrow(table)
+    except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"the Arrow table cannot be read ({error}); drop or convert the column") from error
+    assert isinstance(frame, pl.DataFrame)
+    return frame
+
+
+def frame_from_pandas(frame: Any) -> pl.DataFrame:
+    """The frame of a pandas DataFrame, without its index; DataError when a column is of no one type."""
+    if not hasattr(frame, "columns"):
+        raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
+    check_names([str(name) for name in frame.columns], "the pandas frame")
+    try:
+        return pl.from_pandas(frame)
+    except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"the pandas frame cannot be read ({error}); convert or drop the column") from error

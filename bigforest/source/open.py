@@ -1,0 +1,83 @@
+"""From whatever a user hands over to a Source."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.errors import DataError
+from bigforest.source.files import scan_files
+from bigforest.source.memory import frame_from_arrow, frame_from_pair, frame_from_pandas, numbered_names
+from bigforest.source.memory import frame_from_numpy as frame_from_matrix
+from bigforest.source.source import Source, source_of
+from bigforest.source.spool import spool_batches, spool_lazy
+
+IN_MEMORY = "data"
+
+
+def open_source(data: Any, *, scratch: Path) -> Source:
+    """Open a table for reading, without holding more of it in memory than it already does.
+
+    data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars DataFrame or
+             LazyFrame; a pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas DataFrame; a pair (X, y)
+             of numpy arrays (columns x0, x1, ... and target) or X alone; anything else that exports an Arrow stream.
+    scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is streamed
+             once into Parquet files there; they must stay as long as the Source is used.
+
+    Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice.
+    """
+    if isinstance(data, str | Path):
+        name, scan = scan_files(data, scratch)
+        return source_of(scan, name)
+    if isinstance(data, pl.LazyFrame):
+        return source_of(spool_lazy(data, scratch, IN_MEMORY), IN_MEMORY)
+    frame = _frame_in_memory(data)
+    if frame is not None:
+        return source_of(frame.lazy(), IN_MEMORY)
+    return source_of(spool_batches(_reader(data), scratch, IN_MEMORY), IN_MEMORY)
+
+
+def _frame_in_memory(data: Any) -> pl.DataFrame | None:
+    """The table as a frame when it is in memory anyway, else None."""
+    if isinstance(data, pl.DataFrame):
+        return data
+    if isinstance(data, tuple) and len(data) == 2:
+        return frame_from_pair(*data)
+    if isinstance(data, np.ndarray):
+        return frame_from_matrix(data, numbered_names(data))
+    if _package(data) == "pandas":
+        return frame_from_pandas(data)
+    if _package(data) == "pyarrow":
+        import pyarrow as pa
+
+        if isinstance(data, pa.Table | pa.RecordBatch):
+            return frame_from_arrow(data)
+    return None
+
+
+def _reader(data: Any) -> Any:
+    """A pyarrow RecordBatchReader of a table that comes in batches."""
+    if _package(data) == "pyarrow":
+        import pyarrow as pa
+        import pyarrow.dataset as ds
+
+        if isinstance(data, ds.Dataset):
+            # The defaults read hundreds of megabytes ahead.
+            return data.scanner(batch_size=1 << 16, batch_readahead=1, fragment_readahead=1).to_reader()
+        if isinstance(data, pa.RecordBatchReader):
+            return data
+    if hasattr(data, "__arrow_c_stream__"):
+        import pyarrow as pa
+
+        return pa.RecordBatchReader.from_stream(data)
+    raise DataError(
+        f"a table cannot be made of {type(data).__name__}; give a path, a Polars, pyarrow or pandas table, "
+        "or a pair (X, y) of numpy arrays"
+    )
+
+
+def _package(data: Any) -> str:
+    return type(data).__module__.partition(".")[0]

@@ -1,0 +1,67 @@
+"""Streaming a table once into Parquet files in the scratch folder, from where it is read by column."""
+
+from __future__ import annotations
+
+import secrets
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bigforest.errors import DataError
+from bigforest.source.source import check_names
+
+# Batches of a reader are collected up to this size, because each part costs a file and tiny parts read slowly.
+PART_BYTES = 64 << 20
+
+
+def scan_parquet(files: list[Path]) -> pl.LazyFrame:
+    """The bare scan of Parquet files, in the order given."""
+    return pl.scan_parquet(files, glob=False, hive_partitioning=False)
+
+
+def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> pl.LazyFrame:
+    """Run `frame` with the streaming engine into a Parquet file in `scratch` and return the scan of it.
+
+    Raises DataError, naming `where`, when the query fails.
+    """
+    path = scratch / f"source-{secrets.token_hex(4)}.parquet"
+    try:
+        frame.sink_parquet(path, compression="lz4", statistics=False)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise DataError(f"{where}: the table cannot be read: {error}") from error
+    return scan_parquet([path])
+
+
+def spool_batches(reader: Any, scratch: Path, where: str) -> pl.LazyFrame:
+    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch` and return the scan of them.
+
+    Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, when a batch cannot be read.
+    """
+    import pyarrow as pa
+
+    check_names(reader.schema.names, where)
+    folder = scratch / f"source-{secrets.token_hex(4)}"
+    folder.mkdir()
+    files: list[Path] = []
+
+    def write(batches: list[Any]) -> None:
+        part = pl.from_arrow(pa.Table.from_batches(batches, reader.schema))
+        assert isinstance(part, pl.DataFrame)
+        files.append(folder / f"part-{len(files):06}.parquet")
+        part.write_parquet(files[-1], compression="lz4", statistics=False)
+
+    held: list[Any] = []
+    size = 0
+    try:
+        for batch in reader:
+            held.append(batch)
+            size += batch.nbytes
+            if size >= PART_BYTES:
+                write(held)
+                held, size = [], 0
+        if held or not files:
+            write(held)
+    except (pa.ArrowException, ValueError, TypeError, OSError, pl.exceptions.PolarsError) as error:
+        raise DataError(f"{where}: the table cannot be read: {error}") from error
+    return scan_parquet(files)

@@ -1,0 +1,148 @@
+"""The store: a table presorted into codes, in one directory. This page is the description of the format.
+
+    manifest.json     one JSON object, see `Manifest`
+    codes-u8.bin      [columns of this width, rows] uint8   codes of every feature, a feature's cells side by side
+    codes-u16.bin     [columns of this width, rows] uint16  the matrix in which a feature stands, and its row there,
+    codes-u32.bin     [columns of this width, rows] uint32  are `width` and `slot` of its FeatureSpec
+    low.bin           [all codes] float64   smallest value of each code, feature after feature, ascending within each
+    high.bin          [all codes] float64   largest value of each code; only when values share codes (max_bins)
+    target.bin        [rows] uint16         code of the row's class
+    row_numbers.bin   [rows] uint64         row in the source, ascending; only when rows were dropped
+    checksums.bin     [features + 1, blocks] uint32   CRC-32 of each block of `block_rows` rows of every feature's codes,
+                                            and of the target's in the last row
+
+All numbers are little-endian, all matrices in C order. A file that would be empty is absent. Features stand in the
+order of the dataspec, and within their matrix too, so that the same table always gives the same bytes. The directory
+is written under another name and renamed when complete: what has the final name is whole, unless the disk failed,
+which the checksums tell.
+
+Version 1. A reader refuses higher versions.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import FormatError
+
+FORMAT = "bigforest-store"
+VERSION = 1
+BLOCK_ROWS = 65_536
+
+MANIFEST = "manifest.json"
+CODES = {1: "codes-u8.bin", 2: "codes-u16.bin", 4: "codes-u32.bin"}
+LOW = "low.bin"
+HIGH = "high.bin"
+TARGET = "target.bin"
+ROW_NUMBERS = "row_numbers.bin"
+CHECKSUMS = "checksums.bin"
+
+CODE_TYPES = {width: np.dtype(f"<u{width}") for width in CODES}
+VALUE_TYPE = np.dtype("<f8")
+TARGET_TYPE = np.dtype("<u2")
+ROW_NUMBER_TYPE = np.dtype("<u8")
+CHECKSUM_TYPE = np.dtype("<u4")
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What the store is. `binned` tells whether codes are ranges of values; `crc` is the CRC-32 of every file whose
+    blocks have no checksums of their own."""
+
+    spec: DataSpec
+    block_rows: int
+    binned: bool
+    crc: Mapping[str, int]
+
+    def sizes(self) -> dict[str, int]:
+        """The files of the store and their bytes, the manifest aside."""
+        rows, features = self.spec.rows, self.spec.features
+        codes = sum(feature.codes for feature in features)
+        sizes = {
+            name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()
+        }
+        sizes[LOW] = codes * VALUE_TYPE.itemsize
+        sizes[HIGH] = codes * VALUE_TYPE.itemsize if self.binned else 0
+        sizes[TARGET] = rows * TARGET_TYPE.itemsize
+        sizes[ROW_NUMBERS] = rows * ROW_NUMBER_TYPE.itemsize if self.spec.dropped else 0
+        sizes[CHECKSUMS] = (len(features) + 1) * -(-rows // self.block_rows) * CHECKSUM_TYPE.itemsize
+        return {name: size for name, size in sizes.items() if size}
+
+    def to_json(self) -> str:
+        """The text of manifest.json."""
+        entries = {
+            "format": FORMAT,
+            "version": VERSION,
+            "block_rows": self.block_rows,
+            "binned": self.binned,
+            "bytes": self.sizes(),
+            "crc32": dict(self.crc),
+            "dataspec": json.loads(self.spec.to_json()),
+        }
+        return json.dumps(entries, indent=1, sort_keys=True)
+
+    @classmethod
+    def read(cls, path: Path) -> Manifest:
+        """The manifest of the store at `path`. Raises FormatError when it is not one, or of a newer version."""
+        if not (path / MANIFEST).is_file():
+            raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
+        try:
+            raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            raise FormatError(f"{path / MANIFEST}: not JSON ({error}); encode the table again") from error
+        if not isinstance(raw, dict) or raw.get("format") != FORMAT:
+            raise FormatError(f"{path}: not a store of bigforest; check the path")
+        if not isinstance(raw.get("version"), int) or raw["version"] > VERSION:
+            raise FormatError(
+                f"{path}: a store of version {raw.get('version')}; upgrade bigforest to read it"
+            )
+        return cls._checked(raw, path)
+
+    @classmethod
+    def _checked(cls, raw: dict[str, Any], path: Path) -> Manifest:
+        damaged = f"{path / MANIFEST}: the manifest is damaged"
+        expected = {"format", "version", "block_rows", "binned", "bytes", "crc32", "dataspec"}
+        if set(raw) != expected or raw["block_rows"] != BLOCK_ROWS or not isinstance(raw["binned"], bool):
+            raise FormatError(f"{damaged}; encode the table again")
+        try:
+            spec = DataSpec.from_json(json.dumps(raw["dataspec"]))
+        except FormatError as error:
+            raise FormatError(f"{damaged}: {error}") from error
+        manifest = cls(spec=spec, block_rows=raw["block_rows"], binned=raw["binned"], crc=raw["crc32"])
+        whole = {LOW, HIGH, ROW_NUMBERS, CHECKSUMS} & set(manifest.sizes())
+        if spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
+            raise FormatError(f"{damaged}; encode the table again")
+        return manifest
+
+
+def is_store(path: Path) -> bool:
+    """Whether `path` is a directory with the manifest of a store, of whatever version and in whatever state."""
+    try:
+        raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(raw, dict) and raw.get("format") == FORMAT
+
+
+def blocks(rows: int, block_rows: int) -> range:
+    """First row of every block."""
+    return range(0, rows, block_rows)
+
+
+def block_checksums(cells: NDArray[Any]) -> NDArray[np.uint32]:
+    """CRC-32 of every block of a contiguous column, [blocks]."""
+    starts = blocks(len(cells), BLOCK_ROWS)
+    return np.array([zlib.crc32(cells[start : start + BLOCK_ROWS]) for start in starts], CHECKSUM_TYPE)
+
+
+def _is_crc_table(raw: object, names: set[str]) -> bool:
+    return isinstance(raw, dict) and set(raw) == names and all(type(crc) is int for crc in raw.values())

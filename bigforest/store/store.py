@@ -1,0 +1,187 @@
+"""Reading a store (format.py): mapped arrays, checked before anything runs on them."""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import FormatError
+from bigforest.kernels.layout import Codes
+from bigforest.store.format import (
+    CHECKSUM_TYPE,
+    CHECKSUMS,
+    CODE_TYPES,
+    CODES,
+    HIGH,
+    LOW,
+    ROW_NUMBER_TYPE,
+    ROW_NUMBERS,
+    TARGET,
+    TARGET_TYPE,
+    VALUE_TYPE,
+    Manifest,
+    blocks,
+)
+
+# Rows decoded at a time: their values of a few hundred features stay in a core's cache while they are transposed.
+DECODE_ROWS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Store:
+    """A presorted table. All arrays are read-only views of mapped files and cost no anonymous memory.
+
+    path         the directory.
+    spec         the dataspec; `rows` of it are here.
+    block_rows   rows of a block, for checksums and for random draws: 65,536.
+    codes        codes of all features, see kernels/layout.py.
+    target       [rows] uint16, class codes.
+    row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
+    """
+
+    path: Path
+    spec: DataSpec
+    block_rows: int
+    codes: Codes
+    target: NDArray[np.uint16]
+    row_numbers: NDArray[np.uint64] | None
+    _low: NDArray[np.float64]
+    _high: NDArray[np.float64]
+    _offsets: NDArray[np.int64]
+    _checksums: NDArray[np.uint32]
+    _crc: dict[str, int]
+
+    @classmethod
+    def open(cls, path: Path | str, *, verify: bool = True) -> Store:
+        """Map the store at `path`.
+
+        verify   read everything once, at about a third of a nanosecond per byte, and check it, as is needed for a store
+                 from elsewhere: kernels index by codes and do not check bounds.
+
+        Raises FormatError, naming the file, when the store is damaged, incomplete, of a newer version or no store.
+        """
+        path = Path(path)
+        manifest = Manifest.read(path)
+        sizes = manifest.sizes()
+        for name, size in sizes.items():
+            found = (path / name).stat().st_size if (path / name).is_file() else None
+            if found != size:
+                state = "is missing" if found is None else f"has {found} bytes"
+                raise FormatError(f"{path / name} {state}; {size} bytes were written: encode the table again")
+
+        def mapped(name: str, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
+            if name not in sizes:
+                array = np.empty(shape, dtype)
+                array.flags.writeable = False
+                return array
+            return np.asarray(np.memmap(path / name, dtype, "r", shape=shape))
+
+        spec = manifest.spec
+        rows, features = spec.rows, spec.features
+        matrices = [
+            mapped(CODES[width], CODE_TYPES[width], sum(f.width == width for f in features), rows)
+            for width in CODES
+        ]
+        place = np.array([(f.width, f.slot) for f in features], np.uint32)
+        place.flags.writeable = False
+        offsets = np.cumsum([0, *(f.codes for f in features)])
+        low = mapped(LOW, VALUE_TYPE, int(offsets[-1]))
+        store = cls(
+            path=path,
+            spec=spec,
+            block_rows=manifest.block_rows,
+            codes=Codes(*matrices, place=place),
+            target=mapped(TARGET, TARGET_TYPE, rows),
+            row_numbers=mapped(ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
+            _low=low,
+            _high=mapped(HIGH, VALUE_TYPE, int(offsets[-1])) if manifest.binned else low,
+            _offsets=offsets,
+            _checksums=mapped(
+                CHECKSUMS, CHECKSUM_TYPE, len(features) + 1, len(blocks(rows, manifest.block_rows))
+            ),
+            _crc=dict(manifest.crc),
+        )
+        if verify:
+            store.verify()
+        return store
+
+    @property
+    def rows(self) -> int:
+        """Rows to train on."""
+        return self.spec.rows
+
+    def feature_codes(self, feature: int) -> NDArray[Any]:
+        """Codes of one feature, [rows], uint8, uint16 or uint32."""
+        width, slot = self.codes.place[feature]
+        matrix: NDArray[Any] = {1: self.codes.u8, 2: self.codes.u16, 4: self.codes.u32}[int(width)]
+        return matrix[slot]
+
+    def low(self, feature: int) -> NDArray[np.float64]:
+        """Smallest value of each code of a feature, [codes], ascending."""
+        return self._low[self._offsets[feature] : self._offsets[feature + 1]]
+
+    def high(self, feature: int) -> NDArray[np.float64]:
+        """Largest value of each code of a feature, [codes], ascending; the same as `low` without max_bins."""
+        return self._high[self._offsets[feature] : self._offsets[feature + 1]]
+
+    def values(self, start: int, stop: int) -> NDArray[np.float64]:
+        """low[code] of every cell of the rows from `start` to before `stop`, [stop - start, features], C order."""
+        start, stop, _ = slice(start, stop).indices(self.rows)
+        values = np.empty((max(stop - start, 0), len(self.spec.features)))
+        columns = [(self.low(f), self.feature_codes(f)[start:stop]) for f in range(values.shape[1])]
+        for first in range(0, len(values), DECODE_ROWS):
+            rows = slice(first, first + DECODE_ROWS)
+            for feature, (low, codes) in enumerate(columns):
+                values[rows, feature] = low[codes[rows]]
+        return values
+
+    def verify(self) -> None:
+        """Read the whole store and check that it is as it was written and that kernels may trust it.
+
+        Raises FormatError naming the file, and the block of 65,536 rows, of the first fault: a checksum that differs,
+        a code or class out of range, dictionaries or row numbers out of order.
+        """
+        for name, crc in self._crc.items():
+            whole = {
+                LOW: self._low,
+                HIGH: self._high,
+                ROW_NUMBERS: self.row_numbers,
+                CHECKSUMS: self._checksums,
+            }[name]
+            assert whole is not None
+            if zlib.crc32(whole) != crc:
+                raise FormatError(f"{self.path / name}: the checksum differs; encode the table again")
+        self._check_dictionaries()
+        if self.row_numbers is not None:
+            last = self.rows + self.spec.dropped - 1
+            if (self.row_numbers[1:] <= self.row_numbers[:-1]).any() or self.row_numbers[-1] > last:
+                raise FormatError(
+                    f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again"
+                )
+        for index, feature in enumerate(self.spec.features):
+            where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
+            self._check_column(index, self.feature_codes(index), feature.codes, where)
+        last_row = len(self.spec.features)
+        self._check_column(last_row, self.target, len(self.spec.target.classes), str(self.path / TARGET))
+
+    def _check_column(self, index: int, cells: NDArray[Any], codes: int, where: str) -> None:
+        for block, start in enumerate(blocks(self.rows, self.block_rows)):
+            part = cells[start : start + self.block_rows]
+            if zlib.crc32(part) != self._checksums[index, block]:
+                raise FormatError(f"{where}, block {block}: the checksum differs; encode the table again")
+            if part.max() >= codes:
+                raise FormatError(f"{where}, block {block}: a code is out of range; encode the table again")
+
+    def _check_dictionaries(self) -> None:
+        low, high = self._low, self._high
+        starts = np.zeros(len(low), np.bool_)
+        starts[self._offsets[:-1]] = True
+        # Comparisons with NaN are false, so a dictionary with one fails here.
+        if not ((low <= high).all() and ((high[:-1] < low[1:]) | starts[1:]).all()):
+            raise FormatError(f"{self.path / LOW}: a dictionary is not ascending; encode the table again")
