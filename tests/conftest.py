@@ -1,4 +1,4 @@
-"""The Hypothesis profile of every test: no deadline, the same examples in every run, nothing kept between runs."""
+"""The Hypothesis profile of every test: no deadline, the same examples every time, nothing kept."""
 
 from __future__ import annotations
 
