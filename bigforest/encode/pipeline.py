@@ -41,7 +41,7 @@ def encode(
     """
     name = find_target(source.schema, target)
     names = choose_features(source.schema, name, exclude)
-    with StoreWriter(path, binned=max_bins != "exact", overwrite=overwrite) as writer:
+    with StoreWriter(path, max_bins=max_bins, overwrite=overwrite) as writer:
         with stage("encode", len(names), "columns", listener) as running:
             classes = encode_target(source.column(name))
             if classes.dropped:

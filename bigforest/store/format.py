@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.config import MAX_BINS
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 
@@ -55,13 +56,18 @@ CHECKSUM_TYPE = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the store is. `binned` tells whether codes are ranges of values; `crc` is the CRC-32 of every file whose
-    blocks have no checksums of their own."""
+    """What the store is. `max_bins` is the option it was encoded with; `crc` is the CRC-32 of every file whose blocks
+    have no checksums of their own."""
 
     spec: DataSpec
     block_rows: int
-    binned: bool
+    max_bins: str | int
     crc: Mapping[str, int]
+
+    @property
+    def binned(self) -> bool:
+        """Whether codes are ranges of values."""
+        return self.max_bins != "exact"
 
     def sizes(self) -> dict[str, int]:
         """The files of the store and their bytes, the manifest aside."""
@@ -83,7 +89,7 @@ class Manifest:
             "format": FORMAT,
             "version": VERSION,
             "block_rows": self.block_rows,
-            "binned": self.binned,
+            "max_bins": self.max_bins,
             "bytes": self.sizes(),
             "crc32": dict(self.crc),
             "dataspec": json.loads(self.spec.to_json()),
@@ -110,14 +116,14 @@ class Manifest:
     @classmethod
     def _checked(cls, raw: dict[str, Any], path: Path) -> Manifest:
         damaged = f"{path / MANIFEST}: the manifest is damaged"
-        expected = {"format", "version", "block_rows", "binned", "bytes", "crc32", "dataspec"}
-        if set(raw) != expected or raw["block_rows"] != BLOCK_ROWS or not isinstance(raw["binned"], bool):
+        expected = {"format", "version", "block_rows", "max_bins", "bytes", "crc32", "dataspec"}
+        if set(raw) != expected or raw["block_rows"] != BLOCK_ROWS or not _is_max_bins(raw["max_bins"]):
             raise FormatError(f"{damaged}; encode the table again")
         try:
             spec = DataSpec.from_json(json.dumps(raw["dataspec"]))
         except FormatError as error:
             raise FormatError(f"{damaged}: {error}") from error
-        manifest = cls(spec=spec, block_rows=raw["block_rows"], binned=raw["binned"], crc=raw["crc32"])
+        manifest = cls(spec=spec, block_rows=raw["block_rows"], max_bins=raw["max_bins"], crc=raw["crc32"])
         whole = {LOW, HIGH, ROW_NUMBERS, CHECKSUMS} & set(manifest.sizes())
         if spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
             raise FormatError(f"{damaged}; encode the table again")
@@ -142,6 +148,10 @@ def block_checksums(cells: NDArray[Any]) -> NDArray[np.uint32]:
     """CRC-32 of every block of a contiguous column, [blocks]."""
     starts = blocks(len(cells), BLOCK_ROWS)
     return np.array([zlib.crc32(cells[start : start + BLOCK_ROWS]) for start in starts], CHECKSUM_TYPE)
+
+
+def _is_max_bins(raw: object) -> bool:
+    return raw == "exact" or (type(raw) is int and 2 <= raw <= MAX_BINS)
 
 
 def _is_crc_table(raw: object, names: set[str]) -> bool:

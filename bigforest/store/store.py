@@ -39,6 +39,7 @@ class Store:
 
     path         the directory.
     spec         the dataspec; `rows` of it are here.
+    max_bins     the option it was encoded with: "exact" or a number.
     block_rows   rows of a block, for checksums and for random draws: 65,536.
     codes        codes of all features, see kernels/layout.py.
     target       [rows] uint16, class codes.
@@ -47,6 +48,7 @@ class Store:
 
     path: Path
     spec: DataSpec
+    max_bins: str | int
     block_rows: int
     codes: Codes
     target: NDArray[np.uint16]
@@ -95,6 +97,7 @@ class Store:
         store = cls(
             path=path,
             spec=spec,
+            max_bins=manifest.max_bins,
             block_rows=manifest.block_rows,
             codes=Codes(*matrices, place=place),
             target=mapped(TARGET, TARGET_TYPE, rows),

@@ -53,9 +53,9 @@ class StoreWriter:
     the page cache. So no codes wait in memory for a slow column before them.
     """
 
-    def __init__(self, path: Path, *, binned: bool, overwrite: bool = False) -> None:
+    def __init__(self, path: Path, *, max_bins: str | int, overwrite: bool = False) -> None:
         self.path = path
-        self._binned = binned
+        self._max_bins = max_bins
         self._overwrite = overwrite
         self._check_output()
         self._folder = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
@@ -98,7 +98,7 @@ class StoreWriter:
     def append(self, part: Part) -> None:
         """Make `part` the next feature. Its index must be the number of features appended before."""
         index = len(self._features)
-        for name in (CODES[part.width], LOW, HIGH) if self._binned else (CODES[part.width], LOW):
+        for name in (CODES[part.width], LOW, HIGH) if self._max_bins != "exact" else (CODES[part.width], LOW):
             source = self._part(index, name)
             with source.open("rb") as content:
                 if name in (LOW, HIGH):
@@ -134,7 +134,7 @@ class StoreWriter:
             file.close()
         self._parts.rmdir()
         spec = DataSpec(rows=len(cells), dropped=dropped, features=tuple(self._features), target=target)
-        manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, binned=self._binned, crc=self._crc)
+        manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, max_bins=self._max_bins, crc=self._crc)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
         self._rename()
         return spec
