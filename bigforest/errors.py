@@ -1,0 +1,23 @@
+"""One family of errors. Every message says what is wrong, where, and what to do about it."""
+
+from __future__ import annotations
+
+
+class BigForestError(Exception):
+    """Base of every error that bigforest raises on purpose."""
+
+
+class ConfigError(BigForestError):
+    """An option has a value that cannot be used, alone or together with the others."""
+
+
+class DataError(BigForestError):
+    """The table given for training or prediction cannot be used as it is."""
+
+
+class FormatError(BigForestError):
+    """A forest or a store on disk is damaged, is something else, or was written by a newer version."""
+
+
+class OutputExistsError(BigForestError):
+    """The output is already there and overwriting it was not asked for."""

@@ -1,0 +1,78 @@
+"""What a run tells those who watch it.
+
+Algorithms emit events and know nothing about bars, logs or terminals; the command line listens and draws.
+A listener is any callable that takes one event. It is called from the thread that drives the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class StageStarted:
+    """A stage (encode, grow, oob, predict) began; `total` units of work lie ahead."""
+
+    stage: str
+    total: int
+    unit: str
+
+
+@dataclass(frozen=True, slots=True)
+class StageAdvanced:
+    """`done` units of the stage are finished, counted from its start."""
+
+    stage: str
+    done: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageFinished:
+    """The stage ended after `seconds` of wall time."""
+
+    stage: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user should know, such as rows that were left out."""
+
+    message: str
+
+
+Event = StageStarted | StageAdvanced | StageFinished | Notice
+Listener = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """The listener that ignores everything."""
+
+
+class Stage:
+    """Progress of one running stage; `seconds` is its wall time once it has ended."""
+
+    def __init__(self, name: str, listener: Listener) -> None:
+        self.name = name
+        self.seconds = 0.0
+        self._listener = listener
+        self._done = 0
+
+    def advance(self, units: int = 1) -> None:
+        """Report that `units` more units of work are finished."""
+        self._done += units
+        self._listener(StageAdvanced(self.name, self._done))
+
+
+@contextmanager
+def stage(name: str, total: int, unit: str, listener: Listener) -> Iterator[Stage]:
+    """Announce a stage, yield its `Stage`, and report its wall time when it ends without an error."""
+    listener(StageStarted(name, total, unit))
+    running = Stage(name, listener)
+    begin = time.perf_counter()
+    yield running
+    running.seconds = time.perf_counter() - begin
+    listener(StageFinished(name, running.seconds))

@@ -1,0 +1,70 @@
+"""The only Numba flags, and a compile cache that notices edits in any kernel module.
+
+Numba's own cache stamps a compiled function with the source file it stands in, so an edited helper in another
+module would leave its callers running the old code. Here every kernel carries one stamp of all kernel sources.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import caching
+
+Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+_STAMP = hashlib.sha256(
+    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
+).hexdigest()
+
+
+class _PackageStamp:
+    def get_source_stamp(self) -> str:
+        return _STAMP
+
+
+class _ProvidedFolder(_PackageStamp, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+    """The folder of NUMBA_CACHE_DIR, where the user set it."""
+
+
+class _BesideSources(_PackageStamp, caching.InTreeCacheLocator):  # type: ignore[misc]
+    """__pycache__ of the package, where it can be written."""
+
+
+class _UserFolder(_PackageStamp, caching.UserWideCacheLocator):  # type: ignore[misc]
+    """The user's cache folder."""
+
+
+class _KernelCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
+    _locator_classes = (_ProvidedFolder, _BesideSources, _UserFolder)
+
+
+class _KernelCache(caching.FunctionCache):  # type: ignore[misc]
+    _impl_class = _KernelCacheImpl
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with contextlib.suppress(OSError):  # a full or read-only disk costs the next process a compilation, no more
+            super().save_overload(sig, data)
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile `function` with the flags every kernel shares; cached on disk where any folder can be written."""
+    compiled = numba.njit(nogil=True, boundscheck=False, error_model="numpy")(function)
+    if compiled is not function:  # NUMBA_DISABLE_JIT=1 leaves plain Python
+        with contextlib.suppress(RuntimeError):  # no folder can be written: compile in every process
+            compiled._cache = _KernelCache(function)
+    return compiled  # type: ignore[no-any-return]
+
+
+def helper(function: Kernel) -> Kernel:
+    """Compile a part of a kernel that allocates nothing: called often, so arrays are passed without counting them."""
+    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", _nrt=False)(function)  # type: ignore[no-any-return]
+
+
+def inlined(function: Kernel) -> Kernel:
+    """Compile a part of a kernel into each of its callers: for the small and for the very frequent."""
+    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", _nrt=False, forceinline=True)(function)  # type: ignore[no-any-return]

@@ -1,0 +1,29 @@
+"""Array shapes and types the kernels share, with the reason for each width."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# A row within one in-memory node set; tables beyond 2**32 rows are split into sets that fit memory first.
+ROW = np.uint32
+# Times a row is in a bag; bags never exceed the table, so 65,535 repeats of one row have no measurable chance.
+MULTIPLICITY = np.uint16
+# Class of a row.
+CLASS = np.uint16
+
+
+class Codes(NamedTuple):
+    """The codes of a table. Feature f is row place[f, 1] of the matrix of width place[f, 0] bytes.
+
+    u8, u16, u32  [columns of that width, rows], C order, read-only, so that each column is contiguous and
+                  every kernel is compiled for one signature only.
+    place         [features, 2] uint32: width in bytes (1, 2 or 4) and row in the matrix of that width.
+    """
+
+    u8: NDArray[np.uint8]
+    u16: NDArray[np.uint16]
+    u32: NDArray[np.uint32]
+    place: NDArray[np.uint32]

@@ -1,0 +1,51 @@
+"""Send the rows of a node to its children."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.jit import helper
+from bigforest.kernels.scan import BITS16, ONE, SHIFT16, SHIFT32, ZERO
+
+
+@helper
+def partition_column(column, code, items, n, spare, total_l):  # type: ignore[no-untyped-def]
+    """`partition` on one column of codes; compiled once per width."""
+    at_l = ZERO
+    at_r = ZERO
+    below = np.uint32(0)
+    above = np.uint32(0xFFFFFFFF)
+    for i in range(n):
+        item = items[i]
+        here = np.uint32(column[item >> SHIFT32])
+        goes_left = here <= code
+        items[at_l] = item
+        spare[at_r] = item
+        at_l += np.uint64(goes_left)
+        at_r += np.uint64(not goes_left)
+        below = max(below, here if goes_left else np.uint32(0))
+        above = min(above, np.uint32(0xFFFFFFFF) if goes_left else here)
+    for i in range(at_r):
+        items[at_l + i] = spare[i]
+    for k in range(total_l.size):
+        total_l[k] = 0
+    for i in range(at_l):
+        total_l[(items[i] >> SHIFT16) & BITS16] += np.int64(items[i] & BITS16)
+    return at_l, below, above
+
+
+@helper
+def partition(codes, feature, code, items, n, spare, total_l):  # type: ignore[no-untyped-def]
+    """Reorder items[:n] stably: codes of `feature` up to `code` first. No branch depends on the data.
+
+    codes Codes, items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes] (set to the class
+    weights of the left). Returns the number of rows on the left, the largest code there and the smallest on the right.
+    """
+    width = codes.place[feature, 0]
+    slot = np.uint64(codes.place[feature, 1])
+    limit = np.uint32(code)
+    if width == np.uint32(1):
+        return partition_column(codes.u8[slot], limit, items, n, spare, total_l)
+    if width == np.uint32(2):
+        return partition_column(codes.u16[slot], limit, items, n, spare, total_l)
+    return partition_column(codes.u32[slot], limit, items, n, spare, total_l)

@@ -1,0 +1,43 @@
+"""Counter-based random numbers: a draw depends on its key and its counter, never on what was drawn before.
+
+The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, section 3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.jit import inlined, kernel
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+LEFT = np.uint64(0x9E3779B97F4A7C15)
+RIGHT = np.uint64(0xD1B54A32D192ED03)
+
+# Purposes keep the streams of one (seed, tree) apart.
+PURPOSE_BAG = np.uint64(1)
+PURPOSE_GROW = np.uint64(2)
+PURPOSE_TIE = np.uint64(3)
+PURPOSE_STOCHASTIC = np.uint64(4)
+
+
+@inlined
+def mix(z):  # type: ignore[no-untyped-def]
+    """Scramble a uint64 into a uint64; a bijection."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@inlined
+def below(random, bound):  # type: ignore[no-untyped-def]
+    """Map a uint64 to 0 .. bound - 1 (bound < 2**32) by its upper half; off uniform by at most bound / 2**32."""
+    return ((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
+
+
+@kernel
+def stream_key(seed, purpose, first, second):  # type: ignore[no-untyped-def]
+    """Key of the stream of (seed, purpose, first, second), all uint64; `first` is a tree, `second` a block or 0."""
+    key = mix(seed + np.uint64(GOLDEN))
+    key = mix(key ^ (purpose * np.uint64(GOLDEN)))
+    key = mix(key ^ (first * np.uint64(RIGHT)))
+    return mix(key ^ (second * np.uint64(GOLDEN)))
