@@ -1,0 +1,1 @@
+"""From a store to the parts of a forest table."""

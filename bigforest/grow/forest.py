@@ -1,0 +1,113 @@
+"""Grow the trees of a forest from a store, a group of trees per task, each group one Parquet part."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.events import Listener, stage
+from bigforest.forest.table import TreeArrays, write_part
+from bigforest.kernels.draw import pack_items
+from bigforest.kernels.grow import Nodes, Rules, grow
+from bigforest.kernels.impurity import NUMBERS, entropy_table
+from bigforest.kernels.rng import PURPOSE_GROW, stream_key
+from bigforest.resources import Resources
+from bigforest.sample import bag
+from bigforest.schedule.tasks import run
+from bigforest.store.store import Store
+
+# A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
+_PART_ROWS = 2_000_000
+# At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little.
+_PARTS = 16
+# The kernels keep squared weights in int64.
+_MOST_ROWS = 2**31 - 1
+
+
+def part_size(rows: int, trees: int) -> int:
+    """Trees per part; a function of the task alone, so that the files do not depend on the machine."""
+    return max(1, min(-(-trees // _PARTS), _PART_ROWS // rows))
+
+
+def grow_forest(
+    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
+) -> None:
+    """Write `directory`/trees/part-*.parquet: all trees of the forest.
+
+    The files are a function of (store, config). Raises ConfigError for tables too large to grow in memory.
+    """
+    _check_size(store, config)
+    size = part_size(store.rows, config.trees)
+    groups = [range(first, min(first + size, config.trees)) for first in range(0, config.trees, size)]
+
+    def grow_group(trees: range) -> None:
+        arrays = [grow_tree(store, config, tree) for tree in trees]
+        write_part(directory, trees.start, arrays, store.spec, config)
+
+    with stage("grow", config.trees, "trees", listener) as progress:
+        run(
+            grow_group,
+            [(group,) for group in groups],
+            workers=resources.workers,
+            on_result=lambda index, _: progress.advance(len(groups[index])),
+        )
+
+
+def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
+    """Tree number `tree` of the forest of (store, config), whole and in memory."""
+    _check_size(store, config)
+    features = len(store.spec.features)
+    rules = Rules(
+        mtry=config.drawn_features(features),
+        impurity=NUMBERS[config.impurity],
+        max_depth=-1 if config.max_depth is None else config.max_depth,
+        min_split=config.min_split,
+        min_leaf=config.min_leaf,
+        redraw=config.constants == "redraw",
+    )
+    items = pack_items(store.target, bag(store.rows, tree, config))
+    with np.errstate(over="ignore"):
+        key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
+    nodes = grow(store.codes, items, len(store.spec.target.classes), key, rules, entropy_table())
+    return _tree_arrays(store, nodes)
+
+
+def _check_size(store: Store, config: TrainConfig) -> None:
+    if store.rows > _MOST_ROWS:
+        raise ConfigError(
+            f"the table has {store.rows} rows; growing in memory takes at most {_MOST_ROWS}: train on a sample of them"
+        )
+
+
+def _tree_arrays(store: Store, nodes: Nodes) -> TreeArrays:
+    split = nodes.feature >= 0
+    threshold = np.full(nodes.feature.size, np.nan)
+    for feature in np.unique(nodes.feature[split]):
+        here = nodes.feature == feature
+        below = store.high(feature)[nodes.left_code[here]]
+        above = store.low(feature)[nodes.right_code[here]]
+        threshold[here] = midpoint(below, above)
+    return TreeArrays(
+        feature=nodes.feature,
+        left=np.where(split, np.arange(1, split.size + 1), 0).astype(np.uint32),
+        right=nodes.right,
+        depth=nodes.depth,
+        threshold=threshold,
+        gain=nodes.gain,
+        weight=nodes.counts.sum(axis=1, dtype=np.uint64),
+        counts=nodes.counts,
+    )
+
+
+def midpoint(below: NDArray[np.float64], above: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Thresholds between neighbouring values, float64 [n] each: below <= threshold < above, always.
+
+    The middle where it separates them; the lower value where the middle rounds up to the upper one or is not finite.
+    """
+    with np.errstate(invalid="ignore"):  # minus infinity and infinity have no middle
+        middle = below / 2 + above / 2
+    return np.where((below <= middle) & (middle < above), middle, below)

@@ -1,0 +1,57 @@
+"""Draw the rows of a bag, and pack them for growing. Oracle: tests/naive/bag.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.jit import kernel
+from bigforest.kernels.rng import GOLDEN, mix
+
+_BITS16 = np.uint64(16)
+_BITS48 = np.uint64(48)
+_BITS32 = np.uint64(32)
+
+
+@kernel
+def draw_with_replacement(counts, draws, key):  # type: ignore[no-untyped-def]
+    """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Off uniform by less than 2**-32."""
+    rows = np.uint64(counts.size)
+    state = key
+    for _ in range(draws):
+        state += GOLDEN
+        counts[((mix(state) >> _BITS16) * rows) >> _BITS48] += np.uint16(1)
+
+
+@kernel
+def draw_without_replacement(counts, draws, key):  # type: ignore[no-untyped-def]
+    """Add `draws` different rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536 and draws <= rows.
+
+    Row by row, each with the probability (still wanted) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
+    """
+    left = np.uint64(counts.size)
+    wanted = np.uint64(draws)
+    state = key
+    for row in range(counts.size):
+        state += GOLDEN
+        if ((mix(state) >> _BITS16) * left) >> _BITS48 < wanted:
+            counts[row] += np.uint16(1)
+            wanted -= np.uint64(1)
+        left -= np.uint64(1)
+
+
+@kernel
+def pack_items(target, counts):  # type: ignore[no-untyped-def]
+    """uint64 items of the rows with counts > 0, ascending: row << 32 | class << 16 | count.
+
+    target uint16 [rows], counts uint16 [rows], rows <= 2**32.
+    """
+    size = 0
+    for row in range(counts.size):
+        size += counts[row] > 0
+    items = np.empty(size, np.uint64)
+    at = 0
+    for row in range(counts.size):
+        if counts[row] > 0:
+            items[at] = (np.uint64(row) << _BITS32) | (np.uint64(target[row]) << _BITS16) | np.uint64(counts[row])
+            at += 1
+    return items
