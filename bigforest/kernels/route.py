@@ -1,20 +1,22 @@
 """Sending rows down the trees: the loop of prediction and of the out-of-bag report.
 
-A node is 16 bytes, so that a step touches one cache line: two words of one array, seen as float64 (`thresholds`)
-and as uint64 (`links`, the same memory).
+A node is 16 bytes, so that a step touches one cache line: two words of one array, seen as float64
+(`thresholds`) and as uint64 (`links`, the same memory).
 
-    word 2i      inner node: its threshold. Leaf: a NaN whose lower 32 bits are the number of the leaf's ballot.
-    word 2i + 1  lower 32 bits: position of the right child, or the leaf's own, so that a step from a leaf stays.
-                 Upper 32 bits: the place of the feature in a tile, which is its number among the used ones * TILE.
+    word 2i      inner node: its threshold. Leaf: a NaN whose lower 32 bits number the leaf's ballot.
+    word 2i + 1  lower 32 bits: position of the right child; in a leaf its own, so that a step from it stays.
+                 Upper 32 bits: where the feature starts in a tile, its number among the used ones * TILE.
 
-The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each root.
-Ballot b < classes is all for class b and needs no table; ballot b >= classes is the row b - classes of `mixed`,
-float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely touched.
+The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
+root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is the row b - classes of
+`mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
+touched.
 
-Values come in tiles, float64 [tiles, used features, TILE] in C order: one row of the table is one column of a tile.
-All tiles of a call go through one tree before the next, so that the tree stays in the cache, and within a tile the
-rows advance level by level, so that many independent loads are under way at once. A row that reached its leaf drops
-out of the list without a branch; a branch that follows the data would be mispredicted at every other step.
+Values come in tiles, float64 [tiles, used features, TILE] in C order: one row of the table is one column of a
+tile. All tiles of a call go through one tree before the next, so that the tree stays in the cache, and within
+a tile the rows advance level by level, so that many independent loads are under way at once. A row that
+reached its leaf drops out of the list without a branch; a branch that follows the data would be mispredicted
+at every other step.
 """
 
 from __future__ import annotations
@@ -38,8 +40,9 @@ _TWO = np.uint64(2)
 def descend(tile, thresholds, links, active, listed, place):  # type: ignore[no-untyped-def]
     """Move the first `listed` rows of the list `active` to their leaves.
 
-    tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the node where
-    each of them stands and is updated. Cost: one visit per row and level. Oracle: tests/naive/predict.py find_leaf.
+    tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the
+    node where each of them stands and is updated. Cost: one visit per row and level. Oracle:
+    tests/naive/predict.py find_leaf.
     """
     while listed > np.uint64(0):
         kept = np.uint64(0)
@@ -68,10 +71,10 @@ def add_ballot(links, node, mixed, classes, votes, row):  # type: ignore[no-unty
 
 @kernel
 def vote(tiles, rows, thresholds, links, roots, mixed, votes):  # type: ignore[no-untyped-def]
-    """Add the ballots of all trees, in their order, to votes float64 [rows, classes]; nothing else is mutated.
+    """Add the ballots of all trees, in their order, to votes float64 [rows, classes]; mutates nothing else.
 
-    Row r of the votes is column r % TILE of tile r // TILE. Tomasi 2017, section 5; Ho 1995, section 3 (soft votes).
-    Cost: rows * trees * depth visits of about 3 ns. Oracle: tests/naive/predict.py sum_of_votes.
+    Row r of the votes is column r % TILE of tile r // TILE. Tomasi 2017, section 5; Ho 1995, section 3 (soft
+    votes). Cost: rows * trees * depth visits of about 3 ns. Oracle: tests/naive/predict.py sum_of_votes.
     """
     active = np.empty(TILE, dtype=np.uint32)
     place = np.empty(TILE, dtype=np.uint32)
@@ -96,18 +99,19 @@ def vote(tiles, rows, thresholds, links, roots, mixed, votes):  # type: ignore[n
 def vote_out_of_bag(  # type: ignore[no-untyped-def]
     tiles, rows, thresholds, links, roots, mixed, bags, truth, votes, voters, prediction, wrong, reached
 ):
-    """Like `vote`, but a tree votes on a row only if it is not in the tree's bag; keeps count after every tree.
+    """Like `vote`, but a tree votes only on rows that are not in its bag; keeps count after every tree.
 
     bags        uint16 [trees, rows], times the row is in the bag
     truth       uint16 [rows]
     votes       float64 [rows, classes], added to
     voters      uint32 [rows], trees that voted so far, added to
     prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
-    wrong       int64 [trees], added to: by how much this tree changed the number of rows whose prediction is wrong
+    wrong       int64 [trees], added to: by how much this tree changed the number of rows whose prediction is
+                wrong
     reached     int64 [trees], added to: rows that had no voter before this tree
 
-    Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost as `vote` on the rows out of bag, which are 37% of all in
-    a bootstrap. Oracle: tests/naive/oob.py.
+    Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost as `vote` on the rows out of bag, which are 37% of
+    all in a bootstrap. Oracle: tests/naive/oob.py.
     """
     active = np.empty(TILE, dtype=np.uint32)
     place = np.empty(TILE, dtype=np.uint32)

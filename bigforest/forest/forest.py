@@ -1,0 +1,237 @@
+"""A grown forest: what is in its directory, and predictions."""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec, Label
+from bigforest.errors import ConfigError
+from bigforest.forest.files import Header, check_file, read_table
+from bigforest.forest.parts import check_parts, part_paths, read_parts
+from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
+from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
+from bigforest.output import staged
+
+if TYPE_CHECKING:
+    from bigforest.forest.packed import Packed
+    from bigforest.forest.voting import Voting
+
+
+def read_forest(path: str | Path) -> Forest:
+    """Open the forest in the directory `path`.
+
+    Metadata and columns of all files are checked here, the nodes before they are first used for prediction
+    (or by `Forest.check`), the rows of the other files when they are asked for.
+
+    Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
+    or of a newer version.
+    """
+    directory = Path(path)
+    paths = part_paths(directory)
+    header = check_parts(paths)
+    check_file(directory / "features.parquet", "features", FEATURES, header.identity)
+    check_file(directory / "run.parquet", "run", RUN, header.identity)
+    label_type(header.spec)
+    return Forest(directory, header, paths)
+
+
+class Forest:
+    """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads.
+
+    directory  where its files are.
+    spec       the dataspec: features and target of the training table.
+    config     the configuration it was grown with.
+    """
+
+    def __init__(self, directory: Path, header: Header, parts: Sequence[Path]) -> None:
+        self.directory = directory
+        self.spec: DataSpec = header.spec
+        self.config: TrainConfig = header.config
+        self._identity = header.identity
+        self._parts = list(parts)
+        self._lock = threading.Lock()
+        self._packed: Packed | None = None
+
+    def __repr__(self) -> str:
+        return (
+            f"Forest({self.trees} trees, {len(self.spec.features)} features, {len(self.classes)} classes, "
+            f"target {self.spec.target.name!r}, {self.spec.rows} rows)"
+        )
+
+    @property
+    def trees(self) -> int:
+        """Number of trees."""
+        return self.config.trees
+
+    @property
+    def classes(self) -> list[Label]:
+        """Labels of the target in ascending order."""
+        return list(self.spec.target.classes)
+
+    @property
+    def nodes(self) -> pl.LazyFrame:
+        """One row per node, by tree and node; columns as in forest/table.py NODES."""
+        return pl.scan_parquet(self._parts)
+
+    @property
+    def features(self) -> pl.DataFrame:
+        """One row per feature with its importance; columns as in forest/table.py FEATURES."""
+        return _frame(
+            read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1]
+        )
+
+    @property
+    def run(self) -> pl.DataFrame:
+        """One row per stage of the run that grew the forest; columns as in forest/table.py RUN."""
+        return _frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
+
+    @cached_property
+    def oob(self) -> OutOfBag:
+        """The out-of-bag report. Raises ConfigError for a forest grown without bootstrap, and FormatError."""
+        if not self.config.bootstrap:
+            raise ConfigError(
+                "the forest was grown without bootstrap, so no row is out of bag; "
+                "judge it on a test set, or train with bootstrap"
+            )
+        return OutOfBag(self.directory / "oob", self.spec, self._identity)
+
+    def check(self) -> None:
+        """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
+        self._pack()
+
+    def predict(
+        self,
+        data: Any,
+        vote: str | None = None,
+        ties: str = "lowest",
+        keep: Sequence[str] = (),
+        threads: int | None = None,
+    ) -> Any:
+        """The class of every row, in order.
+
+        data     a Polars DataFrame or LazyFrame, pandas DataFrame or pyarrow Table that has the training
+                 features by name, or a numpy array [rows, features] with the features in the order of
+                 training.
+        vote     "soft", "hard" or "stochastic" (see forest/votes.py Rule); None as in training.
+        ties     "lowest", "reject" (a null prediction) or "random".
+        keep     columns of a table to hand through.
+        threads  worker threads, None for all processors; a LazyFrame is run by Polars' own. Never changes an
+                 answer.
+
+        Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target;
+        for numpy an array [rows], where a rejected row is nan or None. A LazyFrame stays lazy and streams.
+        Random draws are keyed by the number of the row in `data`.
+
+        Raises ConfigError for an unusable option; DataError for a feature that is missing, of another kind,
+        null or NaN (for the values of a LazyFrame when it is collected, as polars.exceptions.ComputeError);
+        FormatError.
+        """
+        from bigforest.predict import predict
+
+        return predict(self, data, vote=vote, ties=ties, keep=keep, threads=threads, proba=False)
+
+    def predict_proba(
+        self,
+        data: Any,
+        vote: str | None = None,
+        keep: Sequence[str] = (),
+        threads: int | None = None,
+    ) -> Any:
+        """The share of each class in the votes of every row, in order: columns `keep` and p_<class>.
+
+        vote "soft": mean posterior; "hard": share of trees; None as in training. The rest is as in `predict`;
+        numpy gives float64 [rows, classes].
+        """
+        from bigforest.predict import predict
+
+        return predict(self, data, vote=vote, ties="lowest", keep=keep, threads=threads, proba=True)
+
+    def expr(
+        self, proba: bool = False, vote: str | None = None, ties: str = "lowest", row: str | None = None
+    ) -> pl.Expr:
+        """A Polars expression for the class of each row, named "prediction", in any frame with the features.
+
+        proba  a struct of p_<class> instead.
+        row    name of an integer column with the number of the row, from 0; needed for a stochastic vote and
+               random ties, because an expression sees pieces of the table in no fixed order.
+
+        Elementwise, so that lazy queries stream; reads only features that some tree splits on. Raises
+        ConfigError here; DataError when it runs, which Polars reports as polars.exceptions.ComputeError.
+        """
+        from bigforest.predict import expression
+
+        return expression(self, proba=proba, vote=vote, ties=ties, row=row)
+
+    def write(self, path: str | Path, overwrite: bool = False) -> None:
+        """Copy the forest to the directory `path`. Raises OutputExistsError if something is there already."""
+        with staged(
+            path, overwrite=overwrite, kind="forest", is_ours=lambda place: (place / "trees").is_dir()
+        ) as copy:
+            for source in self._files():
+                target = copy / source.relative_to(self.directory)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(source, target)
+
+    def voting(self, vote: str | None, ties: str) -> Voting:
+        """The trees, ready to answer rows by a rule. Raises ConfigError, and FormatError for damaged nodes."""
+        from bigforest.forest.voting import Voting
+
+        rule = Rule(vote or self.config.vote, ties, self.config.seed)  # type: ignore[arg-type]
+        packed = self._pack()
+        return Voting(packed, packed.ballots(rule.ballots), rule, self.spec)
+
+    def _pack(self) -> Packed:
+        """The nodes as kernels read them: read, checked and packed once, by whichever thread comes first."""
+        from bigforest.forest.packed import pack
+
+        with self._lock:
+            if self._packed is None:
+                self._packed = pack(read_parts(self._parts))
+            return self._packed
+
+    def _files(self) -> list[Path]:
+        small = [self.directory / "features.parquet", self.directory / "run.parquet"]
+        names = ["rows", "curve", "confusion"] if self.config.bootstrap else []
+        return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
+
+
+class OutOfBag:
+    """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
+
+    rows       LazyFrame, one row per training row; columns as in forest/table.py oob_rows
+    curve      error after each tree; columns CURVE
+    confusion  true class against voted class; columns confusion
+    error      share of wrong votes among the rows that were left out of at least one bag; nan when there are
+               none
+    rows_used  number of these rows, |T'|
+    """
+
+    def __init__(self, directory: Path, spec: DataSpec, identity: str) -> None:
+        label = stored_labels(spec).type
+        path = directory / "rows.parquet"
+        check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
+        self.rows = pl.scan_parquet(path)
+        self.curve = _frame(read_table(directory / "curve.parquet", "oob-curve", CURVE, identity)[1])
+        self.confusion = _frame(
+            read_table(directory / "confusion.parquet", "oob-confusion", confusion(label), identity)[1]
+        )
+        last = self.curve.row(-1, named=True)
+        self.rows_used: int = last["rows"]
+        self.error: float = float("nan") if last["error"] is None else last["error"]
+
+    def __repr__(self) -> str:
+        return f"OutOfBag(error {self.error:.6g} on {self.rows_used} rows)"
+
+
+def _frame(table: Any) -> pl.DataFrame:
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    return frame
