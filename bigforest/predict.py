@@ -68,7 +68,7 @@ def predict(
 
         return _predict_frame(forest, frame_from_arrow(data), vote, ties, keep, proba, workers).to_arrow()
     raise DataError(
-        f"cannot predict for {type(data).__name__}; give a Polars DataFrame or LazyFrame, a pandas DataFrame, "
+        f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
         "a pyarrow Table or a numpy array, or use predict_file for files"
     )
 

@@ -184,7 +184,7 @@ class Forest:
         """The trees, ready to answer rows by a rule. Raises ConfigError, and FormatError for damaged nodes."""
         from bigforest.forest.voting import Voting
 
-        rule = Rule(vote or self.config.vote, ties, self.config.seed)  # type: ignore[arg-type]
+        rule = Rule(vote or self.config.vote, ties, self.config.seed)
         packed = self._pack()
         return Voting(packed, packed.ballots(rule.ballots), rule, self.spec)
 

@@ -118,9 +118,8 @@ def _series_values(series: pl.Series) -> NDArray[Any]:
         series = series.cast(pl.Float32)
     elif series.dtype in (pl.Int128, pl.UInt128):
         low, high = series.min(), series.max()
-        if low is not None and (low < -MAX_EXACT_INTEGER or high > MAX_EXACT_INTEGER):  # type:
-        ignore[operator]
-            raise _inexact(series.name)
+        if isinstance(low, int) and isinstance(high, int) and max(-low, high) > MAX_EXACT_INTEGER:
+            raise _inexact(f"feature {series.name!r}")
         series = series.cast(pl.Int64)
     values = series.to_numpy()
     _check_exact(values, f"feature {series.name!r}")

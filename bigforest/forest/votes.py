@@ -32,8 +32,8 @@ class Rule:
     seed  of the draws. Those of a row depend on the seed and on the number of the row, on nothing else.
     """
 
-    vote: Vote
-    ties: Ties
+    vote: str
+    ties: str
     seed: int
 
     def __post_init__(self) -> None:
