@@ -19,8 +19,9 @@ Label = bool | int | float | str
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
-    """One feature. `codes` is its number of codes (ranks run from 0 to codes - 1, in the order of the values).
+    """One feature.
 
+    codes is their number (ranks run from 0 to codes - 1, in the order of the values);
     width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
     kind is "numeric"; categories and missing values will be further kinds and codes.
     """

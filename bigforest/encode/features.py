@@ -13,17 +13,17 @@ from bigforest.encode.ranks import dense_ranks, quantile_bins
 from bigforest.encode.target import check_column, listed
 from bigforest.errors import DataError
 from bigforest.source import Source
-from bigforest.store.writer import Part, StoreWriter
+from bigforest.store.writer import Column, Part, StoreWriter
 
 # float64 holds every integer up to here; above, neighbours would become equal.
 MAX_EXACT_INTEGER = 2**53
 
-# A column of few rows is read together with the next ones, up to this many cells, because each read has its price.
+# Columns of few rows are read together, up to this many cells, because each read has its price.
 CELLS_PER_READ = 1 << 21
 
 
 def choose_features(schema: Mapping[str, pl.DataType], target: str, exclude: Collection[str]) -> list[str]:
-    """All columns but the target and the excluded ones. Raises DataError when one of them cannot be a feature yet."""
+    """All columns but the target and the excluded. Raises DataError when one cannot be a feature yet."""
     for name in exclude:
         check_column(name, schema, "exclude")
     names = [name for name in schema if name != target and name not in exclude]
@@ -32,7 +32,8 @@ def choose_features(schema: Mapping[str, pl.DataType], target: str, exclude: Col
     unusable = [f"{name} ({schema[name]})" for name in names if not is_feature_type(schema[name])]
     if unusable:
         raise DataError(
-            f"columns of these types cannot be features yet: {listed(unusable)}; exclude them or convert them to numbers"
+            f"columns of these types cannot be features yet: {listed(unusable)}; "
+            "exclude them or convert them to numbers"
         )
     return names
 
@@ -42,29 +43,34 @@ def is_feature_type(dtype: pl.DataType) -> bool:
     return dtype == pl.Boolean or dtype.is_integer() or dtype.is_float()
 
 
-def read_groups(features: int, rows: int) -> list[range]:
-    """The features in groups to be read and encoded as one task each."""
+def read_groups(names: Sequence[str], rows: int) -> list[Sequence[str]]:
+    """The features in groups that follow each other, each to be read and encoded as one task."""
     size = max(1, CELLS_PER_READ // rows)
-    return [range(start, min(start + size, features)) for start in range(0, features, size)]
+    return [names[start : start + size] for start in range(0, len(names), size)]
 
 
 def encode_group(
+    index: int,
     source: Source,
     names: Sequence[str],
-    group: range,
     kept: NDArray[np.int64] | None,
     max_bins: str | int,
     writer: StoreWriter,
-) -> list[Part | str]:
-    """Encode the features of `group` (positions in `names`) and write their parts.
+) -> Part | list[str]:
+    """Encode the features `names` and write them as part `index` of the store.
 
     kept     [rows of the store] rows of the source to encode; None for all.
-    returns  for each feature its part, or what is wrong with it.
+    returns  the part; or, when features cannot be used, which ones and why.
     """
-    frame = source.columns([names[index] for index in group])
-    return [
-        _encode(index, series, kept, max_bins, writer) for index, series in zip(group, frame, strict=True)
-    ]
+    wrong: list[str] = []
+    columns: list[Column] = []
+    for series in source.columns(names):
+        values = numeric_values(series if kept is None else series.gather(kept))
+        if isinstance(values, str):
+            wrong.append(values)
+        elif not wrong:
+            columns.append(_ranked(series.name, str(series.dtype), values, max_bins))
+    return wrong or writer.write_part(index, columns)
 
 
 def numeric_values(series: pl.Series) -> NDArray[Any] | str:
@@ -93,18 +99,13 @@ def numeric_values(series: pl.Series) -> NDArray[Any] | str:
     return values
 
 
-def _encode(
-    index: int, series: pl.Series, kept: NDArray[np.int64] | None, max_bins: str | int, writer: StoreWriter
-) -> Part | str:
-    values = numeric_values(series if kept is None else series.gather(kept))
-    if isinstance(values, str):
-        return values
+def _ranked(name: str, dtype: str, values: NDArray[Any], max_bins: str | int) -> Column:
     codes, distinct = dense_ranks(values)
     low = distinct.astype(np.float64)
-    high = None
-    if isinstance(max_bins, int):
-        bins = quantile_bins(np.bincount(codes, minlength=len(low)), max_bins)
-        edges = np.flatnonzero(np.diff(bins))
-        low, high = low[np.append(0, edges + 1)], low[np.append(edges, len(low) - 1)]
-        codes = bins.astype(np.uint32)[codes]
-    return writer.write_part(index, series.name, str(series.dtype), codes, low, high)
+    if not isinstance(max_bins, int):
+        return Column(name, dtype, codes, low, None)
+    bins = quantile_bins(np.bincount(codes, minlength=len(low)), max_bins)
+    last = np.append(np.flatnonzero(np.diff(bins)), len(low) - 1)
+    first = np.append(0, last[:-1] + 1)
+    narrow = bins.astype(np.min_scalar_type(len(last) - 1))
+    return Column(name, dtype, narrow.take(codes), low[first], low[last])

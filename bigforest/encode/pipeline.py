@@ -9,9 +9,11 @@ from bigforest.encode.features import choose_features, encode_group, read_groups
 from bigforest.encode.target import Target, encode_target, find_target, listed
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
+from bigforest.output import staged
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source
+from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, StoreWriter
 
@@ -25,23 +27,25 @@ def encode(
     exclude: Sequence[str] = (),
     resources: Resources,
     listener: Listener,
-    overwrite: bool = False,
 ) -> Store:
     """Presort the columns of `source` into a store at `path`, and open it.
 
     target     the column of classes; None takes the one named target, label, class or y.
-    max_bins   "exact" gives every distinct value a code; a number, at least 2, caps the codes of each feature.
+    max_bins   "exact" gives every distinct value a code; a number, 2 or more, caps the codes of a feature.
     exclude    columns that are neither features nor kept.
-    overwrite  whether a store that is at `path` already is replaced.
 
-    Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the table and on
-    these options only. Anonymous memory: about 40 bytes per row and thread beside the source's own.
+    Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the table
+    and on these options only. Anonymous memory: about 40 bytes per row and thread beside the source's own.
 
-    Raises DataError when the table cannot be learned from, and OutputExistsError; nothing is left at `path` then.
+    Raises DataError when the table cannot be learned from, and OutputExistsError when something is at `path`.
+    Nothing is left behind then.
     """
     name = find_target(source.schema, target)
     names = choose_features(source.schema, name, exclude)
-    with StoreWriter(path, max_bins=max_bins, overwrite=overwrite) as writer:
+    with (
+        staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
+        StoreWriter(folder, max_bins=max_bins) as writer,
+    ):
         with stage("encode", len(names), "columns", listener) as running:
             classes = encode_target(source.column(name))
             if classes.dropped:
@@ -60,28 +64,28 @@ def _encode_features(
     workers: int,
     running: Stage,
 ) -> None:
-    """Encode all features side by side and append them in order. Raises DataError naming all that cannot be used."""
-    groups = read_groups(len(names), source.rows)
-    ended: dict[int, list[Part | str]] = {}
+    """Encode the features side by side, append them in order. Raises DataError naming all that are unfit."""
+    groups = read_groups(names, source.rows)
+    waiting: dict[int, Part | list[str]] = {}
     wrong: list[str] = []
     following = 0
 
-    def collect(index: int, parts: list[Part | str]) -> None:
+    def collect(index: int, result: Part | list[str]) -> None:
         nonlocal following
-        ended[index] = parts
-        running.advance(len(parts))
-        while following in ended:
-            for part in ended.pop(following):
-                if isinstance(part, str):
-                    wrong.append(part)
-                elif not wrong:
-                    writer.append(part)
+        running.advance(len(groups[index]))
+        waiting[index] = result
+        while following in waiting:
+            part = waiting.pop(following)
             following += 1
+            if isinstance(part, list):
+                wrong.extend(part)
+            elif not wrong:
+                writer.append(part)
 
-    tasks = [(source, names, group, classes.kept, max_bins, writer) for group in groups]
+    tasks = [(index, source, group, classes.kept, max_bins, writer) for index, group in enumerate(groups)]
     run(encode_group, tasks, workers=workers, on_result=collect)
     if wrong:
         raise DataError(
-            f"these features cannot be used: {listed(wrong)}. Missing values cannot be handled yet, and integers must be "
-            "exact in float64; exclude the columns, or fill, drop or convert the values"
+            f"these features cannot be used: {listed(wrong)}. Missing values are not handled yet, and "
+            "integers must be exact in float64; exclude the columns, or fill, drop or convert the values"
         )

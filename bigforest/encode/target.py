@@ -17,13 +17,14 @@ from bigforest.errors import DataError
 
 USUAL_NAMES = ("target", "label", "class", "y")
 
-# More distinct numbers than this in a floating column are measurements. Classes kept as floats (1.0, 2.0, ...) are few.
+# More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
 MAX_FLOAT_CLASSES = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """codes [rows kept] uint16, class of each row; kept [rows kept] ascending row numbers, None when all rows are."""
+    """codes [rows] uint16 are the classes of the rows that have one; kept [rows] their numbers, None for
+    all."""
 
     spec: TargetSpec
     codes: NDArray[np.uint16]
@@ -32,7 +33,7 @@ class Target:
 
 
 def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
-    """The name of the target: `wanted`, or the first of the usual names that is a column. Raises DataError."""
+    """The name of the target: `wanted`, or the first usual name that is a column. Raises DataError."""
     if wanted is not None:
         check_column(wanted, schema, "target")
         return wanted
@@ -40,8 +41,8 @@ def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
         if name in schema:
             return name
     raise DataError(
-        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; say which one is the target: "
-        + listed(list(schema), 50)
+        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; "
+        f"say which one is the target: {listed(list(schema), 50)}"
     )
 
 
@@ -107,15 +108,15 @@ def _number_classes(series: pl.Series) -> tuple[list[Label], NDArray[Any]]:
         return [bool(value) for value in distinct], codes
     if dtype in (pl.Int128, pl.UInt128) or not (dtype.is_integer() or dtype.is_float()):
         raise DataError(
-            f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few floats: "
-            "convert it or choose another column"
+            f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
+            "floats: convert it or choose another column"
         )
     codes, distinct = dense_ranks(series.to_numpy())
     if dtype.is_float():
         if len(distinct) > MAX_FLOAT_CLASSES:
             raise DataError(
-                f"target {name!r} is {dtype} with {len(distinct)} distinct values: this looks like regression, which "
-                f"is not there yet; for classification use at most {MAX_FLOAT_CLASSES} values, or convert it to integers"
+                f"target {name!r} is {dtype} with {len(distinct)} distinct values: this looks like "
+                f"regression, which is not there yet; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
             )
         if not np.isfinite(distinct).all():
             raise DataError(

@@ -1,6 +1,7 @@
 """Independent tasks on Dask's threads.
 
-Tasks are pure functions of their arguments; bulky data goes through files and shared memory, never through here.
+Tasks are pure functions of their arguments. Bulky data goes through files and shared memory, never through
+here.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ def run(
     workers: int,
     on_result: Callable[[int, Result], None],
 ) -> None:
-    """Call `function(*arguments[i])` for every i on `workers` threads and `on_result(i, result)` as each one ends.
+    """Call `function(*arguments[i])` for every i on `workers` threads, and `on_result(i, result)` after each.
 
-    Tasks are started in the order of `arguments`; results are delivered exactly once, in the order in which tasks
-    end, in the calling thread, and are not kept. The first exception of a task, of `on_result` or from the
-    keyboard is raised as it is: no further task is started, and the running ones have ended when `run` returns.
+    Tasks are started in the order of `arguments`. Results are delivered exactly once, in the order in which
+    the tasks end, in the calling thread, and are not kept. The first exception of a task, of `on_result` or
+    from the keyboard is raised as it is; no further task is started then, and the running ones end before it
+    is raised.
     """
     import dask
     import dask.callbacks
@@ -33,8 +35,8 @@ def run(
     numbers = iter(range(len(arguments)))
 
     def task() -> int:
-        # Dask starts independent tasks in an order of its own, so each one takes the lowest number not yet taken.
-        # The result goes past Dask, which would keep it until the last task has ended.
+        # Dask starts independent tasks in an order of its own, so each one takes the lowest number not yet
+        # taken. The result goes past Dask, which would keep it until the last task has ended.
         index = next(numbers)
         results[index] = function(*arguments[index])
         return index
@@ -43,8 +45,8 @@ def run(
         on_result(index, results.pop(index))
 
     delayed = dask.delayed(task, pure=False)
-    # A pool of our own, because leaving its block waits for the running tasks whatever happened. Callbacks are given
-    # here and not registered, so that runs in other threads do not hear of these tasks.
+    # A pool of our own, because leaving its block waits for the running tasks whatever happened. Callbacks
+    # are given here and not registered, so that runs in other threads do not hear of these tasks.
     with ThreadPoolExecutor(workers, thread_name_prefix="bigforest") as pool:
         dask.compute(
             *(delayed() for _ in arguments),

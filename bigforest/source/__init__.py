@@ -1,4 +1,4 @@
-"""Tables to train on and to predict for, wherever they are: `open_source` gives a `Source` of anything it can read."""
+"""Tables to train on and to predict for, wherever they are."""
 
 from bigforest.source.memory import frame_from_numpy
 from bigforest.source.open import open_source

@@ -31,7 +31,8 @@ Schema = dict[str, pl.DataType]
 def scan_files(path: str | Path, scratch: Path) -> tuple[str, pl.LazyFrame]:
     """A short name for the table at `path` (a file, a folder or a glob) and a bare Parquet scan of it.
 
-    Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError as `open_source` does.
+    Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError as `open_source`
+    does.
     """
     name, files = find_files(path)
     kinds = {KINDS[file.suffix.lower()] for file in files}
@@ -50,7 +51,7 @@ def scan_files(path: str | Path, scratch: Path) -> tuple[str, pl.LazyFrame]:
 
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:
-    """The name of the table at `path` and its files, sorted by name. Raises DataError when there are none to read."""
+    """The name of the table at `path` and its files, sorted by name. Raises DataError when there are none."""
     place = Path(path)
     known = ", ".join(KINDS)
     if place.is_dir():
@@ -62,7 +63,8 @@ def find_files(path: str | Path) -> tuple[str, list[Path]]:
     if place.is_file():
         files, name = [place], place.stem
     elif glob.has_magic(str(path)):
-        files = sorted(Path(file) for file in glob.glob(str(path), recursive=True) if Path(file).is_file())
+        found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
+        files = sorted(Path(file) for file in found if Path(file).is_file())
         name = _plain_parent(place)
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
@@ -100,7 +102,8 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
         return scan_parquet([file])
     if kind == "Arrow":
         return _spool_arrow_stream(file, scratch) if _is_arrow_stream(file) else pl.scan_ipc(file, glob=False)
-    # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value stands.
+    # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value
+    # stands.
     if kind == "NDJSON":
         return pl.scan_ndjson(file, infer_schema_length=None)
     return pl.scan_csv(file, glob=False, separator=_separator(file), infer_schema_length=None)
@@ -111,7 +114,7 @@ def _separator(file: Path) -> str:
 
 
 def _check_header(file: Path) -> None:
-    """Raise DataError when the first line of a CSV file names a column twice, which Polars would silently rename."""
+    """Raise DataError when a CSV file names a column twice; Polars would rename the second one silently."""
     try:
         with file.open(encoding="utf-8-sig", newline="") as lines:
             header = next(csv.reader(lines, delimiter=_separator(file)), [])
@@ -121,22 +124,18 @@ def _check_header(file: Path) -> None:
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:
-    """Raise DataError unless all files have the same columns; inferred types may be different kinds of number."""
+    """Raise DataError unless all files have the same columns; inferred types may differ in the kind of
+    number."""
     first = schemas[0]
     for file, schema in zip(files, schemas, strict=True):
         if list(schema) != list(first):
             odd = sorted(set(schema) ^ set(first))
-            what = (
-                f"columns {', '.join(map(repr, odd[:5]))} are not in both"
-                if odd
-                else "another order of columns"
-            )
+            what = f"{', '.join(map(repr, odd[:5]))} not in both" if odd else "another order"
             raise DataError(f"{file}: not the columns of {files[0]} ({what}); give files of one table")
         for name, dtype in schema.items():
             if dtype != first[name] and not (inferred and dtype.is_numeric() and first[name].is_numeric()):
-                raise DataError(
-                    f"{file}: column {name!r} has type {dtype}, but {first[name]} in {files[0]}; convert one of them"
-                )
+                types = f"type {dtype}, but {first[name]} in {files[0]}"
+                raise DataError(f"{file}: column {name!r} has {types}; convert one of them")
 
 
 def _is_arrow_stream(file: Path) -> bool:

@@ -41,7 +41,7 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
 
 
 def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
-    """A frame of the columns x0, x1, ... of `features` [rows, features] and the column target, `labels` [rows].
+    """A frame of the columns x0, x1, ..., which are `features` [rows, features], and target, `labels` [rows].
 
     Raises DataError when they are not numpy arrays that fit together.
     """
@@ -62,7 +62,7 @@ def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
 
 
 def frame_from_arrow(table: Any) -> pl.DataFrame:
-    """The frame of a pyarrow Table or RecordBatch; DataError when Polars has no such type or a name is there twice."""
+    """The frame of a pyarrow Table or RecordBatch. Raises DataError when Polars cannot hold it."""
     check_names(table.schema.names, "the Arrow table")
     try:
         frame = pl.from_arrow(table)

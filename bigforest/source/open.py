@@ -21,11 +21,12 @@ IN_MEMORY = "data"
 def open_source(data: Any, *, scratch: Path) -> Source:
     """Open a table for reading, without holding more of it in memory than it already does.
 
-    data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars DataFrame or
-             LazyFrame; a pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas DataFrame; a pair (X, y)
-             of numpy arrays (columns x0, x1, ... and target) or X alone; anything else that exports an Arrow stream.
-    scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is streamed
-             once into Parquet files there; they must stay as long as the Source is used.
+    data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
+             DataFrame or LazyFrame; a pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas
+             DataFrame; a pair (X, y) of numpy arrays (columns x0, x1, ... and target) or X alone; anything
+             else that exports an Arrow stream.
+    scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
+             streamed once into Parquet files there; they must stay as long as the Source is used.
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice.
     """

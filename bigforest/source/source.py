@@ -17,8 +17,8 @@ class Source:
     name    short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
     schema  Polars type of every column, in column order.
     rows    number of rows, at least 1.
-    frame   a bare scan of Parquet files or a table in memory, so that projections and slices of it read no more
-            than they give.
+    frame   a bare scan of Parquet files or a table in memory, so that projections and slices of it read no
+            more than they give.
     """
 
     name: str
@@ -27,18 +27,24 @@ class Source:
     frame: pl.LazyFrame
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
-        """All rows of the named columns, each in one chunk."""
-        return self.frame.select(names).collect().rechunk()
+        """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
+        return self._read(self.frame.select(names))
 
     def column(self, name: str) -> pl.Series:
-        """All rows of one column, in one chunk."""
+        """All rows of one column, in one chunk. Raises DataError when it cannot be read."""
         return self.columns([name]).to_series()
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
-        """The named columns as frames of `rows` rows (the last one may be shorter), in order, each in one chunk."""
+        """The named columns in frames of `rows` rows, the last perhaps fewer, in order, each in one chunk."""
         chosen = self.frame.select(columns)
         for start in range(0, self.rows, rows):
-            yield chosen.slice(start, rows).collect().rechunk()
+            yield self._read(chosen.slice(start, rows))
+
+    def _read(self, query: pl.LazyFrame) -> pl.DataFrame:
+        try:
+            return query.collect().rechunk()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise DataError(f"{self.name}: the table cannot be read: {error}; check its files") from error
 
 
 def source_of(frame: pl.LazyFrame, name: str) -> Source:

@@ -11,7 +11,7 @@ import polars as pl
 from bigforest.errors import DataError
 from bigforest.source.source import check_names
 
-# Batches of a reader are collected up to this size, because each part costs a file and tiny parts read slowly.
+# Batches of a reader are collected up to this size, because many small files are slow to read.
 PART_BYTES = 64 << 20
 
 
@@ -34,9 +34,10 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> pl.LazyFrame:
 
 
 def spool_batches(reader: Any, scratch: Path, where: str) -> pl.LazyFrame:
-    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch` and return the scan of them.
+    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch`; the scan of them.
 
-    Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, when a batch cannot be read.
+    Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, when a batch is
+    unreadable.
     """
     import pyarrow as pa
 

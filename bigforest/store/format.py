@@ -1,22 +1,27 @@
 """The store: a table presorted into codes, in one directory. This page is the description of the format.
 
-    manifest.json     one JSON object, see `Manifest`
-    codes-u8.bin      [columns of this width, rows] uint8   codes of every feature, a feature's cells side by side
-    codes-u16.bin     [columns of this width, rows] uint16  the matrix in which a feature stands, and its row there,
-    codes-u32.bin     [columns of this width, rows] uint32  are `width` and `slot` of its FeatureSpec
-    low.bin           [all codes] float64   smallest value of each code, feature after feature, ascending within each
-    high.bin          [all codes] float64   largest value of each code; only when values share codes (max_bins)
-    target.bin        [rows] uint16         code of the row's class
-    row_numbers.bin   [rows] uint64         row in the source, ascending; only when rows were dropped
-    checksums.bin     [features + 1, blocks] uint32   CRC-32 of each block of `block_rows` rows of every feature's codes,
-                                            and of the target's in the last row
+    file             shape                    type     content
+    manifest.json                             JSON     one object, see `Manifest`
+    codes-u8.bin     [columns, rows]          uint8    codes of the features of up to 256 codes
+    codes-u16.bin    [columns, rows]          uint16   codes of the features of up to 65,536 codes
+    codes-u32.bin    [columns, rows]          uint32   codes of all others
+    low.bin          [all codes]              float64  smallest value of each code, one feature after the
+                     other
+    high.bin         [all codes]              float64  largest value of each code; only with max_bins
+    target.bin       [rows]                   uint16   code of each row's class
+    row_numbers.bin  [rows]                   uint64   row in the source, ascending; only when rows were
+                     dropped
+    checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes
+                     of
+                                                       every feature, and of the target in the last row
 
-All numbers are little-endian, all matrices in C order. A file that would be empty is absent. Features stand in the
-order of the dataspec, and within their matrix too, so that the same table always gives the same bytes. The directory
-is written under another name and renamed when complete: what has the final name is whole, unless the disk failed,
-which the checksums tell.
+All numbers are little-endian, all matrices in C order: the cells of a feature lie side by side. The `width`
+and `slot` of a FeatureSpec say in which matrix, and in which row of it, the feature stands. A file that would
+be empty is absent. Features stand in the order of the dataspec, and so they do within their matrix: the same
+table always gives the same bytes.
 
-Version 1. A reader refuses higher versions.
+The directory is written under another name and renamed when complete, so what has the final name is whole
+unless the machine or its disk failed, which the checksums tell. Version 1; a reader refuses higher ones.
 """
 
 from __future__ import annotations
@@ -38,6 +43,7 @@ from bigforest.errors import FormatError
 FORMAT = "bigforest-store"
 VERSION = 1
 BLOCK_ROWS = 65_536
+EXACT = "exact"
 
 MANIFEST = "manifest.json"
 CODES = {1: "codes-u8.bin", 2: "codes-u16.bin", 4: "codes-u32.bin"}
@@ -56,8 +62,11 @@ CHECKSUM_TYPE = np.dtype("<u4")
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What the store is. `max_bins` is the option it was encoded with; `crc` is the CRC-32 of every file whose blocks
-    have no checksums of their own."""
+    """What the store is.
+
+    max_bins  "exact", or the number of codes each feature was capped to: codes are then ranges of values.
+    crc       CRC-32 of every file whose blocks have no checksums of their own.
+    """
 
     spec: DataSpec
     block_rows: int
@@ -67,7 +76,7 @@ class Manifest:
     @property
     def binned(self) -> bool:
         """Whether codes are ranges of values."""
-        return self.max_bins != "exact"
+        return self.max_bins != EXACT
 
     def sizes(self) -> dict[str, int]:
         """The files of the store and their bytes, the manifest aside."""
@@ -98,7 +107,7 @@ class Manifest:
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
-        """The manifest of the store at `path`. Raises FormatError when it is not one, or of a newer version."""
+        """The manifest of the store at `path`. Raises FormatError when it is missing, damaged or newer."""
         if not (path / MANIFEST).is_file():
             raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
         try:
@@ -131,7 +140,7 @@ class Manifest:
 
 
 def is_store(path: Path) -> bool:
-    """Whether `path` is a directory with the manifest of a store, of whatever version and in whatever state."""
+    """Whether `path` is a directory with the manifest of a store, of whatever version and state."""
     try:
         raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -147,11 +156,11 @@ def blocks(rows: int, block_rows: int) -> range:
 def block_checksums(cells: NDArray[Any]) -> NDArray[np.uint32]:
     """CRC-32 of every block of a contiguous column, [blocks]."""
     starts = blocks(len(cells), BLOCK_ROWS)
-    return np.array([zlib.crc32(cells[start : start + BLOCK_ROWS]) for start in starts], CHECKSUM_TYPE)
+    return np.array([zlib.crc32(cells[start : start + BLOCK_ROWS].data) for start in starts], CHECKSUM_TYPE)
 
 
 def _is_max_bins(raw: object) -> bool:
-    return raw == "exact" or (type(raw) is int and 2 <= raw <= MAX_BINS)
+    return raw == EXACT or (type(raw) is int and 2 <= raw <= MAX_BINS)
 
 
 def _is_crc_table(raw: object, names: set[str]) -> bool:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
 import zlib
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
-from bigforest.errors import OutputExistsError
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -31,35 +29,44 @@ from bigforest.store.format import (
     VALUE_TYPE,
     Manifest,
     block_checksums,
-    is_store,
 )
 
+COPY_BYTES = 1 << 20
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A column written by `StoreWriter.write_part` and not yet appended."""
+
+class Column(NamedTuple):
+    """A feature in memory: its codes [rows], unsigned of any width, and each code's low and high value [codes].
+
+    `high` is None without max_bins.
+    """
 
     name: str
     dtype: str
-    codes: int
-    width: int
-    checksums: NDArray[np.uint32]
+    codes: NDArray[Any]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64] | None
+
+
+class Part(NamedTuple):
+    """Features written by `StoreWriter.write_part` and not yet appended: their specs but for the slot, the
+    checksums of each one's blocks, and the files they are in, by the name of the file they belong to."""
+
+    features: list[FeatureSpec]
+    checksums: list[NDArray[np.uint32]]
+    files: dict[str, Path]
 
 
 class StoreWriter:
-    """A store in the making. Use it as a context manager: without `finish` it leaves nothing behind.
+    """A store in the making, in a folder that is not there yet; complete when `finish` has returned.
 
-    Parts are written by any thread, in any order, to files of their own; appending copies them while they are still in
-    the page cache. So no codes wait in memory for a slow column before them.
+    Parts are written by any thread, in any order, to files of their own; `append` copies them while they are
+    still in the page cache. So no codes wait in memory for a slow column before them.
     """
 
-    def __init__(self, path: Path, *, max_bins: str | int, overwrite: bool = False) -> None:
-        self.path = path
+    def __init__(self, folder: Path, *, max_bins: str | int) -> None:
+        self._folder = folder
         self._max_bins = max_bins
-        self._overwrite = overwrite
-        self._check_output()
-        self._folder = path.parent / f".{path.name}.{secrets.token_hex(4)}.partial"
-        self._parts = self._folder / "parts"
+        self._parts = folder / "parts"
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
         self._slots = dict.fromkeys(CODES, 0)
@@ -67,7 +74,8 @@ class StoreWriter:
         self._crc: dict[str, int] = {}
 
     def __enter__(self) -> StoreWriter:
-        self._parts.mkdir(parents=True)
+        self._folder.mkdir()
+        self._parts.mkdir()
         return self
 
     def __exit__(
@@ -75,99 +83,72 @@ class StoreWriter:
     ) -> None:
         for file in self._files.values():
             file.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
-    def write_part(
-        self,
-        index: int,
-        name: str,
-        dtype: str,
-        codes: NDArray[Any],
-        low: NDArray[Any],
-        high: NDArray[Any] | None,
-    ) -> Part:
-        """Write feature `index`: its codes [rows] (unsigned, any width), and low and high [codes] (high if binned)."""
-        width = code_width(len(low))
-        cells = np.ascontiguousarray(codes, dtype=CODE_TYPES[width])
-        cells.tofile(self._part(index, CODES[width]))
-        for values, file in ((low, LOW), (high, HIGH)):
-            if values is not None:
-                values.astype(VALUE_TYPE).tofile(self._part(index, file))
-        return Part(name=name, dtype=dtype, codes=len(low), width=width, checksums=block_checksums(cells))
+    def write_part(self, index: int, columns: Sequence[Column]) -> Part:
+        """Write features that follow each other, as part `index`."""
+        part = Part([], [], {})
+        pieces: dict[str, list[NDArray[Any]]] = {}
+        for column in columns:
+            width = code_width(len(column.low))
+            cells = np.ascontiguousarray(column.codes, dtype=CODE_TYPES[width])
+            pieces.setdefault(CODES[width], []).append(cells)
+            pieces.setdefault(LOW, []).append(column.low.astype(VALUE_TYPE, copy=False))
+            if column.high is not None:
+                pieces.setdefault(HIGH, []).append(column.high.astype(VALUE_TYPE, copy=False))
+            part.features.append(FeatureSpec(column.name, "numeric", column.dtype, len(column.low), width, 0))
+            part.checksums.append(block_checksums(cells))
+        for name, arrays in pieces.items():
+            part.files[name] = self._parts / f"{index}-{name}"
+            with part.files[name].open("wb") as file:
+                for array in arrays:
+                    file.write(array.data)
+        return part
 
     def append(self, part: Part) -> None:
-        """Make `part` the next feature. Its index must be the number of features appended before."""
-        index = len(self._features)
-        for name in (CODES[part.width], LOW, HIGH) if self._max_bins != "exact" else (CODES[part.width], LOW):
-            source = self._part(index, name)
-            with source.open("rb") as content:
-                if name in (LOW, HIGH):
-                    self._append(name, content.read())
-                else:
-                    shutil.copyfileobj(content, self._file(name), 1 << 20)
-            source.unlink()
-        slot = self._slots[part.width]
-        self._slots[part.width] += 1
-        self._checksums.append(part.checksums)
-        self._features.append(
-            FeatureSpec(
-                name=part.name,
-                kind="numeric",
-                dtype=part.dtype,
-                codes=part.codes,
-                width=part.width,
-                slot=slot,
-            )
-        )
+        """Make the features of `part` the next ones, and remove its files."""
+        for name, path in part.files.items():
+            self._move(path, name)
+        for feature in part.features:
+            self._features.append(replace(feature, slot=self._slots[feature.width]))
+            self._slots[feature.width] += 1
+        self._checksums.extend(part.checksums)
 
     def finish(
         self, target: TargetSpec, classes: NDArray[Any], kept: NDArray[Any] | None, dropped: int
-    ) -> DataSpec:
-        """Write the class codes [rows] and the numbers of the rows kept [rows] (None when all are), and give the store
-        its name. Raises OutputExistsError when something has taken that name meanwhile."""
+    ) -> None:
+        """Write what belongs to no feature, the manifest last.
+
+        classes  [rows] class codes.
+        kept     [rows] ascending rows of the source that are here; None when `dropped` is 0.
+        """
         cells = np.ascontiguousarray(classes, dtype=TARGET_TYPE)
-        self._file(TARGET).write(cells)
+        self._file(TARGET).write(cells.data)
         if kept is not None:
-            self._append(ROW_NUMBERS, kept.astype(ROW_NUMBER_TYPE))
-        self._append(CHECKSUMS, np.stack([*self._checksums, block_checksums(cells)]).astype(CHECKSUM_TYPE))
+            self._write_whole(ROW_NUMBERS, kept.astype(ROW_NUMBER_TYPE))
+        self._write_whole(
+            CHECKSUMS, np.stack([*self._checksums, block_checksums(cells)]).astype(CHECKSUM_TYPE)
+        )
         for file in self._files.values():
             file.close()
         self._parts.rmdir()
         spec = DataSpec(rows=len(cells), dropped=dropped, features=tuple(self._features), target=target)
         manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, max_bins=self._max_bins, crc=self._crc)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
-        self._rename()
-        return spec
 
-    def _rename(self) -> None:
-        self._check_output()
-        if self.path.exists():
-            old = self._folder.with_suffix(".old")
-            self.path.rename(old)
-            self._folder.rename(self.path)
-            shutil.rmtree(old)
-        else:
-            self._folder.rename(self.path)
+    def _move(self, path: Path, name: str) -> None:
+        """Move the content of `path` to the end of the file `name`."""
+        with path.open("rb") as content:
+            while piece := content.read(COPY_BYTES):
+                self._file(name).write(piece)
+                if name in (LOW, HIGH):  # the codes have checksums of their own
+                    self._crc[name] = zlib.crc32(piece, self._crc.get(name, 0))
+        path.unlink()
 
-    def _check_output(self) -> None:
-        if not self.path.exists():
-            return
-        if not self._overwrite:
-            raise OutputExistsError(f"{self.path} exists; allow overwriting or name another output")
-        if not is_store(self.path):
-            raise OutputExistsError(
-                f"{self.path} exists and is not a store; remove it or name another output"
-            )
-
-    def _part(self, index: int, name: str) -> Path:
-        return self._parts / f"{index}-{name}"
+    def _write_whole(self, name: str, content: NDArray[Any]) -> None:
+        self._file(name).write(content.data)
+        self._crc[name] = zlib.crc32(content.data)
 
     def _file(self, name: str) -> IO[bytes]:
         if name not in self._files:
             self._files[name] = (self._folder / name).open("wb")
         return self._files[name]
-
-    def _append(self, name: str, content: bytes | NDArray[Any]) -> None:
-        """Append to a file that has one checksum for the whole."""
-        self._file(name).write(content)
-        self._crc[name] = zlib.crc32(content, self._crc.get(name, 0))
