@@ -87,10 +87,10 @@ def _fit_bigforest(constants: str) -> Callable[[Dataset, Settings], Fitted]:
                 threads=settings.threads,
             )
         )
-        stages = dict(pl.LazyFrame(forest.run.lazy()).select("stage", "seconds").collect().iter_rows())
-        inner = forest.nodes.lazy().filter(pl.col("feature").is_not_null())
+        stages = dict(forest.run.select("stage", "seconds").iter_rows())
+        inner = forest.nodes.filter(pl.col("kind") != "leaf")
         sizes = inner.select(pl.col("weight").sum(), pl.len().alias("splits")).collect()
-        splits, depth = sizes["splits"][0], forest.nodes.lazy().select(pl.col("depth").max()).collect().item()
+        splits, depth = sizes["splits"][0], forest.nodes.select(pl.col("depth").max()).collect().item()
         facts = {
             "whole_seconds": total,
             "oob_seconds": stages["oob"],
@@ -99,13 +99,13 @@ def _fit_bigforest(constants: str) -> Callable[[Dataset, Settings], Fitted]:
             "depth": depth,
             "visits": _visits(int(sizes["weight"][0]) * _distinct_share(data.train.height), data),
         }
-        return Fitted(stages["encode"], stages["grow"], _predictor(forest), facts)
+        return Fitted(stages["encode"], stages["grow"], _predictor(forest, settings.threads), facts)
 
     return fit
 
 
-def _predictor(forest: Any) -> Callable[[pl.DataFrame], NDArray[np.int64]]:
-    return lambda frame: forest.predict(frame)["prediction"].cast(pl.Int64).to_numpy()
+def _predictor(forest: Any, threads: int) -> Callable[[pl.DataFrame], NDArray[np.int64]]:
+    return lambda frame: forest.predict(frame, threads=threads)["prediction"].cast(pl.Int64).to_numpy()
 
 
 def _distinct_share(rows: int) -> float:

@@ -25,11 +25,11 @@ def main() -> None:
     print(f"out-of-bag error {forest.oob.error:.3f}, test error {(predicted != test['target']).mean():.3f}")
 
     print("\nWhich digits are taken for which, out of bag:")
-    wrong = forest.oob.confusion.lazy().filter(pl.col("truth") != pl.col("prediction"))
-    print(wrong.sort("rows", descending=True).head(5).collect())
+    wrong = forest.oob.confusion.filter(pl.col("truth") != pl.col("prediction"))
+    print(wrong.sort("rows", descending=True).head(5))
 
     print("\nThe pixels the trees ask first:")
-    roots = forest.nodes.lazy().filter(pl.col("depth") == 0)
+    roots = forest.nodes.filter(pl.col("depth") == 0)
     print(roots.group_by("feature").len("trees").sort("trees", descending=True).head(5).collect())
 
 
