@@ -1,0 +1,55 @@
+"""The bag of a tree, draw by draw in plain Python."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.config import TrainConfig
+from tests.naive import rng
+
+BLOCK_ROWS = 65_536
+PURPOSE_BAG = 1
+SPREADING = (0, 1)  # streams that spread the draws over the blocks
+FIRST_BLOCK = 2  # stream of block 0
+
+
+def bag(rows: int, tree: int, config: TrainConfig) -> list[int]:
+    """How often each row is drawn."""
+    sizes = [min(BLOCK_ROWS, rows - start) for start in range(0, rows, BLOCK_ROWS)]
+    if not config.bootstrap:
+        return [1] * rows
+    wanted = rows if config.sample_fraction == 1.0 else max(1, int(config.sample_fraction * rows + 0.5))
+    key = [rng.stream_key(config.seed, PURPOSE_BAG, tree, stream) for stream in SPREADING]
+    random = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+    if config.replace:
+        shares = random.multinomial(wanted, [size / rows for size in sizes]).tolist()
+    else:
+        shares = random.multivariate_hypergeometric(sizes, wanted).tolist()
+    counts: list[int] = []
+    for block, (size, share) in enumerate(zip(sizes, shares, strict=True)):
+        stream = rng.stream_key(config.seed, PURPOSE_BAG, tree, FIRST_BLOCK + block)
+        counts += (drawn_again if config.replace else drawn_once)(size, share, stream)
+    return counts
+
+
+def drawn_again(rows: int, draws: int, key: int) -> list[int]:
+    """Rows are put back after every draw."""
+    counts = [0] * rows
+    for draw in range(1, draws + 1):
+        counts[uniform(key, draw, rows)] += 1
+    return counts
+
+
+def drawn_once(rows: int, draws: int, key: int) -> list[int]:
+    """Rows are taken in order, each with the chance that leaves all subsets equally likely."""
+    counts = [0] * rows
+    for row in range(rows):
+        if uniform(key, row + 1, rows - row) < draws:
+            counts[row] = 1
+            draws -= 1
+    return counts
+
+
+def uniform(key: int, draw: int, bound: int) -> int:
+    """Draw number `draw` of a stream, from 0 to bound - 1, by the upper 48 bits."""
+    return (rng.mix((key + draw * rng.GOLDEN) & rng.MASK) >> 16) * bound >> 48

@@ -1,0 +1,155 @@
+"""Bags: exact in size, the same whichever block is asked for first, and distributed as a bootstrap is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigforest.config import TrainConfig
+from bigforest.sample import bag, bag_block
+from tests.naive.bag import bag as naive_bag
+
+BLOCK = 65_536
+COMPILED = not numba.config.DISABLE_JIT
+many_draws = pytest.mark.skipif(not COMPILED, reason="too many draws for uncompiled kernels")
+
+
+def options(**changes: Any) -> TrainConfig:
+    return TrainConfig(seed=5, **changes)
+
+
+def draws(rows: int, fraction: float) -> int:
+    return rows if fraction == 1.0 else max(1, int(fraction * rows + 0.5))
+
+
+FRACTIONS = st.sampled_from([1.0, 0.632, 0.5, 0.01, 1e-9, 0.999999])
+ROWS = st.one_of(
+    st.integers(1, 300),
+    st.sampled_from([BLOCK - 1, BLOCK, BLOCK + 1, 3 * BLOCK + 17] if COMPILED else [BLOCK + 1]),
+)
+
+
+@settings(max_examples=100 if COMPILED else 10)
+@given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5))
+def test_bag__has_exactly_the_draws_asked_for(rows: int, fraction: float, replace: bool, tree: int) -> None:
+    counts = bag(rows, tree, options(sample_fraction=fraction, replace=replace))
+    assert counts.dtype == np.uint16
+    assert counts.shape == (rows,)
+    assert counts.sum() == draws(rows, fraction)
+    assert replace or counts.max() <= 1
+
+
+@settings(max_examples=100 if COMPILED else 10)
+@given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5))
+def test_bag_block__alone_equals_its_part_of_the_whole(
+    rows: int, fraction: float, replace: bool, tree: int
+) -> None:
+    config = options(sample_fraction=fraction, replace=replace)
+    blocks = range(math.ceil(rows / BLOCK))
+    parts = {block: bag_block(rows, tree, block, config) for block in reversed(blocks)}
+    assert np.array_equal(np.concatenate([parts[block] for block in blocks]), bag(rows, tree, config))
+
+
+@settings(max_examples=40 if COMPILED else 5)
+@given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5), st.sampled_from([0, 1, 2**63 - 1]))
+def test_bag__equals_the_naive_one(rows: int, fraction: float, replace: bool, tree: int, seed: int) -> None:
+    config = TrainConfig(sample_fraction=fraction, replace=replace, seed=seed)
+    assert bag(rows, tree, config).tolist() == naive_bag(rows, tree, config)
+
+
+def test_bag__without_bootstrap_is_every_row_once() -> None:
+    assert (bag(1000, 3, options(bootstrap=False)) == 1).all()
+    assert (bag_block(BLOCK + 5, 0, 1, options(bootstrap=False)) == 1).all()
+
+
+def test_bag__all_rows_without_replacement_is_every_row_once() -> None:
+    assert (bag(BLOCK + 1000, 3, options(replace=False)) == 1).all()
+
+
+def test_bag__depends_on_seed_and_tree_alone() -> None:
+    first = bag(2000, 1, options())
+    assert np.array_equal(first, bag(2000, 1, options(trees=3, mtry="all", impurity="entropy", max_depth=2)))
+    assert not np.array_equal(first, bag(2000, 2, options()))
+    assert not np.array_equal(first, bag(2000, 1, TrainConfig(seed=6)))
+    many = np.array([bag(2000, tree, options()) for tree in range(50)], np.float64)
+    correlation = np.corrcoef(many) - np.eye(50)
+    assert np.abs(correlation).max() < 5 / math.sqrt(2000)
+
+
+@many_draws
+@pytest.mark.parametrize("rows", [24, 1000])
+@pytest.mark.parametrize("fraction", [1.0, 0.5])
+def test_bag__moments_with_replacement(rows: int, fraction: float) -> None:
+    trees = 4000
+    size = draws(rows, fraction)
+    counts = np.array(
+        [bag(rows, tree, options(sample_fraction=fraction)) for tree in range(trees)], np.float64
+    )
+    mean, variance = size / rows, size / rows * (1 - 1 / rows)
+    assert chi_square_fits((counts.sum(axis=0) - trees * mean) ** 2 / (trees * variance), rows - 1)
+    assert abs(counts.var(axis=0).mean() - variance) < 4 * variance * math.sqrt(2 / rows / trees) + 1e-3
+    left_out = (1 - 1 / rows) ** size
+    assert abs((counts == 0).mean() - left_out) < 5 * math.sqrt(left_out / rows / trees)
+    # Two rows of one bag: their counts sum to a fixed number, so they are slightly opposed.
+    joint = np.mean(counts[:, 0::2][:, : rows // 2] * counts[:, 1::2][:, : rows // 2])
+    assert abs(joint - size * (size - 1) / rows**2) < 5 * mean / math.sqrt(trees * rows / 2)
+
+
+@many_draws
+def test_bag__multiplicities_are_binomial() -> None:
+    rows, trees = 500, 400
+    counts = np.concatenate([bag(rows, tree, options()) for tree in range(trees)])
+    chance = [math.comb(rows, k) * (1 / rows) ** k * (1 - 1 / rows) ** (rows - k) for k in range(6)]
+    expected = np.array([*chance, 1 - sum(chance)]) * rows * trees
+    observed = np.bincount(np.minimum(counts, 6), minlength=7)
+    assert ((observed - expected) ** 2 / expected).sum() < 22.5  # 6 degrees of freedom, p = 0.001
+
+
+def test_bag__subsets_without_replacement_are_equally_likely() -> None:
+    seen: dict[bytes, int] = {}
+    for tree in range(6000):
+        key = bag(5, tree, options(replace=False, sample_fraction=0.4)).tobytes()
+        seen[key] = seen.get(key, 0) + 1
+    assert len(seen) == 10
+    assert sum((n - 600) ** 2 / 600 for n in seen.values()) < 27.9  # 9 degrees of freedom, p = 0.001
+
+
+@many_draws
+@pytest.mark.parametrize("replace", [True, False])
+def test_bag__blocks_share_the_draws_as_chance_would(replace: bool) -> None:
+    rows, trees = 2 * BLOCK + 20_000, 60
+    fraction = 0.5
+    config = options(sample_fraction=fraction, replace=replace)
+    per_block = np.array(
+        [[bag_block(rows, tree, block, config).sum() for block in range(3)] for tree in range(trees)],
+        np.float64,
+    )
+    size = draws(rows, fraction)
+    assert (per_block.sum(axis=1) == size).all()
+    share = np.array([BLOCK, BLOCK, 20_000]) / rows
+    variance = size * share * (1 - share) * (1.0 if replace else (rows - size) / (rows - 1))
+    assert (np.abs(per_block.mean(axis=0) - size * share) < 4 * np.sqrt(variance / trees)).all()
+    ratio = per_block.var(axis=0, ddof=1) / variance
+    assert (np.abs(ratio - 1) < 4 * math.sqrt(2 / (trees - 1))).all()
+
+
+@many_draws
+@pytest.mark.parametrize("replace", [True, False])
+def test_bag__rows_within_a_block_are_equally_likely(replace: bool) -> None:
+    rows = 2 * BLOCK
+    config = options(sample_fraction=0.25, replace=replace)
+    total = sum(bag(rows, tree, config).astype(np.int64) for tree in range(40))
+    parts = total.reshape(-1, 512).sum(axis=1)
+    variance = parts.mean() * (1.0 if replace else 0.75)
+    assert chi_square_fits((parts - parts.mean()) ** 2 / variance, parts.size - 1)
+
+
+def chi_square_fits(terms: np.ndarray, freedom: int) -> bool:
+    """Whether the sum is within 4 standard deviations of what chance gives."""
+    return bool(abs(terms.sum() - freedom) < 4 * math.sqrt(2 * freedom))
