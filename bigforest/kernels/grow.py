@@ -18,6 +18,7 @@ from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import GOLDEN, LEFT, RIGHT, mix
 from bigforest.kernels.scan import (
+    BUCKETS,
     CODE,
     FEATURE,
     ONE,
@@ -74,6 +75,7 @@ class Work(NamedTuple):
     hist2: NDArray[np.uint64]
     sums2: NDArray[np.uint64]
     hist: NDArray[np.uint32]
+    groups: NDArray[np.uint32]
     edge: NDArray[np.float64]
     bound: NDArray[np.float64]
     left: NDArray[np.int64]
@@ -81,8 +83,6 @@ class Work(NamedTuple):
     pairs: Pairs
 
 
-# Most buckets of one histogram.
-BUCKETS = 1024
 # Up to this many rows sorting beats histogram, bound and opening.
 SORTED_TWO = np.uint64(128)
 SORTED_MANY = np.uint64(512)
@@ -100,8 +100,9 @@ def make_work(rows, classes):  # type: ignore[no-untyped-def]
         np.empty(BUCKETS, np.uint64),
         np.empty(BUCKETS + 1, np.uint64),
         np.empty(BUCKETS * classes, np.uint32),
+        np.empty(BUCKETS * classes // 8, np.uint32),
         np.empty(BUCKETS, np.float64),
-        np.empty(BUCKETS, np.float64),
+        np.empty(BUCKETS + BUCKETS // 8, np.float64),
         np.empty(classes, np.int64),
         np.empty(classes, np.int64),
         Pairs(
@@ -132,7 +133,7 @@ def scan_feature(feature, low, high, items, n, total, sq, weight, rules, table, 
         elif n > SORTED_MANY or (np.uint64(high - low) * np.uint64(classes) < n and np.uint64(high - low) < np.uint64(256)):
             wanted = np.uint64(256) if n < np.uint64(32768) else np.uint64(BUCKETS)
             scan_many(
-                work.codes, low, high, items, n, wanted, work.hist, work.bound, work.left, work.inner,
+                work.codes, low, high, items, n, wanted, work.hist, work.groups, work.bound, work.left, work.inner,
                 total, sq, weight, rules.min_leaf, feature, best, limit, work.keys, work.places, work.pairs,
             )
             return

@@ -37,6 +37,8 @@ SMALL = 4096
 
 POSITION_BITS = np.uint64(7)
 DISTINCT = ONE << np.uint64(25)  # codes this far apart leave no room for a position in 32 bits
+# Most buckets of one histogram.
+BUCKETS = 1024
 # Buckets of the counting sort never exceed this.
 SORT_BUCKETS = 4096
 
@@ -189,7 +191,7 @@ def sort_rows(codes, low, high, items, n, keys, offsets, pairs):  # type: ignore
         sort_bucket(keys, ZERO, n, pairs)
         return
     span = np.uint64(high - low)
-    wanted = min(max(n, np.uint64(32)), np.uint64(SORT_BUCKETS))
+    wanted = min(max(n, np.uint64(512)), np.uint64(SORT_BUCKETS))
     shift = np.uint32(0)
     while (span >> np.uint64(shift)) >= wanted:
         shift += np.uint32(1)
@@ -206,6 +208,15 @@ def sort_rows(codes, low, high, items, n, keys, offsets, pairs):  # type: ignore
         offsets[bucket] = at + np.uint32(1)
         keys[np.uint64(at)] = as_key(codes[i], items[i])
     if shift == np.uint32(0):
+        return
+    if n <= TWO * buckets:  # few rows in a bucket: one insertion sort over all moves keys by a place or two
+        for i in range(ONE, n):
+            key = keys[i]
+            j = i
+            while j > ZERO and keys[j - ONE] > key:
+                keys[j] = keys[j - ONE]
+                j -= ONE
+            keys[j] = key
         return
     begin = ZERO
     for b in range(buckets):

@@ -8,6 +8,7 @@ from bigforest.kernels.impurity import side_score
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.scan import (
     BITS16,
+    BUCKETS,
     CODE,
     FEATURE,
     NEAR,
@@ -16,6 +17,7 @@ from bigforest.kernels.scan import (
     SHIFT32,
     SQ_L,
     SQ_R,
+    TWO,
     W_L,
     W_R,
     ZERO,
@@ -25,10 +27,22 @@ from bigforest.kernels.scan import (
 )
 
 
+GROUP_BITS = np.uint32(3)
+GROUP = np.uint64(8)
+
+
 @inlined
 def score_many(sq_l, w_l, sq_r, w_r):  # type: ignore[no-untyped-def]
     """sq_l / w_l + sq_r / w_r in float64; the weights are positive."""
     return np.float64(sq_l) / np.float64(w_l) + np.float64(sq_r) / np.float64(w_r)
+
+
+@inlined
+def reaches(sq_l, w_l, sq_r, w_r, bar):  # type: ignore[no-untyped-def]
+    """Whether score_many is at least `bar`, without dividing."""
+    left = np.float64(w_l)
+    right = np.float64(w_r)
+    return np.float64(sq_l) * right + np.float64(sq_r) * left >= bar * (left * right)
 
 
 @helper
@@ -58,7 +72,7 @@ def walk_many(keys, begin, end, left, total, sq_l, w_l, sq_r, weight, min_leaf, 
         w_l += m
         key = keys[i]
         following = key >> SHIFT32
-        if following != code and score_many(sq_l, w_l, sq_r, weight - w_l) >= bar:
+        if following != code and reaches(sq_l, w_l, sq_r, weight - w_l, bar):
             offer_many(best, limit, feature, np.int64(code), sq_l, w_l, sq_r, weight - w_l, min_leaf)
             bar = limit[0]
         code = following
@@ -133,35 +147,88 @@ def bound_many(hist, base, left, total, w_l, w_bucket, weight):  # type: ignore[
     return squares / w + spread / (w * min(first * (w - first), last * (w - last)))
 
 
+@inlined
+def pass_bucket(hist, base, left, total, sq_l, sq_r):  # type: ignore[no-untyped-def]
+    """Move the bucket at hist[base] to the left: updates `left`, returns the weight moved and the new sq_l, sq_r."""
+    moved = np.int64(0)
+    for k in range(np.uint64(total.size)):
+        m = np.int64(hist[base + k])
+        before = left[k]
+        sq_l += m * (2 * before + m)
+        sq_r -= m * (2 * (total[k] - before) - m)
+        left[k] = before + m
+        moved += m
+    return moved, sq_l, sq_r
+
+
 @helper
-def sweep_many(hist, low, shift, buckets, left, total, sq, weight, min_leaf, feature, best, limit, bound):  # type: ignore[no-untyped-def]
-    """Offer every bucket edge; where buckets hold several codes also set bound[b], else leave it."""
+def sweep_many(hist, low, shift, begin, end, left, total, w_l, sq_l, sq_r, weight, min_leaf, feature, best, limit, bound):  # type: ignore[no-untyped-def]
+    """Offer the edges of the buckets begin..end; where buckets hold several codes also set bound[b].
+
+    left int64 [classes], w_l, sq_l, sq_r: what lies before bucket `begin`; left is consumed.
+    """
     classes = np.uint64(total.size)
+    for b in range(begin, end):
+        base = b * classes
+        inside = np.int64(0)
+        for k in range(classes):
+            inside += np.int64(hist[base + k])
+        if inside == 0:
+            bound[b] = -1.0
+            continue
+        if shift > np.uint32(0):
+            bound[b] = bound_many(hist, base, left, total, w_l, inside, weight) if inside > 1 else -1.0
+        moved, sq_l, sq_r = pass_bucket(hist, base, left, total, sq_l, sq_r)
+        w_l += moved
+        if w_l < weight and reaches(sq_l, w_l, sq_r, weight - w_l, limit[0]):
+            code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
+            offer_many(best, limit, feature, code, sq_l, w_l, sq_r, weight - w_l, min_leaf)
+
+
+@helper
+def sweep_groups(hist, groups, low, shift, buckets, left, inner, total, sq, weight, min_leaf, feature, best, limit, bound):  # type: ignore[no-untyped-def]
+    """sweep_many over all buckets, but only inside those groups of GROUP neighbours that could hold something better.
+
+    groups uint32 [buckets / GROUP * classes] and the tail of `bound` are scratch; buckets of other groups get bound -1.
+    """
+    classes = np.uint64(total.size)
+    count = (buckets + GROUP - ONE) // GROUP
+    row = GROUP * classes
+    for slot in range(buckets * classes, count * row):
+        hist[slot] = np.uint32(0)
+    for g in range(count):
+        for k in range(classes):
+            groups[g * classes + k] = np.uint32(0)
+        for b in range(GROUP):
+            for k in range(classes):
+                groups[g * classes + k] += hist[g * row + b * classes + k]
+    group_bound = bound[BUCKETS:]
+    for k in range(classes):
+        left[k] = 0
+    sweep_many(
+        groups, low, shift + GROUP_BITS, ZERO, count, left, total, 0, 0, sq, weight, min_leaf, feature, best, limit,
+        group_bound,
+    )
     for k in range(classes):
         left[k] = 0
     w_l = np.int64(0)
     sq_l = np.int64(0)
     sq_r = sq
-    for b in range(buckets):
-        base = b * classes
-        w_bucket = np.int64(0)
-        for k in range(classes):
-            w_bucket += np.int64(hist[base + k])
-        if shift > np.uint32(0):
-            bound[b] = bound_many(hist, base, left, total, w_l, w_bucket, weight) if w_bucket > 1 else -1.0
-        if w_bucket == 0:
-            continue
-        for k in range(classes):
-            m = np.int64(hist[base + k])
-            before = left[k]
-            sq_l += m * (2 * before + m)
-            sq_r -= m * (2 * (total[k] - before) - m)
-            left[k] = before + m
-        w_l += w_bucket
-        w_r = weight - w_l
-        if w_r > 0 and score_many(sq_l, w_l, sq_r, w_r) >= limit[0]:
-            code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            offer_many(best, limit, feature, code, sq_l, w_l, sq_r, w_r, min_leaf)
+    for g in range(count):
+        begin = g * GROUP
+        end = min(begin + GROUP, buckets)
+        if group_bound[g] >= limit[0]:
+            for k in range(classes):
+                inner[k] = left[k]
+            sweep_many(
+                hist, low, shift, begin, end, inner, total, w_l, sq_l, sq_r, weight, min_leaf, feature, best, limit,
+                bound,
+            )
+        else:
+            for b in range(begin, end):
+                bound[b] = -1.0
+        moved, sq_l, sq_r = pass_bucket(groups, g * classes, left, total, sq_l, sq_r)
+        w_l += moved
 
 
 @helper
@@ -205,22 +272,18 @@ def open_many(codes, low, shift, items, n, hist, buckets, bound, left, inner, to
                     inner[k] = left[k]
                 walk_many(keys, begin, end, inner, total, sq_l, w_l, sq_r, weight, min_leaf, feature, best, limit)
             begin = end
-        for k in range(classes):
-            m = np.int64(hist[base + k])
-            before = left[k]
-            sq_l += m * (2 * before + m)
-            sq_r -= m * (2 * (total[k] - before) - m)
-            left[k] = before + m
-            w_l += m
+        moved, sq_l, sq_r = pass_bucket(hist, base, left, total, sq_l, sq_r)
+        w_l += moved
     return np.uint64(at)
 
 
 @helper
-def scan_many(codes, low, high, items, n, wanted, hist, bound, left, inner, total, sq, weight, min_leaf, feature, best, limit, keys, places, pairs):  # type: ignore[no-untyped-def]
-    """Histogram, score every bucket edge, open the few buckets that could hide something better (Gini).
+def scan_many(codes, low, high, items, n, wanted, hist, groups, bound, left, inner, total, sq, weight, min_leaf, feature, best, limit, keys, places, pairs):  # type: ignore[no-untyped-def]
+    """Histogram, score the bucket edges, open the few buckets that could hide something better (Gini).
 
-    codes uint32 [n] in low..high; wanted: most buckets; hist uint32 [wanted * classes]; bound float64 [wanted];
-    left, inner int64 [classes] scratch; sq = sum of squares of total. Returns the rows looked at twice.
+    codes uint32 [n] in low..high; wanted: most buckets; hist uint32 [BUCKETS * classes], groups an eighth of that;
+    bound float64 [BUCKETS * 9 / 8]; left, inner int64 [classes] scratch; sq = sum of squares of total. Returns the
+    rows looked at twice.
     """
     classes = np.uint64(total.size)
     shift = np.uint32(0)
@@ -229,7 +292,16 @@ def scan_many(codes, low, high, items, n, wanted, hist, bound, left, inner, tota
         shift += np.uint32(1)
     buckets = (span >> np.uint64(shift)) + ONE
     histogram_many(codes, low, shift, items, n, buckets, classes, hist)
-    sweep_many(hist, low, shift, buckets, left, total, sq, weight, min_leaf, feature, best, limit, bound)
+    if buckets > TWO * GROUP:
+        sweep_groups(
+            hist, groups, low, shift, buckets, left, inner, total, sq, weight, min_leaf, feature, best, limit, bound
+        )
+    else:
+        for k in range(classes):
+            left[k] = 0
+        sweep_many(
+            hist, low, shift, ZERO, buckets, left, total, 0, 0, sq, weight, min_leaf, feature, best, limit, bound
+        )
     if shift > np.uint32(0):
         return open_many(codes, low, shift, items, n, hist, buckets, bound, left, inner, total, sq, weight, min_leaf, feature, best, limit, keys, places, pairs)
     return ZERO

@@ -33,6 +33,13 @@ def score_two(ones_l, w_l, ones, weight):  # type: ignore[no-untyped-def]
     return d * d / room if room > 0.0 else -1.0
 
 
+@inlined
+def reaches(ones_l, w_l, ones, weight, bar):  # type: ignore[no-untyped-def]
+    """Whether score_two is at least `bar`, without dividing; both sides have weight."""
+    d = np.float64(ones_l * weight - ones * w_l)
+    return d * d >= bar * (np.float64(w_l) * np.float64(weight - w_l))
+
+
 @helper
 def offer_two(best, limit, feature, code, ones_l, w_l, ones, weight, min_leaf):  # type: ignore[no-untyped-def]
     """Offer a split by its counts; updates best and limit when it is taken."""
@@ -60,7 +67,7 @@ def walk_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, bes
         w_l += multiplicity
         key = keys[i]
         following = key >> SHIFT32
-        if following != code and score_two(ones_l, w_l, ones, weight) >= bar:
+        if following != code and reaches(ones_l, w_l, ones, weight, bar):
             offer_two(best, limit, feature, np.int64(code), ones_l, w_l, ones, weight, min_leaf)
             bar = limit[0]
         code = following
@@ -79,20 +86,17 @@ def pairs_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, be
         pairs.code[i] = np.uint32(key >> SHIFT32)
         pairs.add[i] = np.uint32(key & BITS16) << np.uint32(((key >> SHIFT16) & ONE) << np.uint64(4))
     sums_up_to(pairs.code, pairs.add, n, pairs.rank)
-    for i in range(n):
-        packed = pairs.rank[i]
-        ones_here = ones_l + np.int64(packed >> np.uint32(16))
-        w_here = w_l + np.int64(packed & np.uint32(0xFFFF)) + (ones_here - ones_l)
-        pairs.score[i] = score_two(ones_here, w_here, ones, weight)
     last = np.uint32(0)
     for i in range(n):
         last = max(last, pairs.code[i])
+    bar = limit[0]
     for i in range(n):
-        if pairs.score[i] >= limit[0] and pairs.code[i] != last:
-            packed = pairs.rank[i]
-            ones_here = ones_l + np.int64(packed >> np.uint32(16))
-            w_here = w_l + np.int64(packed & np.uint32(0xFFFF)) + (ones_here - ones_l)
+        packed = pairs.rank[i]
+        ones_here = ones_l + np.int64(packed >> np.uint32(16))
+        w_here = w_l + np.int64((packed >> np.uint32(16)) + (packed & np.uint32(0xFFFF)))
+        if reaches(ones_here, w_here, ones, weight, bar) and pairs.code[i] != last:
             offer_two(best, limit, feature, np.int64(pairs.code[i]), ones_here, w_here, ones, weight, min_leaf)
+            bar = limit[0]
 
 
 @inlined
