@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,7 +24,7 @@ def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Pa
     whether what is already there is one and so may be overwritten. All checks happen before the block.
     Raises OutputExistsError or ConfigError when `out` cannot be used.
     """
-    place = _free_place(Path(out), overwrite=overwrite, kind=kind, is_ours=is_ours)
+    place = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours)
     try:
         workspace = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     except OSError as error:
@@ -39,30 +40,50 @@ def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Pa
             )
         _install(made, place, workspace / "replaced")
     finally:
-        remove(workspace)
+        _remove(workspace)
 
 
-def remove(path: Path) -> None:
-    """Remove a folder and everything in it, as far as the system lets us."""
-    for _ in range(_REMOVALS):
-        shutil.rmtree(path, ignore_errors=True)
-        if not path.exists():
-            return
+def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
+    """The resolved path of an output that may be written; arguments and errors as in `staged`.
 
-
-def _free_place(out: Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
-    """The resolved path of an output that may be written; a link is followed, so that it stays a link."""
+    A link is followed, so that what is behind it is replaced and it stays a link.
+    """
+    out = Path(out)
     place = out.resolve()
     if not place.parent.is_dir():
         raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
     if place.exists():
         if not overwrite:
-            raise OutputExistsError(f"{out} already exists; choose another output or allow overwriting it")
+            raise OutputExistsError(
+                f"{out} already exists; choose another output, or replace it with overwrite"
+            )
         if not is_ours(place):
             raise OutputExistsError(
-                f"{out} exists and is not a bigforest {kind}, so it is not overwritten; remove it first"
+                f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"
             )
     return place
+
+
+class TemporaryFolder:
+    """A folder that is removed when this object goes away, or at the end of a `with` block of it."""
+
+    def __init__(self, parent: Path | None) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="bigforest-", dir=parent))
+        self.remove = weakref.finalize(self, _remove, self.path)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _remove(path: Path) -> None:
+    """Remove a folder and everything in it, as far as the system lets us."""
+    for _ in range(_REMOVALS):
+        shutil.rmtree(path, ignore_errors=True)
+        if not path.exists():
+            return
 
 
 def _install(made: Path, place: Path, aside: Path) -> None:

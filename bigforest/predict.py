@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, Stage, silent, stage
+from bigforest.forest.files import METADATA_KEY, VERSION, file_kind
 from bigforest.forest.values import check_schema, frame_columns, matrix_columns
 from bigforest.forest.votes import label_codes, label_type, labels, proba_names
 from bigforest.output import staged
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from bigforest.source import Source
 
 PREDICTION = "prediction"
+KIND = "predictions"
 
 # Cells read from a file at a time; with the predictions of a few classes about 200 MB at the widest type.
 _BATCH_CELLS = 1 << 23
@@ -181,6 +184,11 @@ class FilePrediction:
     log_loss: float | None
 
 
+def is_prediction(path: Path) -> bool:
+    """Whether `path` is a file that `predict_file` wrote."""
+    return file_kind(path) == KIND
+
+
 def predict_file(
     forest: Forest,
     source: Source,
@@ -196,7 +204,8 @@ def predict_file(
 ) -> FilePrediction:
     """Stream the rows of `source` into predictions in the Parquet file `out`, in order, in bounded memory.
 
-    Columns of the file: those of `keep`, then prediction, then with `proba` p_<class>. Options as in
+    Columns of the file: those of `keep`, then prediction, then with `proba` p_<class>. Its metadata has,
+    under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in
     `Forest.predict`; draws are keyed by the number of the row in the source. The file appears when it is
     complete.
 
@@ -211,8 +220,9 @@ def predict_file(
     check_schema(source.schema, forest.spec)
     _check_kept(keep, list(source.schema), _names(forest.spec, proba, both=True))
     score = _Score(forest.spec, forest.spec.target.name in source.schema)
+    mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
-        staged(out, overwrite=overwrite, kind="prediction", is_ours=lambda place: place.is_file()) as made,
+        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as made,
         stage("predict", source.rows, "rows", listener) as progress,
     ):
         writer = None
@@ -220,7 +230,7 @@ def predict_file(
             for frame in _answered_batches(voting, source, keep, proba, workers, score, progress):
                 table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
                 writer = writer or pq.ParquetWriter(
-                    made, table.schema, compression="zstd", compression_level=1
+                    made, table.schema.with_metadata(mark), compression="zstd", compression_level=1
                 )
                 writer.write_table(table)
         finally:

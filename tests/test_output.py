@@ -31,7 +31,10 @@ def test_staged__renames_when_complete(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
 def test_staged__leaves_nothing_when_the_block_fails(tmp_path: Path, error: type[BaseException]) -> None:
-    with pytest.raises(error), staged(tmp_path / "out", overwrite=False, kind="note", is_ours=_is_note) as place:
+    with (
+        pytest.raises(error),
+        staged(tmp_path / "out", overwrite=False, kind="note", is_ours=_is_note) as place,
+    ):
         place.mkdir()
         (place / "half").touch()
         raise error

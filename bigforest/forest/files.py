@@ -93,6 +93,15 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
             temporary.unlink()
 
 
+def file_kind(path: Path) -> str | None:
+    """The kind that a file of ours, of whatever version, says it is; None for any other file."""
+    try:
+        kind = json.loads((pq.read_schema(path).metadata or {})[METADATA_KEY])["kind"]
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+        return None
+    return kind if isinstance(kind, str) else None
+
+
 def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
     """What the file says about itself, and its columns. Raises FormatError unless it is a file of `kind`."""
     if not path.is_file():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import polars as pl
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
-from bigforest.forest.files import Header, check_file, read_table
+from bigforest.forest.files import Header, check_file, file_kind, read_table
 from bigforest.forest.parts import check_parts, part_paths, read_parts
 from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
@@ -25,11 +25,18 @@ if TYPE_CHECKING:
     from bigforest.forest.voting import Voting
 
 
-def read_forest(path: str | Path) -> Forest:
+def is_forest(path: Path) -> bool:
+    """Whether `path` is the directory of a forest, of whatever version and in whatever state."""
+    return file_kind(path / "run.parquet") == "run"
+
+
+def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     """Open the forest in the directory `path`.
 
     Metadata and columns of all files are checked here, the nodes before they are first used for prediction
     (or by `Forest.check`), the rows of the other files when they are asked for.
+
+    holding  an object to keep for as long as the forest or a LazyFrame of its files is in use.
 
     Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
     or of a newer version.
@@ -40,7 +47,7 @@ def read_forest(path: str | Path) -> Forest:
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
     check_file(directory / "run.parquet", "run", RUN, header.identity)
     label_type(header.spec)
-    return Forest(directory, header, paths)
+    return Forest(directory, header, paths, holding)
 
 
 class Forest:
@@ -51,12 +58,15 @@ class Forest:
     config     the configuration it was grown with.
     """
 
-    def __init__(self, directory: Path, header: Header, parts: Sequence[Path]) -> None:
+    def __init__(
+        self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None
+    ) -> None:
         self.directory = directory
         self.spec: DataSpec = header.spec
         self.config: TrainConfig = header.config
         self._identity = header.identity
         self._parts = list(parts)
+        self._holding = holding
         self._lock = threading.Lock()
         self._packed: Packed | None = None
 
@@ -79,7 +89,7 @@ class Forest:
     @property
     def nodes(self) -> pl.LazyFrame:
         """One row per node, by tree and node; columns as in forest/table.py NODES."""
-        return pl.scan_parquet(self._parts)
+        return _scan(self._parts, self._holding)
 
     @property
     def features(self) -> pl.DataFrame:
@@ -101,7 +111,7 @@ class Forest:
                 "the forest was grown without bootstrap, so no row is out of bag; "
                 "judge it on a test set, or train with bootstrap"
             )
-        return OutOfBag(self.directory / "oob", self.spec, self._identity)
+        return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
 
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
@@ -172,9 +182,7 @@ class Forest:
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the directory `path`. Raises OutputExistsError if something is there already."""
-        with staged(
-            path, overwrite=overwrite, kind="forest", is_ours=lambda place: (place / "trees").is_dir()
-        ) as copy:
+        with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy:
             for source in self._files():
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
@@ -214,11 +222,11 @@ class OutOfBag:
     rows_used  number of these rows, |T'|
     """
 
-    def __init__(self, directory: Path, spec: DataSpec, identity: str) -> None:
+    def __init__(self, directory: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
         label = stored_labels(spec).type
         path = directory / "rows.parquet"
         check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
-        self.rows = pl.scan_parquet(path)
+        self.rows = _scan([path], holding)
         self.curve = _frame(read_table(directory / "curve.parquet", "oob-curve", CURVE, identity)[1])
         self.confusion = _frame(
             read_table(directory / "confusion.parquet", "oob-confusion", confusion(label), identity)[1]
@@ -229,6 +237,16 @@ class OutOfBag:
 
     def __repr__(self) -> str:
         return f"OutOfBag(error {self.error:.6g} on {self.rows_used} rows)"
+
+
+def _scan(paths: list[Path], holding: object) -> pl.LazyFrame:
+    """The rows of files; every query made of them keeps the object `holding`."""
+    scan = pl.scan_parquet(paths)
+    return scan if holding is None else scan.map_batches(partial(_unchanged, holding), streamable=True)
+
+
+def _unchanged(holding: object, frame: pl.DataFrame) -> pl.DataFrame:
+    return frame
 
 
 def _frame(table: Any) -> pl.DataFrame:
