@@ -15,6 +15,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_table
 from bigforest.forest.parts import part_paths, read_parts
 from bigforest.forest.table import FEATURES, RUN
+from bigforest.version import __version__
 
 
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None:
@@ -56,11 +57,9 @@ def write_run(
     import numba
     import polars as pl
 
-    import bigforest
-
     same = {
         "threads": threads,
-        "bigforest": bigforest.__version__,
+        "bigforest": __version__,
         "python": platform.python_version(),
         "numpy": np.__version__,
         "numba": numba.__version__,

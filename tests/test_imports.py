@@ -1,0 +1,143 @@
+"""The import rules of ARCHITECTURE.md, read from the sources, and what a fresh interpreter loads."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import bigforest
+
+ROOT = Path(__file__).resolve().parent.parent
+PACKAGE = ROOT / "bigforest"
+
+# What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
+# right, because Forest.predict hands on to it.
+COMMON = {"config", "errors", "events", "output", "resources", "schedule", "version"}
+MAY_IMPORT = {
+    "source": set(),
+    "encode": {"source", "store"},
+    "store": {"encode.dataspec", "kernels.layout"},
+    "sample": {"kernels"},
+    "grow": {"store", "sample", "kernels", "forest.table"},
+    "forest": {"encode.dataspec", "kernels", "predict"},
+    "oob": {"store", "sample", "kernels", "forest"},
+    "predict": {"source", "encode.dataspec", "forest"},
+}
+COSTLY = {"numba", "dask", "distributed", "pyarrow"}
+
+
+def _modules(folder: Path) -> list[Path]:
+    return sorted(folder.rglob("*.py"))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    """Dotted names of everything the file imports anywhere, relative imports of the CLI left out."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            assert node.module is not None
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _within(name: str, allowed: set[str]) -> bool:
+    return any(name == entry or name.startswith(f"{entry}.") for entry in allowed)
+
+
+def _stage(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", _modules(PACKAGE / "kernels"), ids=lambda path: path.stem)
+def test_kernels__import_numpy_numba_and_kernels_only(path: Path) -> None:
+    foreign = {
+        name
+        for name in _imports(path)
+        if name.split(".")[0] not in sys.stdlib_module_names
+        and not _within(
+            name, {"numpy", "numba", "llvmlite", "bigforest.kernels"}
+        )  # llvmlite is part of numba
+    }
+    assert not foreign
+
+
+def test_dask__imported_by_schedule_only() -> None:
+    users = {
+        _stage(path)
+        for path in _modules(PACKAGE)
+        if any(_within(n, {"dask", "distributed"}) for n in _imports(path))
+    }
+    assert users <= {"schedule"}
+
+
+def test_cli__imported_by_nothing() -> None:
+    users = [
+        path
+        for path in _modules(PACKAGE)
+        for n in _imports(path)
+        if _within(n, {"cli", "bigforest_cli", "typer"})
+    ]
+    assert not users
+
+
+@pytest.mark.parametrize("stage", MAY_IMPORT)
+def test_stage__knows_its_left_neighbours_only(stage: str) -> None:
+    allowed = {f"bigforest.{name}" for name in MAY_IMPORT[stage] | COMMON | {stage}}
+    strangers = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in _modules(PACKAGE)
+        if _stage(path) == stage
+        for name in _imports(path)
+        if _within(name, {"bigforest"}) and not _within(name, allowed)
+    }
+    assert not strangers
+
+
+def test_stages__all_listed() -> None:
+    outside = {"__init__", "api", "kernels", "namespaces"}
+    assert {_stage(path) for path in _modules(PACKAGE)} <= set(MAY_IMPORT) | COMMON | outside
+
+
+def _loaded(code: str) -> set[str]:
+    """Top-level modules in sys.modules after running `code` in a fresh interpreter at the sources' root."""
+    script = f"import sys\n{code}\nprint('loaded', *sorted({{name.split('.')[0] for name in sys.modules}}))"
+    run = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
+    return set(run.stdout.splitlines()[-1].split())
+
+
+def test_import_bigforest__loads_nothing_costly() -> None:
+    assert not _loaded("import bigforest") & COSTLY
+
+
+def test_help__loads_neither_bigforest_nor_polars() -> None:
+    code = """
+sys.argv = ["bigforest", "train", "--help"]
+from cli.app import main
+try:
+    main()
+except SystemExit as end:
+    assert end.code == 0
+"""
+    assert not _loaded(code) & (COSTLY | {"bigforest", "polars", "numpy"})
+
+
+def test_version__is_that_of_the_package() -> None:
+    metadata = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert bigforest.__version__ == metadata["project"]["version"]
+
+
+def test_public_names__all_exist() -> None:
+    assert set(bigforest.__all__) <= set(dir(bigforest))
+    assert all(getattr(bigforest, name) is not None for name in bigforest.__all__)
+    assert not hasattr(bigforest, "nonsense")
+
+
+def test_public_names__are_not_hidden_by_modules() -> None:
+    modules = {path.stem for path in PACKAGE.iterdir() if not path.stem.startswith("_")}
+    assert not modules & set(bigforest.__all__)
