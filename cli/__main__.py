@@ -1,0 +1,5 @@
+"""python -m bigforest_cli"""
+
+from .app import main
+
+main()

@@ -1,0 +1,66 @@
+"""The command `bigforest`. Every command parses, calls the Python API of the same name, and prints.
+
+Nothing of bigforest is imported here or at the top of a command's module, so that --help stays quick.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from .encode import encode
+from .guard import GuardedCommand
+from .inspect import inspect
+from .oob import oob
+from .predict import predict
+from .train import train
+
+app = typer.Typer(
+    name="bigforest",
+    help="Exact decision forests for tables: Parquet in, Parquet out.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+)
+for command in (train, predict, oob, inspect, encode):
+    app.command(cls=GuardedCommand)(command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from bigforest import __version__
+
+        typer.echo(f"bigforest {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Show the version and stop.", callback=_show_version, is_eager=True),
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
+) -> None:
+    # Both are read elsewhere: the version by its callback, debug by GuardedCommand.
+    pass
+
+
+def _stop(number: int, frame: Any) -> None:
+    sys.exit(128 + number)
+
+
+def main() -> None:
+    """Run the command line; being asked to end by a signal removes temporary files as any error does."""
+    for name in ("SIGTERM", "SIGHUP"):
+        number = getattr(
+            signal, name, None
+        )  # Windows lacks the second; nohup ignores it and must go on doing so
+        if number is not None and signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _stop)
+    app(prog_name="bigforest")

@@ -1,0 +1,65 @@
+"""bigforest encode"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+
+def encode(
+    data: options.Data,
+    out: Annotated[str, typer.Option(metavar="STORE", show_default=False, help="The store, a folder.")],
+    target: options.Target = None,
+    exclude: options.Exclude = None,
+    max_bins: options.MaxBins = "exact",
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    threads: options.Threads = None,
+    scratch: options.Scratch = None,
+) -> None:
+    """Presort a table into a store, to train on it many times.
+
+    Example: bigforest encode flights.parquet --out flights.store, then bigforest train flights.store
+    """
+    import bigforest
+
+    from .progress import watching
+    from .show import show
+
+    with watching(quiet=quiet) as listener:
+        store = bigforest.encode_store(
+            data,
+            out,
+            target=target,
+            max_bins=options.count_or_word(max_bins),
+            exclude=exclude or (),
+            overwrite=overwrite,
+            threads=threads,
+            scratch=scratch,
+            listener=listener,
+        )
+    facts = {
+        "store": str(store.path),
+        "target": store.spec.target.name,
+        "rows": store.rows,
+        "dropped": store.spec.dropped,
+        "features": len(store.spec.features),
+        "classes": len(store.spec.target.classes),
+        "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
+    }
+    show(facts, _draw, json=json, quiet=quiet)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import lines, size, table_size
+
+    lines(console, [*table_size(facts), ("size", size(facts["bytes"])), ("store", facts["store"])])

@@ -1,0 +1,75 @@
+"""What there is to tell about a forest, as plain values: --json prints them, the screens show them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+if TYPE_CHECKING:
+    from bigforest import Forest
+
+
+def training_facts(forest: Forest) -> dict[str, Any]:
+    """The summary of a training run."""
+    spec = forest.spec
+    return {
+        "forest": str(forest.directory),
+        "target": spec.target.name,
+        "rows": spec.rows,
+        "dropped": spec.dropped,
+        "features": len(spec.features),
+        "classes": len(spec.target.classes),
+        "trees": forest.trees,
+        "nodes": forest.nodes.select(pl.len()).collect().item(),
+        "oob": error_facts(forest),
+        "seconds": dict(forest.run.select("stage", "seconds").iter_rows()),
+    }
+
+
+def error_facts(forest: Forest) -> dict[str, Any] | None:
+    """The out-of-bag error and the number of rows it was measured on; None for a forest without bags."""
+    if not forest.config.bootstrap:
+        return None
+    return {"error": forest.oob.error, "rows": forest.oob.rows_used}
+
+
+def oob_facts(forest: Forest) -> dict[str, Any]:
+    """The out-of-bag report without its rows."""
+    return {
+        "forest": str(forest.directory),
+        "trees": forest.trees,
+        **(error_facts(forest) or {}),
+        "confusion": forest.oob.confusion.to_dicts(),
+        "curve": forest.oob.curve.to_dicts(),
+    }
+
+
+def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str, Any]:
+    """What the forest is; `trees` adds an entry per tree, `features` one per feature, the important first."""
+    by_tree = (
+        forest.nodes.group_by("tree")
+        .agg(
+            nodes=pl.len(),
+            leaves=pl.col("left").is_null().sum(),
+            depth=pl.col("depth").max(),
+        )
+        .sort("tree")
+        .collect()
+    )
+    run = forest.run.row(0, named=True)
+    facts = {
+        **training_facts(forest),
+        "leaves": by_tree["leaves"].sum(),
+        "depth": by_tree["depth"].max(),
+        "labels": list(forest.spec.target.classes),
+        "config": asdict(forest.config),
+        "versions": {name: run[name] for name in ("bigforest", "python", "numpy", "numba", "polars")},
+    }
+    if trees:
+        facts["by_tree"] = by_tree.to_dicts()
+    if features:
+        ranked = forest.features.sort("importance", descending=True, maintain_order=True)
+        facts["by_feature"] = ranked.to_dicts()
+    return facts

@@ -1,0 +1,55 @@
+"""What becomes of an error: one clear line and an exit code."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+EXIT_UNEXPECTED = 1
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+
+
+class GuardedCommand(TyperCommand):
+    """A command whose errors are printed as one red line on stderr, with the traceback only under --debug."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; exit 2 for what the user can mend, 1 for a fault of ours, 130 after Ctrl-C."""
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise  # the reader of our output went away; typer ends quietly
+        except (Exception, KeyboardInterrupt) as error:
+            message, code = _explain(error)
+            if ctx.find_root().params.get("debug"):
+                traceback.print_exception(error)
+            _print_error(message)
+            raise typer.Exit(code) from error
+
+
+def _explain(error: BaseException) -> tuple[str, int]:
+    """What to say about an error, and the exit code."""
+    from bigforest.errors import BigForestError
+
+    if isinstance(error, KeyboardInterrupt):
+        return "interrupted", EXIT_INTERRUPTED
+    if isinstance(error, BigForestError):
+        return str(error), EXIT_BAD_INPUT
+    if isinstance(error, OSError):
+        where = f": {error.filename}" if error.filename else ""
+        return f"{error.strerror or error}{where}", EXIT_BAD_INPUT
+    if isinstance(error, MemoryError):
+        return "not enough memory; use fewer --threads or cap the codes with --max-bins 256", EXIT_BAD_INPUT
+    detail = f"{type(error).__name__}: {error}".splitlines()[0]
+    return (
+        f"unexpected {detail}; run `bigforest --debug ...` again for the traceback and report it",
+        EXIT_UNEXPECTED,
+    )
+
+
+def _print_error(message: str) -> None:
+    typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
+    typer.secho(" ".join(message.split("\n")), fg=typer.colors.RED, err=True)

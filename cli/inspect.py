@@ -1,0 +1,72 @@
+"""bigforest inspect"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+LABELS = 10
+
+
+def inspect(
+    forest: options.ForestFolder,
+    trees: Annotated[bool, typer.Option("--trees", help="Also show the size of every tree.")] = False,
+    features: Annotated[
+        bool, typer.Option("--features", help="Also show every feature, the most important first.")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Show what a forest is: its options, its table, its size."""
+    import bigforest
+
+    from .facts import inspection_facts
+    from .show import show
+
+    show(inspection_facts(bigforest.read_forest(forest), trees=trees, features=features), _draw, json=json)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, lines, out_of_bag, table, table_size
+
+    labels = ", ".join(map(str, facts["labels"][:LABELS])) + (
+        ", ..." if len(facts["labels"]) > LABELS else ""
+    )
+    lines(
+        console,
+        [
+            *table_size({**facts, "classes": len(facts["labels"])}),
+            ("labels", labels),
+            ("trees", count(facts["trees"])),
+            ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
+            ("depth", count(facts["depth"])),
+            ("out of bag", out_of_bag(facts["oob"])),
+            ("options", ", ".join(f"{name} {_word(value)}" for name, value in facts["config"].items())),
+            ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
+            ("forest", facts["forest"]),
+        ],
+    )
+    if "by_feature" in facts:
+        console.print()
+        rows = [
+            [row["name"], row["dtype"], count(row["codes"]), f"{row['importance']:.4f}"]
+            for row in facts["by_feature"]
+        ]
+        table(console, ["feature", "type", "values", "importance"], rows, left=2)
+    if "by_tree" in facts:
+        console.print()
+        columns = ["tree", "nodes", "leaves", "depth"]
+        table(console, columns, [[count(row[name]) for name in columns] for row in facts["by_tree"]], left=0)
+
+
+def _word(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "unlimited" if value is None else str(value)

@@ -1,0 +1,62 @@
+"""bigforest oob"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+# A square of more classes than this does not fit a terminal; the commonest mistakes are listed instead.
+MATRIX_CLASSES = 12
+MISTAKES = 20
+
+
+def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
+    """Show the out-of-bag report: error, confusion, curve."""
+    import bigforest
+
+    from .facts import oob_facts
+    from .show import show
+
+    show(oob_facts(bigforest.read_forest(forest)), _draw, json=json)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, lines, out_of_bag, percent, table
+
+    lines(console, [("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"]))])
+    console.print()
+    _draw_confusion(console, facts["confusion"])
+    console.print()
+    curve = [facts["curve"][trees - 1] for trees in _milestones(len(facts["curve"]))]
+    rows = [[count(row["trees"]), percent(row["error"]), count(row["rows"])] for row in curve]
+    table(console, ["trees", "error", "rows"], rows, left=0)
+
+
+def _draw_confusion(console: Console, pairs: list[dict[str, Any]]) -> None:
+    from .show import count, table
+
+    classes = list(
+        dict.fromkeys([*(pair["truth"] for pair in pairs), *(pair["prediction"] for pair in pairs)])
+    )
+    if len(classes) <= MATRIX_CLASSES:
+        cells = {(pair["truth"], pair["prediction"]): pair["rows"] for pair in pairs}
+        labels = sorted(classes)
+        body = [[str(truth), *(count(cells.get((truth, label), 0)) for label in labels)] for truth in labels]
+        table(console, ["truth \\ prediction", *map(str, labels)], body)
+        return
+    wrong = [pair for pair in pairs if pair["truth"] != pair["prediction"]]
+    wrong.sort(key=lambda pair: -pair["rows"])
+    body = [[str(pair["truth"]), str(pair["prediction"]), count(pair["rows"])] for pair in wrong[:MISTAKES]]
+    table(console, ["truth", "mistaken for", "rows"], body, left=2)
+
+
+def _milestones(trees: int) -> list[int]:
+    """1, 2, 5, 10, 20, 50, ... up to and including `trees`."""
+    steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
+    return [*(step for step in steps if step < trees), trees]

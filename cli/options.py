@@ -1,0 +1,63 @@
+"""Options and arguments that several commands share, and how their text becomes values."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA",
+        show_default=False,
+        help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob.",
+    ),
+]
+ForestFolder = Annotated[
+    str, typer.Argument(metavar="FOREST", show_default=False, help="A forest written by `bigforest train`.")
+]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."
+    ),
+]
+Exclude = Annotated[
+    list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")
+]
+MaxBins = Annotated[
+    str,
+    typer.Option(
+        metavar="exact|INT",
+        help="Values per feature that may be thresholds: all, or at most INT, by quantiles.",
+    ),
+]
+Threads = Annotated[
+    int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.")
+]
+Scratch = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")
+]
+Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is already there.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def count_or_word(text: str) -> str | int:
+    """The whole number that `text` writes, else the text itself; whether it will do, the API judges."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def number_or_word(text: str) -> str | int | float:
+    """The number that `text` writes, whole or not, else the text itself."""
+    whole = count_or_word(text)
+    if isinstance(whole, int):
+        return whole
+    try:
+        return float(text)
+    except ValueError:
+        return text

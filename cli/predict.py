@@ -1,0 +1,94 @@
+"""bigforest predict"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+
+def predict(
+    forest: options.ForestFolder,
+    data: options.Data,
+    proba: Annotated[
+        bool, typer.Option("--proba", help="Also write one column p_<class> per class.")
+    ] = False,
+    keep: Annotated[
+        list[str] | None,
+        typer.Option(metavar="COL", help="Column of DATA to copy to the output; repeat for more."),
+    ] = None,
+    vote: Annotated[
+        str | None,
+        typer.Option(
+            metavar="soft|hard|stochastic",
+            help="How the trees' answers become one; as in training unless given.",
+        ),
+    ] = None,
+    ties: Annotated[
+        str,
+        typer.Option(
+            metavar="lowest|reject|random", help="Among equal classes: the lowest, none (null), or any."
+        ),
+    ] = "lowest",
+    out: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FILE", help="The predictions; <stem of DATA>.predictions.parquet unless given."
+        ),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    threads: options.Threads = None,
+    scratch: options.Scratch = None,
+) -> None:
+    """Predict every row of a table, in order, into a Parquet file.
+
+    Where the table has the target, accuracy and log loss are shown too.
+    Example: bigforest predict flights.forest new.parquet --proba --keep id
+    """
+    import bigforest
+    from bigforest.api import default_output
+
+    from .progress import watching
+    from .show import show
+
+    place = out if out is not None else default_output(data, ".predictions.parquet")
+    begin = perf_counter()
+    with watching(quiet=quiet) as listener:
+        done = bigforest.predict_file(
+            forest,
+            data,
+            place,
+            proba=proba,
+            keep=keep or (),
+            vote=vote,
+            ties=ties,
+            threads=threads,
+            scratch=scratch,
+            overwrite=overwrite,
+            listener=listener,
+        )
+    facts = {"predictions": str(place), **asdict(done), "seconds": perf_counter() - begin}
+    show(facts, _draw, json=json, quiet=quiet)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, duration, lines, percent
+
+    pairs = [("rows", count(facts["rows"]))]
+    if facts["accuracy"] is not None:
+        pairs.append(
+            ("accuracy", f"{percent(facts['accuracy'])} of {count(facts['scored'], 'labelled row')}")
+        )
+        pairs.append(("log loss", f"{facts['log_loss']:.4f}"))
+    lines(console, [*pairs, ("time", duration(facts["seconds"])), ("predictions", facts["predictions"])])

@@ -1,0 +1,119 @@
+"""Prints results on stdout: tables and aligned facts for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+# Wide enough that nothing is folded or cut when the output goes to a file or another program.
+PIPE_WIDTH = 1000
+
+Facts = Mapping[str, Any]
+
+
+def show(facts: Facts, draw: Callable[[Console, Facts], None], *, json: bool, quiet: bool = False) -> None:
+    """Print `facts` as JSON, or let `draw` print them for people unless quiet."""
+    if json:
+        typer.echo(jsonlib.dumps(_finite(facts), ensure_ascii=False))
+    elif not quiet:
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = PIPE_WIDTH
+        draw(console, facts)
+
+
+def lines(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
+    """Print names and values in two columns; a long value is folded under its own column."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in pairs:
+        grid.add_row(name, Text(value))
+    _print(console, grid)
+
+
+def table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str]], *, left: int = 1) -> None:
+    """Print a table whose first `left` columns are text and whose others are numbers."""
+    drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
+    for position, heading in enumerate(headings):
+        drawn.add_column(Text(heading), justify="left" if position < left else "right", overflow="fold")
+    for row in rows:
+        drawn.add_row(*(Text(cell) for cell in row))
+    _print(console, drawn)
+
+
+def count(number: int, noun: str = "") -> str:
+    """12,345 or, with a noun, 1 row and 12,345 rows."""
+    if not noun:
+        return f"{number:,}"
+    return f"{number:,} {noun if number == 1 else noun + 's'}"
+
+
+def percent(share: float | None) -> str:
+    """4.21 %"""
+    return "unknown" if share is None else f"{100 * share:.2f} %"
+
+
+def duration(seconds: float) -> str:
+    """0.42 s, 73 s or 1 h 02 min"""
+    if seconds < 10:
+        return f"{seconds:.2f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def size(total: int) -> str:
+    """12 kB, 3.4 MB, 56 GB"""
+    amount, unit = total / 1000, "kB"
+    for larger in ("MB", "GB", "TB"):
+        if amount < 1000:
+            break
+        amount, unit = amount / 1000, larger
+    return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
+
+
+def _print(console: Console, drawn: Table) -> None:
+    """Print without the spaces that fill a table's lines, which would be noise in a file."""
+    with console.capture() as capture:
+        console.print(drawn)
+    typer.echo("\n".join(line.rstrip() for line in capture.get().splitlines()), color=True)
+
+
+def table_size(facts: Facts) -> list[tuple[str, str]]:
+    """The lines that say what a forest or a store was made of."""
+    dropped = f" ({count(facts['dropped'])} more without a target left out)" if facts["dropped"] else ""
+    return [
+        ("target", facts["target"]),
+        ("rows", count(facts["rows"]) + dropped),
+        ("features", count(facts["features"])),
+        ("classes", count(facts["classes"])),
+    ]
+
+
+def out_of_bag(oob: Facts | None) -> str:
+    """The error and its number of rows, in words."""
+    if oob is None:
+        return "no estimate, because every tree saw every row"
+    if not oob["rows"]:
+        return "no estimate, because every row is in every bag"
+    return f"error {percent(oob['error'])} on {count(oob['rows'], 'row')}"
+
+
+def _finite(value: Any) -> Any:
+    """The value with NaN and infinities, which JSON does not have, as null and as text."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None if math.isnan(value) else str(value)
+    return value

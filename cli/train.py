@@ -1,0 +1,116 @@
+"""bigforest train"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+
+def train(
+    data: options.Data,
+    target: options.Target = None,
+    exclude: options.Exclude = None,
+    trees: Annotated[int, typer.Option(metavar="N", help="Number of trees.")] = 100,
+    seed: Annotated[
+        int, typer.Option(metavar="N", help="The same data, options and seed give the same forest.")
+    ] = 0,
+    mtry: Annotated[
+        str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")
+    ] = "sqrt",
+    impurity: Annotated[
+        str, typer.Option(metavar="gini|entropy|error", help="What a split lowers.")
+    ] = "gini",
+    max_depth: Annotated[
+        int | None, typer.Option(metavar="N", help="Deepest level, the root being 0; unlimited unless given.")
+    ] = None,
+    min_split: Annotated[int, typer.Option(metavar="N", help="Fewest bag rows of a node that is split.")] = 2,
+    min_leaf: Annotated[int, typer.Option(metavar="N", help="Fewest bag rows of a leaf.")] = 1,
+    max_bins: options.MaxBins = "exact",
+    vote: Annotated[
+        str,
+        typer.Option(metavar="soft|hard", help="Average the leaf posteriors, or count one vote per tree."),
+    ] = "soft",
+    constants: Annotated[
+        str,
+        typer.Option(metavar="redraw|count", help="Whether a feature constant in the node uses up a draw."),
+    ] = "redraw",
+    bootstrap: Annotated[
+        bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")
+    ] = True,
+    sample_fraction: Annotated[
+        float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")
+    ] = 1.0,
+    replace: Annotated[bool, typer.Option(help="Draw a bag with replacement.")] = True,
+    out: Annotated[
+        str | None,
+        typer.Option(metavar="DIR", help="The forest, a folder; <stem of DATA>.forest unless given."),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    threads: options.Threads = None,
+    scratch: options.Scratch = None,
+) -> None:
+    """Grow a forest on a table or on a store.
+
+    DATA may also be a store made by `bigforest encode`.
+
+    Example: bigforest train flights.parquet --target late --trees 200
+    """
+    import bigforest
+    from bigforest.api import default_output
+
+    from .facts import training_facts
+    from .progress import watching
+    from .show import show
+
+    with watching(quiet=quiet) as listener:
+        forest = bigforest.train(
+            data,
+            target,
+            out=out if out is not None else default_output(data, ".forest"),
+            listener=listener,
+            overwrite=overwrite,
+            threads=threads,
+            scratch=scratch,
+            exclude=exclude or (),
+            trees=trees,
+            seed=seed,
+            mtry=options.number_or_word(mtry),
+            impurity=impurity,
+            max_depth=max_depth,
+            min_split=min_split,
+            min_leaf=min_leaf,
+            bootstrap=bootstrap,
+            sample_fraction=sample_fraction,
+            replace=replace,
+            max_bins=options.count_or_word(max_bins),
+            vote=vote,
+            constants=constants,
+        )
+    show(training_facts(forest), _draw, json=json, quiet=quiet)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, duration, lines, out_of_bag, table_size
+
+    seconds = facts["seconds"]
+    stages = " · ".join(f"{stage} {duration(spent)}" for stage, spent in seconds.items())
+    lines(
+        console,
+        [
+            *table_size(facts),
+            ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
+            ("out of bag", out_of_bag(facts["oob"])),
+            ("time", f"{stages} · total {duration(sum(seconds.values()))}"),
+            ("forest", facts["forest"]),
+        ],
+    )
