@@ -130,6 +130,17 @@ def test_grow_tree__codes_of_four_bytes(classes: int) -> None:
     check_large_tree(data, TrainConfig(mtry=2, sample_fraction=0.02, replace=False))
 
 
+@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("constants", ["redraw", "count"])
+def test_grow_tree__hundreds_of_features(classes: int, constants: str) -> None:
+    data = table(1500, classes, 10, [words, ties, bits, skewed] * 70)
+    rare = np.zeros((1500, 90))  # images have such columns: constant in nearly every node
+    places = np.random.default_rng(1).integers(0, 1500, (90, 3))
+    rare[places, np.arange(90)[:, None]] = 1.0
+    data = Data(np.column_stack([rare[:, :45], data.values, rare[:, 45:]]), data.target)
+    check_large_tree(data, TrainConfig(constants=constants))
+
+
 @pytest.mark.parametrize("impurity", SCORES)
 def test_grow_tree__alternating_classes_make_a_deep_tree(impurity: str) -> None:
     rows = 700
