@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import sys
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import polars as pl
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -128,3 +130,50 @@ def configs(draw: st.DrawFn) -> TrainConfig:
         constants=draw(st.sampled_from(["redraw", "count"])),
         **bag,
     )
+
+
+@st.composite
+def cuts(draw: st.DrawFn, rows: int) -> list[int]:
+    """Sizes of the pieces a table of `rows` rows comes in: a few, of any size from one row on, none empty."""
+    edges = draw(st.sets(st.integers(1, rows - 1), max_size=4)) if rows > 1 else set()
+    bounds = [0, *sorted(edges), rows]
+    return [stop - start for start, stop in pairwise(bounds)]
+
+
+WHOLE = 2**53
+POOLS: dict[type[pl.DataType], list[float]] = {
+    pl.Boolean: [False, True],
+    pl.Int8: [-128, -1, 0, 1, 127],
+    pl.UInt8: [0, 1, 254, 255],
+    pl.Int16: [-32768, -1, 0, 7, 32767],
+    pl.UInt16: [0, 255, 256, 65535],
+    pl.Int32: [-(2**31), -1, 0, 1, 2**31 - 1],
+    pl.UInt32: [0, 1, 2**32 - 1],
+    pl.Int64: [-WHOLE, -WHOLE + 1, -(2**31) - 1, -1, 0, 1, 2**32, WHOLE - 1, WHOLE],
+    pl.UInt64: [0, 1, 65536, WHOLE - 1, WHOLE],
+    pl.Int128: [-WHOLE, -1, 0, WHOLE],
+    pl.Float32: [-np.inf, -3.0e38, -1e-45, -0.0, 0.0, 1e-45, 1.0, 1.0 + 2.0**-23, np.inf],
+    pl.Float64: EXTREMES,
+}
+LABELS: dict[type[pl.DataType], list[object]] = {
+    pl.Boolean: [False, True],
+    pl.Int64: [-(2**63), -1, 0, 3, 2**63 - 1],
+    pl.UInt8: [0, 1, 200],
+    pl.Float64: [-0.0, 0.0, 0.5, 1.0, float("nan")],
+    pl.String: ["", "a", "B", "b", "ä", "10", "9"],
+    pl.Categorical: ["late", "early", "on time"],
+}
+
+
+@st.composite
+def frames(draw: st.DrawFn, max_rows: int = 30) -> pl.DataFrame:
+    """A frame of features of every type and a column `target` of two classes or more, some missing."""
+    rows = draw(st.integers(2, max_rows))
+    columns = []
+    for number, dtype in enumerate(draw(st.lists(st.sampled_from(list(POOLS)), min_size=1, max_size=5))):
+        cells = draw(st.lists(st.sampled_from(POOLS[dtype]), min_size=rows, max_size=rows))
+        columns.append(pl.Series(f"f{number}", cells, dtype, strict=False))
+    kind = draw(st.sampled_from(list(LABELS)))
+    labels = draw(st.lists(st.sampled_from([*LABELS[kind], None]), min_size=rows, max_size=rows))
+    labels[:2] = [label for label in LABELS[kind] if label == label][-2:]
+    return pl.DataFrame([*columns, pl.Series("target", labels, kind)])

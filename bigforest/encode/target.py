@@ -116,7 +116,8 @@ def _number_classes(series: pl.Series) -> tuple[list[Label], NDArray[Any]]:
         if len(distinct) > MAX_FLOAT_CLASSES:
             raise DataError(
                 f"target {name!r} is {dtype} with {len(distinct)} distinct values: this looks like "
-                f"regression, which is not there yet; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
+                f"regression, which is not there yet; classes are integers, strings or at most "
+                f"{MAX_FLOAT_CLASSES} floats"
             )
         if not np.isfinite(distinct).all():
             raise DataError(

@@ -35,7 +35,7 @@ COPY_BYTES = 1 << 20
 
 
 class Column(NamedTuple):
-    """A feature in memory: its codes [rows], unsigned of any width, and each code's low and high value [codes].
+    """A feature in memory: codes [rows], unsigned of any width, and each code's low and high value [codes].
 
     `high` is None without max_bins.
     """

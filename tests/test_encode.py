@@ -1,0 +1,329 @@
+"""Every column becomes the codes its definition says, whatever pieces the table comes in."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigforest.encode import features
+from bigforest.encode.pipeline import encode
+from bigforest.encode.ranks import dense_ranks, quantile_bins
+from bigforest.encode.target import MAX_FLOAT_CLASSES
+from bigforest.errors import DataError, OutputExistsError
+from bigforest.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.resources import Resources
+from bigforest.source import open_source
+from bigforest.store.store import Store
+from tests.naive import encode as naive
+from tests.strategies import cuts, frames
+
+
+def encoded(data: Any, folder: Path, name: str = "a.store", threads: int = 1, **options: Any) -> Store:
+    """The store of a table, in `folder`."""
+    arguments = {"target": None, "resources": Resources(threads=threads), "listener": silent, **options}
+    return encode(open_source(data, scratch=folder), path=folder / name, **arguments)
+
+
+def content(store: Store) -> dict[str, bytes]:
+    """Every file of a store."""
+    return {file.name: file.read_bytes() for file in store.path.iterdir()}
+
+
+def check(store: Store, frame: pl.DataFrame, target: str = "target", max_bins: str | int = "exact") -> None:
+    """Assert that `store` is what the oracle makes of `frame`."""
+    labels, kept, classes = naive.classes(frame[target].to_list())
+    names = [name for name in frame.columns if name != target]
+    assert list(store.spec.target.classes) == labels
+    assert store.target.tolist() == classes
+    assert store.rows == len(kept)
+    assert store.spec.dropped == len(frame) - len(kept)
+    assert (list(range(len(frame))) if store.row_numbers is None else store.row_numbers.tolist()) == kept
+    assert [(f.name, f.dtype) for f in store.spec.features] == [(n, str(frame[n].dtype)) for n in names]
+    for feature, name in enumerate(names):
+        column = frame[name].gather(kept).to_list()
+        if isinstance(max_bins, int):
+            codes, low, high = naive.binned(column, max_bins)
+        else:
+            codes, low = naive.ranks(column), naive.distinct_values(column)
+            high = low
+        assert store.feature_codes(feature).tolist() == codes
+        assert store.low(feature).tolist() == low
+        assert store.high(feature).tolist() == high
+        assert store.values(0, store.rows)[:, feature].tolist() == [low[code] for code in codes]
+    store.verify()
+
+
+@settings(max_examples=80)
+@given(
+    frame=frames(),
+    max_bins=st.sampled_from(["exact", "exact", 2, 3, 7]),
+    cells=st.sampled_from([1, 40, 10**6]),
+)
+def test_encode__equals_the_oracle(frame: pl.DataFrame, max_bins: str | int, cells: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(features, "CELLS_PER_READ", cells)
+        check(encoded(frame, Path(folder), max_bins=max_bins), frame, max_bins=max_bins)
+
+
+def pieces(frame: pl.DataFrame, sizes: list[int], folder: Path) -> dict[str, Any]:
+    """The table in every form that comes in pieces of these sizes."""
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    parts = [frame.slice(start, size) for start, size in zip(starts, sizes, strict=True)]
+    chunks = pl.concat(parts, rechunk=False)
+    table = pa.Table.from_batches([batch for part in parts for batch in part.to_arrow().to_batches()])
+    (folder / "files").mkdir()
+    for number, part in enumerate(parts):
+        part.write_parquet(folder / "files" / f"part-{number}.parquet")
+        part.write_ipc(folder / "files" / f"part-{number}.arrow")
+    frame.write_parquet(folder / "groups.parquet", row_group_size=2)
+    with (
+        pa.OSFile(str(folder / "stream.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    return {
+        "chunks": chunks,
+        "lazy": chunks.lazy().with_columns(pl.all()),
+        "table": table,
+        "reader": table.to_reader(max_chunksize=2),
+        "dataset": ds.dataset(sorted(map(str, (folder / "files").glob("*.parquet"))), format="parquet"),
+        "groups": folder / "groups.parquet",
+        "many files": str(folder / "files" / "*.parquet"),
+        "arrow files": folder / "files" / "*.arrow",
+        "arrow stream": folder / "stream.arrow",
+    }
+
+
+@settings(max_examples=15)
+@given(data=st.data(), frame=frames(), max_bins=st.sampled_from(["exact", 3]))
+def test_encode__pieces_give_the_same_bytes(
+    data: st.DataObject, frame: pl.DataFrame, max_bins: str | int
+) -> None:
+    frame = frame.select(pl.exclude(pl.Int128)).with_columns(f=pl.int_range(pl.len()) * 0.1)
+    sizes = data.draw(cuts(len(frame)))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        whole = content(encoded(frame, folder, "whole.store", max_bins=max_bins))
+        for kind, piecewise in pieces(frame, sizes, folder).items():
+            store = encoded(piecewise, folder, f"{kind}.store", threads=2, max_bins=max_bins)
+            assert content(store) == whole, kind
+
+
+def test_encode__threads_and_order_of_ending_do_not_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(1)
+    frame = pl.DataFrame({f"f{i}": random.integers(0, 10**i, 70_000) for i in range(8)}).with_columns(
+        y=pl.col("f1") > 4
+    )
+    one = content(encoded(frame, tmp_path, "one.store"))
+    monkeypatch.setattr(features, "CELLS_PER_READ", 1)
+    for threads in (2, 4):
+        store = encoded(frame, tmp_path, f"{threads}.store", threads=threads)
+        assert content(store) == one
+    assert {feature.width for feature in store.spec.features} == {1, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("distinct", "width"), [(1, 1), (2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (200_000, 4)]
+)
+@pytest.mark.parametrize("dtype", [pl.Int32, pl.Float64])
+def test_encode__narrowest_width(distinct: int, width: int, dtype: type[pl.DataType], tmp_path: Path) -> None:
+    values = np.random.default_rng(0).permutation(np.arange(max(distinct, 300)) % distinct)
+    frame = pl.DataFrame(
+        {"x": pl.Series(values * 3 - 7, dtype=dtype), "y": values % 2 if distinct > 1 else values}
+    )
+    frame = frame.with_columns(y=pl.int_range(pl.len()) % 2)
+    store = encoded(frame, tmp_path)
+    assert (store.spec.features[0].codes, store.spec.features[0].width) == (distinct, width)
+    assert (store.feature_codes(0) == values).all()
+    assert (store.low(0) == np.arange(distinct) * 3 - 7).all()
+
+
+@settings(max_examples=100)
+@given(
+    st.lists(st.floats(allow_nan=False), min_size=1, max_size=40)
+    | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40)
+    | st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=40).map(
+        lambda v: np.array(v, np.uint64).tolist()
+    )
+)
+def test_dense_ranks__equals_sorting(values: list[float]) -> None:
+    array = np.array(values)
+    before = array.copy()
+    ranks, distinct = dense_ranks(array)
+    expected, codes = np.unique(array, return_inverse=True)
+    assert ranks.tolist() == codes.tolist()
+    assert distinct.tolist() == expected.tolist()
+    assert array.tobytes() == before.tobytes()
+
+
+def test_dense_ranks__minus_zero_is_written_zero() -> None:
+    for dtype in (np.float32, np.float64):
+        ranks, distinct = dense_ranks(np.array([0.0, -0.0, 1.0, -1.0], dtype))
+        assert ranks.tolist() == [1, 1, 2, 0]
+        assert not np.signbit(distinct[1])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int64, np.uint64, np.int32, np.int8])
+def test_dense_ranks__many_rows_of_every_type(dtype: type[np.number[Any]]) -> None:
+    random = np.random.default_rng(5)
+    bits = random.integers(0, 256, 100_000 * np.dtype(dtype).itemsize, dtype=np.uint8).view(dtype)
+    values = bits[~np.isnan(bits)] if np.dtype(dtype).kind == "f" else bits
+    ranks, distinct = dense_ranks(values)
+    expected, codes = np.unique(values, return_inverse=True)
+    assert (ranks == codes).all()
+    assert (distinct == expected).all()
+
+
+@given(counts=st.lists(st.integers(1, 50), min_size=1, max_size=30), max_bins=st.integers(2, 12))
+def test_quantile_bins__few_ascending_and_even(counts: list[int], max_bins: int) -> None:
+    bins = quantile_bins(np.array(counts), max_bins)
+    assert set(np.diff(bins, prepend=0).tolist()) <= {0, 1}
+    assert bins[0] == 0
+    assert bins[-1] < max_bins or len(counts) <= max_bins
+    filled = np.bincount(bins, weights=counts)
+    assert filled.max() <= sum(counts) / max_bins + max(counts)
+
+
+def test_quantile_bins__distinct_values_in_equal_parts() -> None:
+    assert np.bincount(quantile_bins(np.ones(1000, np.int64), 10)).tolist() == [100] * 10
+
+
+@pytest.mark.parametrize(
+    "order", [["target", "label", "class", "y"], ["y", "class", "label"], ["class", "y"], ["y"]]
+)
+def test_target__found_by_usual_names(order: list[str], tmp_path: Path) -> None:
+    frame = pl.DataFrame({name: [0, 1] for name in ["x", *order]})
+    expected = next(name for name in ("target", "label", "class", "y") if name in order)
+    assert encoded(frame, tmp_path).spec.target.name == expected
+
+
+def test_target__float_classes_and_their_limit(tmp_path: Path) -> None:
+    few = pl.DataFrame({"x": range(300), "y": [i % MAX_FLOAT_CLASSES / 4 for i in range(300)]})
+    assert encoded(few, tmp_path).spec.target.classes == tuple(i / 4 for i in range(MAX_FLOAT_CLASSES))
+    many = few.with_columns(y=pl.col("x") % (MAX_FLOAT_CLASSES + 1) / 4)
+    with pytest.raises(DataError, match="101 distinct values: this looks like regression"):
+        encoded(many, tmp_path, "b.store")
+
+
+def test_target__categories_by_text_not_by_physical_code(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2, 3], "y": pl.Series(["b", "c", "a"], dtype=pl.Enum(["c", "b", "a"]))})
+    store = encoded(frame, tmp_path)
+    assert store.spec.target.classes == ("a", "b", "c")
+    assert store.target.tolist() == [1, 2, 0]
+    assert store.spec.target.dtype == "Enum"
+
+
+def test_encode__says_what_it_does(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    frame = pl.DataFrame({"a": range(5), "b": range(5), "y": [0, 1, None, 1, None]})
+    store = encoded(frame, tmp_path, listener=heard.append)
+    assert [type(event) for event in heard] == [StageStarted, Notice, StageAdvanced, StageFinished]
+    assert heard[0] == StageStarted("encode", 2, "columns")
+    assert heard[1] == Notice("2 rows have no value in 'y' and are left out")
+    assert heard[2] == StageAdvanced("encode", 2)
+    assert store.row_numbers is not None
+    assert store.row_numbers.tolist() == [0, 1, 3]
+
+
+def test_encode__excluded_columns_may_be_of_any_type(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2], "text": ["a", None], "y": [0, 1], "label": ["u", "v"]})
+    store = encoded(frame, tmp_path, target="y", exclude=["text", "label"])
+    assert [feature.name for feature in store.spec.features] == ["x"]
+
+
+def table(**columns: Any) -> pl.DataFrame:
+    """Two rows with a good feature and target, and the given columns."""
+    return pl.DataFrame({"x": [1, 2], "y": [0, 1], **columns})
+
+
+Wrong = tuple[pl.DataFrame, dict[str, Any], str]
+WRONG: dict[str, Callable[[], Wrong]] = {
+    "no target": lambda: (table().rename({"y": "late"}), {}, "no column is named .* or y; .* x, late"),
+    "unknown target": lambda: (table(), {"target": "Y"}, "no column 'Y' for target; the columns are x, y"),
+    "near target": lambda: (table(late=[0, 1]), {"target": "latte"}, "did you mean 'late'"),
+    "unknown exclude": lambda: (
+        table(zip_code=[1, 2]),
+        {"exclude": ["zipcode"]},
+        "for exclude; did you mean 'zip_code'",
+    ),
+    "null target": lambda: (table(y=[None, None]), {}, "'y': every value is missing"),
+    "nan target": lambda: (table(y=[float("nan"), None]), {}, "'y': every value is missing"),
+    "one class": lambda: (table(y=["a", "a"]), {}, "all rows are of the one class 'a'"),
+    "one class left": lambda: (table(y=["a", None]), {}, "all rows are of the one class 'a'"),
+    "infinite class": lambda: (table(y=[1.0, float("inf")]), {}, "infinite"),
+    "list target": lambda: (table(y=[[1], [2]]), {}, "target 'y' has type List"),
+    "many classes": lambda: (
+        pl.DataFrame({"x": range(70_000), "y": range(70_000)}),
+        {},
+        "70000 classes, but at most 65535",
+    ),
+    "no feature": lambda: (table(), {"exclude": ["x"]}, "no feature is left beside the target 'y'"),
+    "text": lambda: (table(name=["a", "b"]), {}, r"name \(String\); exclude them or convert"),
+    "dates": lambda: (table(day=[None, None]).cast({"day": pl.Date}), {}, r"day \(Date\)"),
+    "decimal": lambda: (table(d=[1, 2]).cast({"d": pl.Decimal(10, 2)}), {}, r"d \(Decimal"),
+    "nested": lambda: (table(a=[[1], [2]], b=[{"c": 1}] * 2), {}, r"a \(List\(Int64\)\), b \(Struct"),
+    "all null": lambda: (table(n=[None, None]), {}, r"n \(Null\)"),
+    "nulls": lambda: (
+        table(a=[None, 1], b=[1.5, None]),
+        {},
+        r"a \(1 nulls\), b \(1 nulls\).*not handled yet",
+    ),
+    "nan": lambda: (table(a=[float("nan"), 1.0]), {}, r"a \(1 NaN\)"),
+    "large integer": lambda: (table(a=[2**53 + 1, 1]), {}, r"a \(9007199254740993 is beyond 2\*\*53\)"),
+    "small integer": lambda: (table(a=[-(2**60), 1]), {}, r"a \(-1152921504606846976 is beyond"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_encode__unusable_table(case: str, tmp_path: Path) -> None:
+    frame, options, message = WRONG[case]()
+    with pytest.raises(DataError, match=message):
+        encoded(frame, tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_encode__missing_feature_in_a_dropped_row_does_not_matter(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2, None], "y": [0, 1, None]})
+    check(encoded(frame, tmp_path), frame, "y")
+
+
+def test_encode__existing_output_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.store").mkdir()
+    with pytest.raises(OutputExistsError):
+        encoded(table(), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.store"]
+
+
+def test_encode__interrupted_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StageAdvanced):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(table(), tmp_path, listener=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_encode__parquet_damaged_inside_is_a_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(
+        pa.table({"x": np.random.default_rng(0).normal(size=5000), "y": np.arange(5000) % 2}), path
+    )
+    raw = bytearray(path.read_bytes())
+    raw[4:2000] = b"\x55" * 1996
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"t: the table cannot be read"):
+        encoded(path, tmp_path)
