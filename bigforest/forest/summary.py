@@ -8,18 +8,19 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_table
-from bigforest.forest.parts import part_paths, read_parts
+from bigforest.forest.parts import part_paths
 from bigforest.forest.table import FEATURES, RUN
 from bigforest.version import __version__
 
 
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None:
-    """Write features.parquet of the forest in `directory`, reading its parts once, one at a time."""
+    """Write features.parquet of the forest in `directory`, reading its parts, one at a time."""
     features = spec.features
     table = pa.table(
         {
@@ -28,26 +29,36 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None
             "kind": [feature.kind for feature in features],
             "dtype": [feature.dtype for feature in features],
             "codes": [feature.codes for feature in features],
-            "importance": importance(directory, len(features)),
+            "importance": importance(directory, spec),
         },
         schema=FEATURES,
     )
     write_table(table, directory / "features.parquet", "features", spec, config)
 
 
-def importance(directory: Path, features: int) -> NDArray[np.float64]:
+def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     """Share of each feature in all decrease of impurity, float64 [features].
 
-    Summed tree by tree, so that the cut into parts cannot change a bit of it.
+    Trusts the parts, which this run has just written: reading four columns takes a fifth of the time of
+    checking all. Summed tree by tree, so that the cut into parts cannot change a bit of it.
     """
-    total = np.zeros(features)
-    for part in read_parts(part_paths(directory)):
-        for start, stop in zip(part.starts[:-1], part.starts[1:], strict=True):
-            inner = part.feature[start:stop] >= 0
-            decrease = (part.gain[start:stop] * part.weight[start:stop])[inner]
-            total += np.bincount(part.feature[start:stop][inner], decrease, minlength=features)
+    place = {feature.name: position for position, feature in enumerate(spec.features)}
+    total = np.zeros(len(place))
+    for path in part_paths(directory):
+        splits = pq.ParquetFile(path).read(columns=["tree", "feature", "gain", "weight"], use_threads=False)
+        splits = splits.filter(splits["feature"].is_valid())
+        if splits.num_rows == 0:
+            continue
+        splits = splits.unify_dictionaries().combine_chunks()
+        tree, names, gain, weight = (column.chunk(0) for column in splits.itercolumns())
+        position = np.array([place[name] for name in names.dictionary.to_pylist()])
+        feature = position[names.indices.to_numpy()]
+        decrease = gain.to_numpy() * weight.to_numpy()
+        cuts = np.flatnonzero(np.diff(tree.to_numpy())) + 1
+        for own, gained in zip(np.split(feature, cuts), np.split(decrease, cuts), strict=True):
+            total += np.bincount(own, gained, minlength=len(place))
     whole = total.sum()
-    return total / whole if whole > 0 else np.zeros(features)
+    return total / whole if whole > 0 else np.zeros(len(place))
 
 
 def write_run(
