@@ -36,9 +36,7 @@ app()
 def seconds(command: list[str], **environment: str) -> float:
     """Wall seconds of one process; its output is thrown away, its failure is not."""
     begin = time.perf_counter()
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env={**os.environ, **environment}
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env={**os.environ, **environment})
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr}")
     return time.perf_counter() - begin

@@ -33,9 +33,7 @@ def report(runs: pl.DataFrame) -> str:
         (pl.col("accuracy").max() - pl.col("accuracy").min()).alias("spread")
     )
     table = sized(summary(runs)).join(spread, on=["set", "contestant"], how="left", maintain_order="left")
-    sklearn = table.filter(pl.col("contestant") == "scikit-learn").select(
-        "set", pl.col("accuracy").alias("theirs")
-    )
+    sklearn = table.filter(pl.col("contestant") == "scikit-learn").select("set", pl.col("accuracy").alias("theirs"))
     table = table.join(sklearn, on="set", how="left", maintain_order="left").with_columns(
         ahead=100.0 * (pl.col("accuracy") - pl.col("theirs"))
     )

@@ -28,9 +28,7 @@ COLUMNS = {
 def main() -> None:
     """Growing a few trees with 1, 2, ... threads."""
     timed = "synthetic,mnist,covertype,flights"
-    options = arguments(
-        main.__doc__, sets=timed, contestants="bigforest-redraw", trees=1, rounds=3
-    ).parse_args()
+    options = arguments(main.__doc__, sets=timed, contestants="bigforest-redraw", trees=1, rounds=3).parse_args()
     plan = plan_of(options)
     runs = [run(dataclasses.replace(plan, threads=threads)) for threads in range(1, plan.threads + 1)]
     table = sized(summary(pl.concat(runs))).sort("set", "contestant", "threads")

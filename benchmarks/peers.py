@@ -136,9 +136,7 @@ def _fit_sklearn(data: Dataset, settings: Settings) -> Fitted:
     facts = {
         "splits_per_tree": sum(int(mask.sum()) for mask in inner) / settings.trees,
         "depth": max(tree.max_depth for tree in trees),
-        "visits": _visits(
-            sum(int(t.n_node_samples[mask].sum()) for t, mask in zip(trees, inner, strict=True)), data
-        ),
+        "visits": _visits(sum(int(t.n_node_samples[mask].sum()) for t, mask in zip(trees, inner, strict=True)), data),
     }
     return Fitted(prepare, seconds, model.predict, facts)
 

@@ -21,6 +21,8 @@ from pathlib import Path
 import polars as pl
 from datasets import SETS, Dataset, load
 
+import bigforest
+
 HERE = Path(__file__).resolve().parent
 
 
@@ -37,22 +39,16 @@ class Plan:
     whole: bool
 
 
-def arguments(
-    about: str | None, *, sets: str, contestants: str, trees: int, rounds: int
-) -> argparse.ArgumentParser:
+def arguments(about: str | None, *, sets: str, contestants: str, trees: int, rounds: int) -> argparse.ArgumentParser:
     """The options all benchmarks share, with the defaults of this one."""
     parser = argparse.ArgumentParser(description=about)
-    parser.add_argument(
-        "--data", type=Path, default=Path("data"), help="folder with the sets, see datasets.py"
-    )
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder with the sets, see datasets.py")
     parser.add_argument("--sets", default=sets, help=f"comma-separated, of {', '.join(SETS)}")
     parser.add_argument("--contestants", default=contestants, help="comma-separated, see peers.py")
     parser.add_argument("--trees", type=int, default=trees)
     parser.add_argument("--rounds", type=int, default=rounds)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument(
-        "--whole", action="store_true", help="train on all rows; accuracy is then not reported"
-    )
+    parser.add_argument("--whole", action="store_true", help="train on all rows; accuracy is then not reported")
     parser.add_argument(
         "--out", type=Path, default=HERE / "results", help="folder for the Parquet and Markdown results"
     )
@@ -97,9 +93,7 @@ def run(plan: Plan) -> pl.DataFrame:
                     "threads": plan.threads,
                 }
                 rows.append(row | result)
-                print(
-                    f"{name} round {round_} {contestant}: fit {result['fit_seconds']:.2f} s", file=sys.stderr
-                )
+                print(f"{name} round {round_} {contestant}: fit {result['fit_seconds']:.2f} s", file=sys.stderr)
     return pl.DataFrame(rows, infer_schema_length=None)
 
 
@@ -130,12 +124,10 @@ def machine() -> str:
     model = platform.processor() or platform.machine()
     info = Path("/proc/cpuinfo")
     if info.exists():
-        models = [
-            line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line
-        ]
+        models = [line.split(":", 1)[1].strip() for line in info.read_text().splitlines() if "model name" in line]
         model = models[0] if models else model
-    found = [f"Python {platform.python_version()}"]
-    for package in ("bigforest", "numpy", "numba", "polars", "scikit-learn", "ydf"):
+    found = [f"Python {platform.python_version()}", f"bigforest {bigforest.__version__}"]
+    for package in ("numpy", "numba", "polars", "scikit-learn", "ydf"):
         try:
             found.append(f"{package} {version(package)}")
         except PackageNotFoundError:

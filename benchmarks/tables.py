@@ -19,9 +19,7 @@ def summary(runs: pl.DataFrame) -> pl.DataFrame:
     visit_ns      thread-nanoseconds of fitting per visit (see peers._visits).
     encode_share  prepare_seconds / the fit of 100 trees at the measured pace.
     """
-    runs = runs.with_columns(
-        pl.lit(None, pl.Float64).alias(name) for name in OPTIONAL if name not in runs.columns
-    )
+    runs = runs.with_columns(pl.lit(None, pl.Float64).alias(name) for name in OPTIONAL if name not in runs.columns)
     best = runs.group_by([*KEY, "contestant"], maintain_order=True).agg(
         pl.col("fit_seconds").min(),
         pl.col("fit_seconds").median().alias("fit_median"),
@@ -54,9 +52,7 @@ def markdown(table: pl.DataFrame, columns: dict[str, tuple[str, str]]) -> str:
         "|---" * len(columns) + "|",
     ]
     for row in table.iter_rows(named=True):
-        cells = [
-            "" if row[name] is None else pattern.format(row[name]) for name, (_, pattern) in columns.items()
-        ]
+        cells = ["" if row[name] is None else pattern.format(row[name]) for name, (_, pattern) in columns.items()]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

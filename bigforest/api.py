@@ -212,9 +212,7 @@ def _agree(store: Store, target: str | None, exclude: list[str], config: TrainCo
             "encode the table again"
         )
     if exclude:
-        raise ConfigError(
-            f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again"
-        )
+        raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
     if config.max_bins not in ("exact", store.max_bins):
         raise ConfigError(
             f"the store {store.path} was made with max_bins {store.max_bins}, not {config.max_bins}; "

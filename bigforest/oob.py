@@ -52,9 +52,7 @@ class _Group(NamedTuple):
     mixed: NDArray[np.float64]
 
 
-def write_oob(
-    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
-) -> None:
+def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
     """Write oob/rows.parquet, curve.parquet and confusion.parquet of the forest grown into `directory`.
 
     The files do not depend on the number of threads. Memory: 6 + 8 * classes bytes per row, one group of
@@ -109,9 +107,7 @@ def _groups(directory: Path, config: TrainConfig) -> Iterator[_Group]:
     yield group()
 
 
-def _vote(
-    store: Store, config: TrainConfig, group: _Group, tally: _Tally, start: int, stop: int
-) -> NDArray[np.int64]:
+def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
     Returns by how much each tree changed the number of rows that are wrong, and that have a vote: int64 [2,
@@ -159,9 +155,7 @@ def _write_report(
     known = stored_labels(spec)
     names, label = len(known), known.type
     schema = oob_rows(label, proba_names(spec))
-    pieces = (
-        _rows(store, tally, known, schema, *piece) for piece in _ranges(store.rows, store.block_rows, 1)
-    )
+    pieces = (_rows(store, tally, known, schema, *piece) for piece in _ranges(store.rows, store.block_rows, 1))
     write_tables(schema, pieces, directory / "rows.parquet", "oob-rows", spec, config)
     wrong, reached = changes
     error = np.divide(wrong, reached, out=np.full(wrong.size, np.nan), where=reached > 0)
@@ -180,9 +174,7 @@ def _write_report(
         "rows": counts.astype(np.uint64),
     }
     schema = confusion(label)
-    write_table(
-        pa.table(table, schema=schema), directory / "confusion.parquet", "oob-confusion", spec, config
-    )
+    write_table(pa.table(table, schema=schema), directory / "confusion.parquet", "oob-confusion", spec, config)
 
 
 def _rows(store: Store, tally: _Tally, known: pa.Array, schema: pa.Schema, start: int, stop: int) -> pa.Table:

@@ -28,16 +28,12 @@ def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Pa
     try:
         workspace = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     except OSError as error:
-        raise ConfigError(
-            f"cannot write to {Path(out).parent}: {error.strerror}; choose another output"
-        ) from error
+        raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
     try:
         made = workspace / place.name
         yield made
         if not overwrite and os.path.lexists(place):
-            raise OutputExistsError(
-                f"{out} was created by someone else during the run; choose another output"
-            )
+            raise OutputExistsError(f"{out} was created by someone else during the run; choose another output")
         _install(made, place, workspace / "replaced")
     finally:
         _remove(workspace)
@@ -54,9 +50,7 @@ def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callab
         raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
     if place.exists():
         if not overwrite:
-            raise OutputExistsError(
-                f"{out} already exists; choose another output, or replace it with overwrite"
-            )
+            raise OutputExistsError(f"{out} already exists; choose another output, or replace it with overwrite")
         if not is_ours(place):
             raise OutputExistsError(
                 f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"

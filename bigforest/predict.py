@@ -95,9 +95,7 @@ def expression(forest: Forest, *, proba: bool, vote: str | None, ties: str, row:
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
-        check_schema(
-            {feature.name: frame.schema.get(feature.name, pl.Float64()) for feature in spec.features}, spec
-        )
+        check_schema({feature.name: frame.schema.get(feature.name, pl.Float64()) for feature in spec.features}, spec)
         columns = frame_columns(frame, spec, voting.packed.used)
         given = 0 if row is None else frame[numbers].cast(pl.UInt64).to_numpy()
         answers = voting.answer(columns, given, proba=proba)
@@ -120,9 +118,7 @@ def _predict_frame(
     voting = forest.voting(vote, ties)
     check_schema(frame.schema, forest.spec)
     _check_kept(keep, frame.columns, _names(forest.spec, proba))
-    answers = voting.answer(
-        frame_columns(frame, forest.spec, voting.packed.used), 0, proba=proba, workers=workers
-    )
+    answers = voting.answer(frame_columns(frame, forest.spec, voting.packed.used), 0, proba=proba, workers=workers)
     return pl.concat([frame.select(keep), _table(answers, forest.spec, proba)], how="horizontal")
 
 
@@ -157,13 +153,9 @@ def _table(answers: Answers, spec: DataSpec, proba: bool) -> pl.DataFrame:
 def _check_kept(keep: list[str], present: Sequence[str], made: list[str]) -> None:
     for name in keep:
         if name not in present:
-            raise DataError(
-                f"the data has no column {name!r} to keep; its columns are {', '.join(present[:20])}"
-            )
+            raise DataError(f"the data has no column {name!r} to keep; its columns are {', '.join(present[:20])}")
         if name in made:
-            raise ConfigError(
-                f"the kept column {name!r} has the name of a prediction column; rename or drop it"
-            )
+            raise ConfigError(f"the kept column {name!r} has the name of a prediction column; rename or drop it")
     if len(set(keep)) < len(keep):
         raise ConfigError(f"a column is kept twice: {', '.join(keep)}")
 
@@ -294,6 +286,4 @@ class _Score:
     def result(self, rows: int) -> FilePrediction:
         if not self.active or self._rows == 0:
             return FilePrediction(rows, 0, None, None)
-        return FilePrediction(
-            rows, self._rows, self._right / self._rows, math.fsum(self._losses) / self._rows
-        )
+        return FilePrediction(rows, self._rows, self._right / self._rows, math.fsum(self._losses) / self._rows)

@@ -65,6 +65,4 @@ def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
 
 def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
     with np.errstate(over="ignore"):  # plain Python wraps too, and says so
-        return np.uint64(
-            stream_key(np.uint64(config.seed), PURPOSE_BAG, np.uint64(tree), np.uint64(stream))
-        )
+        return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_BAG, np.uint64(tree), np.uint64(stream)))

@@ -58,9 +58,7 @@ def _stop(number: int, frame: Any) -> None:
 def main() -> None:
     """Run the command line; being asked to end by a signal removes temporary files as any error does."""
     for name in ("SIGTERM", "SIGHUP"):
-        number = getattr(
-            signal, name, None
-        )  # Windows lacks the second; nohup ignores it and must go on doing so
+        number = getattr(signal, name, None)  # Windows lacks the second; nohup ignores it and must go on doing so
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
     app(prog_name="bigforest")

@@ -36,9 +36,7 @@ def inspect(
 def _draw(console: Console, facts: Facts) -> None:
     from .show import count, lines, out_of_bag, table, table_size
 
-    labels = ", ".join(map(str, facts["labels"][:LABELS])) + (
-        ", ..." if len(facts["labels"]) > LABELS else ""
-    )
+    labels = ", ".join(map(str, facts["labels"][:LABELS])) + (", ..." if len(facts["labels"]) > LABELS else "")
     lines(
         console,
         [
@@ -56,8 +54,7 @@ def _draw(console: Console, facts: Facts) -> None:
     if "by_feature" in facts:
         console.print()
         rows = [
-            [row["name"], row["dtype"], count(row["codes"]), f"{row['importance']:.4f}"]
-            for row in facts["by_feature"]
+            [row["name"], row["dtype"], count(row["codes"]), f"{row['importance']:.4f}"] for row in facts["by_feature"]
         ]
         table(console, ["feature", "type", "values", "importance"], rows, left=2)
     if "by_tree" in facts:

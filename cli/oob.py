@@ -41,9 +41,7 @@ def _draw(console: Console, facts: Facts) -> None:
 def _draw_confusion(console: Console, pairs: list[dict[str, Any]]) -> None:
     from .show import count, table
 
-    classes = list(
-        dict.fromkeys([*(pair["truth"] for pair in pairs), *(pair["prediction"] for pair in pairs)])
-    )
+    classes = list(dict.fromkeys([*(pair["truth"] for pair in pairs), *(pair["prediction"] for pair in pairs)]))
     if len(classes) <= MATRIX_CLASSES:
         cells = {(pair["truth"], pair["prediction"]): pair["rows"] for pair in pairs}
         labels = sorted(classes)

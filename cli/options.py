@@ -19,13 +19,9 @@ ForestFolder = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."
-    ),
+    typer.Option(metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."),
 ]
-Exclude = Annotated[
-    list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")
-]
+Exclude = Annotated[list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")]
 MaxBins = Annotated[
     str,
     typer.Option(
@@ -33,9 +29,7 @@ MaxBins = Annotated[
         help="Values per feature that may be thresholds: all, or at most INT, by quantiles.",
     ),
 ]
-Threads = Annotated[
-    int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.")
-]
+Threads = Annotated[int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.")]
 Scratch = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")
 ]

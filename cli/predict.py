@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def predict(
     forest: options.ForestFolder,
     data: options.Data,
-    proba: Annotated[
-        bool, typer.Option("--proba", help="Also write one column p_<class> per class.")
-    ] = False,
+    proba: Annotated[bool, typer.Option("--proba", help="Also write one column p_<class> per class.")] = False,
     keep: Annotated[
         list[str] | None,
         typer.Option(metavar="COL", help="Column of DATA to copy to the output; repeat for more."),
@@ -35,15 +33,11 @@ def predict(
     ] = None,
     ties: Annotated[
         str,
-        typer.Option(
-            metavar="lowest|reject|random", help="Among equal classes: the lowest, none (null), or any."
-        ),
+        typer.Option(metavar="lowest|reject|random", help="Among equal classes: the lowest, none (null), or any."),
     ] = "lowest",
     out: Annotated[
         str | None,
-        typer.Option(
-            metavar="FILE", help="The predictions; <stem of DATA>.predictions.parquet unless given."
-        ),
+        typer.Option(metavar="FILE", help="The predictions; <stem of DATA>.predictions.parquet unless given."),
     ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -87,8 +81,6 @@ def _draw(console: Console, facts: Facts) -> None:
 
     pairs = [("rows", count(facts["rows"]))]
     if facts["accuracy"] is not None:
-        pairs.append(
-            ("accuracy", f"{percent(facts['accuracy'])} of {count(facts['scored'], 'labelled row')}")
-        )
+        pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {count(facts['scored'], 'labelled row')}"))
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))
     lines(console, [*pairs, ("time", duration(facts["seconds"])), ("predictions", facts["predictions"])])

@@ -19,15 +19,9 @@ def train(
     target: options.Target = None,
     exclude: options.Exclude = None,
     trees: Annotated[int, typer.Option(metavar="N", help="Number of trees.")] = 100,
-    seed: Annotated[
-        int, typer.Option(metavar="N", help="The same data, options and seed give the same forest.")
-    ] = 0,
-    mtry: Annotated[
-        str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")
-    ] = "sqrt",
-    impurity: Annotated[
-        str, typer.Option(metavar="gini|entropy|error", help="What a split lowers.")
-    ] = "gini",
+    seed: Annotated[int, typer.Option(metavar="N", help="The same data, options and seed give the same forest.")] = 0,
+    mtry: Annotated[str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")] = "sqrt",
+    impurity: Annotated[str, typer.Option(metavar="gini|entropy|error", help="What a split lowers.")] = "gini",
     max_depth: Annotated[
         int | None, typer.Option(metavar="N", help="Deepest level, the root being 0; unlimited unless given.")
     ] = None,
@@ -42,12 +36,8 @@ def train(
         str,
         typer.Option(metavar="redraw|count", help="Whether a feature constant in the node uses up a draw."),
     ] = "redraw",
-    bootstrap: Annotated[
-        bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")
-    ] = True,
-    sample_fraction: Annotated[
-        float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")
-    ] = 1.0,
+    bootstrap: Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")] = True,
+    sample_fraction: Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")] = 1.0,
     replace: Annotated[bool, typer.Option(help="Draw a bag with replacement.")] = True,
     out: Annotated[
         str | None,

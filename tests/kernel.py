@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.kernels.grow import Rules, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
-from bigforest.kernels.layout import Codes
+from bigforest.kernels.layout import Codes, Rows
+from bigforest.kernels.rows import transpose
 from tests.naive import rng
 from tests.naive.split import Split, Table, best_split, threshold_between
 from tests.naive.tree import Node
@@ -42,9 +43,11 @@ def check_kernel(
         config.min_leaf,
         config.constants == "redraw",
     )
+    # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
+    by_row = Rows(transpose(codes.u8), transpose(codes.u16), transpose(codes.u32), 20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
     with np.errstate(over="ignore"):
-        found = grow(codes, items, data.classes, key, rules, entropy_table())
+        found = grow(codes, by_row, items, data.classes, key, rules, entropy_table())
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
         got = (found.feature[number], found.depth[number], found.counts[number].tolist())

@@ -54,9 +54,7 @@ def skewed(draw: Draw, signal: Column) -> Column:
 
 def clumped(draw: Draw, signal: Column) -> Column:
     """Nearly all distinct values lie in a few narrow ranges of codes that few rows share."""
-    return np.where(
-        draw.random(signal.size) < 0.5, 0.0, np.abs(signal) ** 3 + draw.random(signal.size) * 1e-3
-    )
+    return np.where(draw.random(signal.size) < 0.5, 0.0, np.abs(signal) ** 3 + draw.random(signal.size) * 1e-3)
 
 
 KINDS: list[Callable[[Draw, Column], Column]] = [bits, ties, bytes_, words, floats, skewed, clumped]
@@ -84,9 +82,7 @@ CLASSES = [2, 3, 10, 30]
 def test_grow_tree__300_rows(impurity: str, classes: int, min_leaf: int) -> None:
     data = table(300, classes, classes)
     for mtry, bootstrap in ((3, True), ("all", False)):
-        config = TrainConfig(
-            impurity=impurity, min_leaf=min_leaf, mtry=mtry, bootstrap=bootstrap, seed=classes
-        )
+        config = TrainConfig(impurity=impurity, min_leaf=min_leaf, mtry=mtry, bootstrap=bootstrap, seed=classes)
         check_large_tree(data, config)
 
 

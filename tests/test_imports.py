@@ -60,28 +60,21 @@ def test_kernels__import_numpy_numba_and_kernels_only(path: Path) -> None:
         name
         for name in _imports(path)
         if name.split(".")[0] not in sys.stdlib_module_names
-        and not _within(
-            name, {"numpy", "numba", "llvmlite", "bigforest.kernels"}
-        )  # llvmlite is part of numba
+        and not _within(name, {"numpy", "numba", "llvmlite", "bigforest.kernels"})  # llvmlite is part of numba
     }
     assert not foreign
 
 
 def test_dask__imported_by_schedule_only() -> None:
     users = {
-        _stage(path)
-        for path in _modules(PACKAGE)
-        if any(_within(n, {"dask", "distributed"}) for n in _imports(path))
+        _stage(path) for path in _modules(PACKAGE) if any(_within(n, {"dask", "distributed"}) for n in _imports(path))
     }
     assert users <= {"schedule"}
 
 
 def test_cli__imported_by_nothing() -> None:
     users = [
-        path
-        for path in _modules(PACKAGE)
-        for n in _imports(path)
-        if _within(n, {"cli", "bigforest_cli", "typer"})
+        path for path in _modules(PACKAGE) for n in _imports(path) if _within(n, {"cli", "bigforest_cli", "typer"})
     ]
     assert not users
 

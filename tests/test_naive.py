@@ -82,13 +82,9 @@ def test_best_split__ties_go_to_the_lowest_feature_then_threshold() -> None:
 
 @given(one=st.tuples(*[st.integers(0, 9)] * 3), other=st.tuples(*[st.integers(0, 9)] * 3))
 @pytest.mark.parametrize("impurity", SCORES)
-def test_scores__order_splits_as_the_impurity_does(
-    impurity: str, one: tuple[int, ...], other: tuple[int, ...]
-) -> None:
+def test_scores__order_splits_as_the_impurity_does(impurity: str, one: tuple[int, ...], other: tuple[int, ...]) -> None:
     total = [10, 12, 9]
-    splits = [
-        (list(left), [a - b for a, b in zip(total, left, strict=True)]) for left in (one, other) if sum(left)
-    ]
+    splits = [(list(left), [a - b for a, b in zip(total, left, strict=True)]) for left in (one, other) if sum(left)]
     splits = [sides for sides in splits if sum(sides[1])]
     weighted = [sum(sum(side) * impurity_of(side, impurity) for side in sides) for sides in splits]
     scores = [SCORES[impurity](*sides) for sides in splits]

@@ -13,9 +13,7 @@ FRAME = pl.DataFrame({"x": [1.0, 2.0, 3.0, 4.0], "y": [0, 0, 1, 1]})
 
 
 @pytest.mark.parametrize("frame", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])
-def test_train__hands_everything_on(
-    frame: pl.DataFrame | pl.LazyFrame, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_train__hands_everything_on(frame: pl.DataFrame | pl.LazyFrame, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def train(*args: Any, **options: Any) -> str:

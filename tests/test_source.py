@@ -139,9 +139,7 @@ def test_frame_from_numpy__names_and_errors() -> None:
 
 @settings(max_examples=25)
 @given(data=st.data(), frame=frames(), rows=st.integers(1, 40), part=st.sampled_from([1, 100, 1 << 20]))
-def test_source__batches_are_the_table_in_order(
-    data: st.DataObject, frame: pl.DataFrame, rows: int, part: int
-) -> None:
+def test_source__batches_are_the_table_in_order(data: st.DataObject, frame: pl.DataFrame, rows: int, part: int) -> None:
     frame = frame.select(pl.exclude(pl.Int128))
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool, "PART_BYTES", part)

@@ -109,9 +109,7 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
-        raise FormatError(
-            f"{path} is not a readable Parquet file ({error}); the forest is damaged"
-        ) from error
+        raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
     try:
         raw = json.loads((schema.metadata or {})[METADATA_KEY])
         version, found = raw["version"], raw["kind"]
@@ -124,9 +122,7 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
             f"{path} has format version {version} and this bigforest reads up to {VERSION}; upgrade bigforest"
         )
     if found != kind:
-        raise FormatError(
-            f"{path} is a file of kind {found!r} where {kind!r} belongs; the forest is mixed up"
-        )
+        raise FormatError(f"{path} is a file of kind {found!r} where {kind!r} belongs; the forest is mixed up")
     try:
         spec, config = json.dumps(raw["spec"], sort_keys=True), json.dumps(raw["config"], sort_keys=True)
         return Header(DataSpec.from_json(spec), TrainConfig.from_json(config), spec + config), schema
@@ -134,9 +130,7 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
         raise FormatError(f"{path}: {error}") from error
 
 
-def read_table(
-    path: Path, kind: str, columns: pa.Schema, identity: str | None = None
-) -> tuple[Header, pa.Table]:
+def read_table(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Table]:
     """One whole file, with one chunk per column.
 
     Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, belonging to
@@ -151,9 +145,7 @@ def read_table(
     return header, table
 
 
-def check_file(
-    path: Path, kind: str, columns: pa.Schema, identity: str | None = None
-) -> tuple[Header, pa.Schema]:
+def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Schema]:
     """The checks of `read_table` that need no rows: metadata, columns, and the forest it belongs to."""
     header, schema = read_header(path, kind)
     if identity is not None and header.identity != identity:
@@ -164,9 +156,7 @@ def check_file(
             raise FormatError(f"{path} has no column {field.name!r}; the forest is damaged")
         found = schema.field(position)
         if found.type != field.type or found.nullable != field.nullable:
-            raise FormatError(
-                f"{path}: column {field.name!r} is {found.type}, not {field.type}; the forest is damaged"
-            )
+            raise FormatError(f"{path}: column {field.name!r} is {found.type}, not {field.type}; the forest is damaged")
     if len(schema) != len(columns):
         raise FormatError(f"{path} has columns that do not belong there; the forest is damaged")
     return header, schema

@@ -58,9 +58,7 @@ class Forest:
     config     the configuration it was grown with.
     """
 
-    def __init__(
-        self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None
-    ) -> None:
+    def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
         self.directory = directory
         self.spec: DataSpec = header.spec
         self.config: TrainConfig = header.config
@@ -94,9 +92,7 @@ class Forest:
     @property
     def features(self) -> pl.DataFrame:
         """One row per feature with its importance; columns as in forest/table.py FEATURES."""
-        return _frame(
-            read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1]
-        )
+        return _frame(read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1])
 
     @property
     def run(self) -> pl.DataFrame:

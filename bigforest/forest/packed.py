@@ -49,9 +49,7 @@ def pack(parts: Iterable[Nodes]) -> Packed:
     parts = list(parts)
     sizes = [part.feature.size for part in parts]
     if sum(sizes) > _MAX_NODES:
-        raise FormatError(
-            f"the forest has {sum(sizes):,} nodes; predict with at most {_MAX_NODES:,} at a time"
-        )
+        raise FormatError(f"the forest has {sum(sizes):,} nodes; predict with at most {_MAX_NODES:,} at a time")
     classes = parts[0].counts.shape[1]
     used = np.unique(np.concatenate([np.unique(part.feature) for part in parts]))
     used = used[used >= 0].astype(np.int64)

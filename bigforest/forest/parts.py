@@ -84,8 +84,7 @@ def read_parts(paths: list[Path]) -> Iterator[Nodes]:
         yield nodes
     if expected != header.config.trees:
         raise FormatError(
-            f"{paths[0].parent} holds {expected} trees and {header.config.trees} were asked for; "
-            "grow the forest again"
+            f"{paths[0].parent} holds {expected} trees and {header.config.trees} were asked for; grow the forest again"
         )
 
 
@@ -104,9 +103,7 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
     leaf = _leaves(column["kind"], require)
     for name in ("left", "right", "feature", "threshold", "gain"):
         require(np.array_equal(_nulls(column[name]), leaf), f"{name} must be null in leaves and nowhere else")
-    require(
-        column["terms"].null_count == table.num_rows, "terms must be null in leaves and axis-aligned nodes"
-    )
+    require(column["terms"].null_count == table.num_rows, "terms must be null in leaves and axis-aligned nodes")
     feature = _features(column["feature"], leaf, spec, require)
     starts = _starts(_numbers(column["tree"]), _numbers(column["node"]), require)
     right = _numbers(column["right"])
@@ -160,9 +157,7 @@ def _starts(tree: NDArray[np.uint32], node: NDArray[np.uint32], require: Any) ->
     starts = np.append(first, tree.size)
     sizes = np.diff(starts)
     numbers = tree[first].astype(np.int64)
-    require(
-        (np.diff(numbers) == 1).all(), f"trees are not consecutive (they start with {numbers[:5].tolist()})"
-    )
+    require((np.diff(numbers) == 1).all(), f"trees are not consecutive (they start with {numbers[:5].tolist()})")
     require(
         np.array_equal(node, np.arange(tree.size) - np.repeat(first, sizes)),
         "nodes are not numbered 0, 1, 2, ...",
@@ -206,9 +201,7 @@ def _check_shape(
     require(np.array_equal(before[second], before[inner]), "nodes are not in preorder")
     below = depth[inner].astype(np.int64) + 1
     require(
-        (depth[root] == 0).all()
-        and np.array_equal(depth[inner + 1], below)
-        and np.array_equal(depth[second], below),
+        (depth[root] == 0).all() and np.array_equal(depth[inner + 1], below) and np.array_equal(depth[second], below),
         "a depth is not its parent's plus one",
     )
 
@@ -218,7 +211,5 @@ def _counts(column: Any, weight: NDArray[np.uint64], classes: int, require: Any)
     require((lengths == classes).all(), f"counts must hold one number for each of the {classes} classes")
     counts: NDArray[np.uint32] = column.flatten().to_numpy().reshape(-1, classes)
     sums = counts.sum(axis=1, dtype=np.uint64)
-    require(
-        np.array_equal(sums, weight) and weight.all(), "counts must add up to the weight, which is above 0"
-    )
+    require(np.array_equal(sums, weight) and weight.all(), "counts must add up to the weight, which is above 0")
     return counts

@@ -61,9 +61,7 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     return total / whole if whole > 0 else np.zeros(len(place))
 
 
-def write_run(
-    directory: Path, seconds: Mapping[str, float], threads: int, spec: DataSpec, config: TrainConfig
-) -> None:
+def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec: DataSpec, config: TrainConfig) -> None:
     """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order."""
     import numba
     import polars as pl

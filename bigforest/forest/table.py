@@ -153,9 +153,7 @@ def part_path(directory: Path, first_tree: int) -> Path:
     return directory / "trees" / f"part-{first_tree:07d}.parquet"
 
 
-def write_part(
-    directory: Path, first_tree: int, trees: list[TreeArrays], spec: DataSpec, config: TrainConfig
-) -> Path:
+def write_part(directory: Path, first_tree: int, trees: list[TreeArrays], spec: DataSpec, config: TrainConfig) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its
     path.
 

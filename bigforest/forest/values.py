@@ -134,9 +134,7 @@ def _check_exact(values: NDArray[Any], where: str) -> None:
 
 
 def _inexact(where: str) -> DataError:
-    return DataError(
-        f"{where} has integers beyond 2**53, which float64 cannot hold exactly; rescale or drop them"
-    )
+    return DataError(f"{where} has integers beyond 2**53, which float64 cannot hold exactly; rescale or drop them")
 
 
 def _missing_values(counts: Sequence[tuple[str, int]], what: str, rows: int) -> str:

@@ -100,14 +100,10 @@ def label_type(spec: DataSpec) -> pl.DataType:
     target = spec.target
     found = getattr(pl, target.dtype, None)
     if not (isinstance(found, type) and issubclass(found, pl.DataType)):
-        raise FormatError(
-            f"the dataspec says that the target is {target.dtype!r}, which is no type; it is damaged"
-        )
+        raise FormatError(f"the dataspec says that the target is {target.dtype!r}, which is no type; it is damaged")
     dtype = pl.Enum(list(map(str, target.classes))) if found is pl.Enum else found()
     try:
-        series = pl.Series(
-            list(target.classes), dtype=pl.String if target.dtype in _TEXT else dtype, strict=True
-        )
+        series = pl.Series(list(target.classes), dtype=pl.String if target.dtype in _TEXT else dtype, strict=True)
         if series.cast(dtype).null_count() or series.to_list() != list(target.classes):
             raise ValueError(f"classes {target.classes[:3]} are of another type")
     except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
@@ -151,10 +147,7 @@ def label_codes(series: pl.Series, spec: DataSpec) -> NDArray[np.int32] | None:
     classes = _classes(spec)
     try:
         given = series.cast(classes.dtype, strict=True)
-        if (
-            series.dtype.is_numeric() != classes.dtype.is_numeric()
-            or (given.cast(series.dtype) != series).any()
-        ):
+        if series.dtype.is_numeric() != classes.dtype.is_numeric() or (given.cast(series.dtype) != series).any():
             return None
     except pl.exceptions.PolarsError:
         return None

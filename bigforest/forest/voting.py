@@ -38,9 +38,7 @@ class Voting(NamedTuple):
     rule: Rule
     spec: DataSpec
 
-    def answer(
-        self, columns: Columns, numbers: NDArray[np.uint64] | int, *, proba: bool, workers: int = 1
-    ) -> Answers:
+    def answer(self, columns: Columns, numbers: NDArray[np.uint64] | int, *, proba: bool, workers: int = 1) -> Answers:
         """Answers to all rows.
 
         columns  the used features (packed.used), [rows] each.
@@ -60,9 +58,7 @@ class Voting(NamedTuple):
 
             step = -(-rows // (PIECES * workers * TILE)) * TILE
             found = []
-            tasks = [
-                (columns, numbers, answers, start, min(start + step, rows)) for start in range(0, rows, step)
-            ]
+            tasks = [(columns, numbers, answers, start, min(start + step, rows)) for start in range(0, rows, step)]
             run(self._answer_rows, tasks, workers=workers, on_result=lambda _, ok: found.append(ok))
             sound = all(found)
         if not sound:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.errors import ConfigError
+from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Nodes, Rules, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
+from bigforest.kernels.layout import Rows
 from bigforest.kernels.rng import PURPOSE_GROW, stream_key
+from bigforest.kernels.rows import by_rows
 from bigforest.resources import Resources
 from bigforest.sample import bag
 from bigforest.schedule.tasks import run
@@ -38,17 +41,18 @@ def grow_forest(
 ) -> None:
     """Write `directory`/trees/part-*.parquet: all trees of the forest.
 
-    The files are a function of (store, config). Raises ConfigError for tables too large to grow in memory.
+    The files are a function of (store, config). Raises DataError for tables too large to grow in memory.
     """
-    _check_size(store, config)
     size = part_size(store.rows, config.trees)
     groups = [range(first, min(first + size, config.trees)) for first in range(0, config.trees, size)]
 
-    def grow_group(trees: range) -> None:
-        arrays = [grow_tree(store, config, tree) for tree in trees]
-        write_part(directory, trees.start, arrays, store.spec, config)
-
     with stage("grow", config.trees, "trees", listener) as progress:
+        ground = _prepare(store, config)
+
+        def grow_group(trees: range) -> None:
+            arrays = [_grow(store, config, ground, tree) for tree in trees]
+            write_part(directory, trees.start, arrays, store.spec, config)
+
         run(
             grow_group,
             [(group,) for group in groups],
@@ -59,28 +63,40 @@ def grow_forest(
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    _check_size(store, config)
-    features = len(store.spec.features)
+    return _grow(store, config, _prepare(store, config), tree)
+
+
+class _Ground(NamedTuple):
+    """What all trees of a forest share, besides the store."""
+
+    by_row: Rows
+    rules: Rules
+    entropies: NDArray[np.int64]
+
+
+def _prepare(store: Store, config: TrainConfig) -> _Ground:
+    if store.rows > _MOST_ROWS:
+        raise DataError(
+            f"the table has {store.rows} rows; growing in memory takes at most {_MOST_ROWS}: train on a sample of them"
+        )
     rules = Rules(
-        mtry=config.drawn_features(features),
+        mtry=config.drawn_features(len(store.spec.features)),
         impurity=NUMBERS[config.impurity],
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=config.min_split,
         min_leaf=config.min_leaf,
         redraw=config.constants == "redraw",
     )
+    return _Ground(by_rows(store.codes), rules, entropy_table())
+
+
+def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> TreeArrays:
     items = pack_items(store.target, bag(store.rows, tree, config))
     with np.errstate(over="ignore"):
         key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
-    nodes = grow(store.codes, items, len(store.spec.target.classes), key, rules, entropy_table())
+    classes = len(store.spec.target.classes)
+    nodes = grow(store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
     return _tree_arrays(store, nodes)
-
-
-def _check_size(store: Store, config: TrainConfig) -> None:
-    if store.rows > _MOST_ROWS:
-        raise ConfigError(
-            f"the table has {store.rows} rows; growing in memory takes at most {_MOST_ROWS}: train on a sample of them"
-        )
 
 
 def _tree_arrays(store: Store, nodes: Nodes) -> TreeArrays:

@@ -13,7 +13,7 @@ _BITS32 = np.uint64(32)
 
 
 @kernel
-def draw_with_replacement(counts, draws, key):  # type: ignore[no-untyped-def]
+def draw_with_replacement(counts, draws, key):
     """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Off uniform by less than 2**-32."""
     rows = np.uint64(counts.size)
     state = key
@@ -23,7 +23,7 @@ def draw_with_replacement(counts, draws, key):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw_without_replacement(counts, draws, key):  # type: ignore[no-untyped-def]
+def draw_without_replacement(counts, draws, key):
     """Add `draws` different rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536 and draws <= rows.
 
     Row by row, each with the probability (still wanted) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
@@ -40,7 +40,7 @@ def draw_without_replacement(counts, draws, key):  # type: ignore[no-untyped-def
 
 
 @kernel
-def pack_items(target, counts):  # type: ignore[no-untyped-def]
+def pack_items(target, counts):
     """uint64 items of the rows with counts > 0, ascending: row << 32 | class << 16 | count.
 
     target uint16 [rows], counts uint16 [rows], rows <= 2**32.

@@ -16,7 +16,7 @@ from numba.extending import intrinsic, overload
 _WIDE = ir.IntType(256)
 
 
-def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):  # type: ignore[no-untyped-def]
+def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
     """Sign (1, 0, -1) of the first Gini score minus the other; int64 arguments, all weights positive.
 
     Compiled callers get the 256-bit version below; this one serves plain Python, whose integers have no width.
@@ -51,8 +51,8 @@ def _compare_wide(typingctx: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: Any
 
 
 @overload(compare_gini)
-def _compiled(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):  # type: ignore[no-untyped-def]
-    def wide(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):  # type: ignore[no-untyped-def]
+def _compiled(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
+    def wide(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
         return _compare_wide(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r)
 
     return wide

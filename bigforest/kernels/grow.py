@@ -24,8 +24,6 @@ from bigforest.kernels.scan import (
     ONE,
     SHIFT32,
     SORT_BUCKETS,
-    SQ_L,
-    SQ_R,
     W_L,
     W_R,
     ZERO,
@@ -89,7 +87,7 @@ SORTED_MANY = np.uint64(512)
 
 
 @kernel
-def make_work(rows, classes):  # type: ignore[no-untyped-def]
+def make_work(rows, classes):
     """Scratch for nodes of up to `rows` rows and `classes` classes."""
     slots = max(np.int64(rows) + 1, 64)
     return Work(
@@ -116,7 +114,7 @@ def make_work(rows, classes):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def scan_feature(feature, low, high, items, n, total, sq, weight, rules, table, best, limit, work):  # type: ignore[no-untyped-def]
+def scan_feature(feature, low, high, items, n, total, sq, weight, rules, table, best, limit, work):
     """Offer every threshold of `feature`, whose codes are in work.codes[:n], low < high. Picks the way by size."""
     classes = total.size
     if rules.impurity == GINI:
@@ -126,39 +124,98 @@ def scan_feature(feature, low, high, items, n, total, sq, weight, rules, table, 
                 while wanted < np.uint64(BUCKETS) and wanted * np.uint64(8) < n:
                     wanted *= np.uint64(2)
                 scan_two(
-                    work.codes, low, high, work.add, items, n, wanted, work.hist2, work.sums2, work.edge, work.bound,
-                    total[ONE], weight, rules.min_leaf, feature, best, limit, work.keys, work.places, work.pairs,
+                    work.codes,
+                    low,
+                    high,
+                    work.add,
+                    items,
+                    n,
+                    wanted,
+                    work.hist2,
+                    work.sums2,
+                    work.edge,
+                    work.bound,
+                    total[ONE],
+                    weight,
+                    rules.min_leaf,
+                    feature,
+                    best,
+                    limit,
+                    work.keys,
+                    work.places,
+                    work.pairs,
                 )
                 return
-        elif n > SORTED_MANY or (np.uint64(high - low) * np.uint64(classes) < n and np.uint64(high - low) < np.uint64(256)):
+        elif n > SORTED_MANY or (
+            np.uint64(high - low) * np.uint64(classes) < n and np.uint64(high - low) < np.uint64(256)
+        ):
             wanted = np.uint64(256) if n < np.uint64(32768) else np.uint64(BUCKETS)
             scan_many(
-                work.codes, low, high, items, n, wanted, work.hist, work.groups, work.bound, work.left, work.inner,
-                total, sq, weight, rules.min_leaf, feature, best, limit, work.keys, work.places, work.pairs,
+                work.codes,
+                low,
+                high,
+                items,
+                n,
+                wanted,
+                work.hist,
+                work.groups,
+                work.bound,
+                work.left,
+                work.inner,
+                total,
+                sq,
+                weight,
+                rules.min_leaf,
+                feature,
+                best,
+                limit,
+                work.keys,
+                work.places,
+                work.pairs,
             )
             return
     if classes == 2 and rules.impurity == GINI:
         for i in range(n):
             work.keys[i] = as_key(work.codes[i], items[i])
         boundaries_two(
-            work.keys, ZERO, n, np.uint64(weight), 0, 0, total[ONE], weight, rules.min_leaf, feature, best, limit, work.pairs
+            work.keys,
+            ZERO,
+            n,
+            np.uint64(weight),
+            0,
+            0,
+            total[ONE],
+            weight,
+            rules.min_leaf,
+            feature,
+            best,
+            limit,
+            work.pairs,
         )
         return
     sort_rows(work.codes, low, high, items, n, work.keys, work.places, work.pairs)
     if rules.impurity != GINI:
         walk_scores(
-            rules.impurity, table, work.keys, n, work.left, work.inner, total, weight, rules.min_leaf, feature, best
+            rules.impurity,
+            table,
+            work.keys,
+            n,
+            work.left,
+            work.inner,
+            total,
+            weight,
+            rules.min_leaf,
+            feature,
+            best,
         )
     else:
         for k in range(np.uint64(classes)):
             work.left[k] = 0
-        walk_many(
-            work.keys, ZERO, n, work.left, total, 0, 0, sq, weight, rules.min_leaf, feature, best, limit
-        )
+        walk_many(work.keys, ZERO, n, work.left, total, 0, 0, sq, weight, rules.min_leaf, feature, best, limit)
 
 
 @helper
-def find_split(codes, items, n, key, total, sq, weight, rules, table, constant, perm, undo, best, limit, work):  # type: ignore[no-untyped-def]
+def find_split(codes, by_row, items, n, key, total, sq, weight, rules, table, constant, perm, undo, best, limit, work):
     """Draw features and scan them; the best split is left in `best` (feature -1: none).
 
     constant uint64 [words]: bit f is set where feature f is known to be constant in this node; found ones are added.
@@ -187,7 +244,7 @@ def find_split(codes, items, n, key, total, sq, weight, rules, table, constant, 
         bit = ONE << (np.uint64(feature) & np.uint64(63))
         if constant[word] & bit:
             continue
-        low, high = gather(codes, np.uint64(feature), items, n, work.codes)
+        low, high = gather(codes, by_row, np.uint64(feature), items, n, work.codes)
         if low == high:
             constant[word] |= bit
             continue
@@ -202,7 +259,7 @@ def find_split(codes, items, n, key, total, sq, weight, rules, table, constant, 
 
 
 @kernel
-def longer(array, size):  # type: ignore[no-untyped-def]
+def longer(array, size):
     """A copy of a 1-D or 2-D array with room for `size` rows."""
     copy = np.empty((size,) + array.shape[1:], array.dtype)
     copy[: array.shape[0]] = array
@@ -210,10 +267,10 @@ def longer(array, size):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def grow(codes, items, classes, key, rules, table):  # type: ignore[no-untyped-def]
+def grow(codes, by_row, items, classes, key, rules, table):
     """Grow a tree on the rows of `items` and return its Nodes.
 
-    codes Codes; items uint64 [n >= 1] (row << 32 | class << 16 | multiplicity, rows ascending), reordered in place;
+    codes Codes; by_row Rows; items uint64 [n >= 1] (row << 32 | class << 16 | multiplicity, rows ascending), reordered in place;
     classes int; key uint64; rules Rules; table int64 from impurity.entropy_table. Total weight below 2**31.
     """
     features = codes.place.shape[0]
@@ -290,17 +347,27 @@ def grow(codes, items, classes, key, rules, table):  # type: ignore[no-untyped-d
         left_code[node] = 0
         right_code[node] = 0
         gain_of[node] = np.nan
-        if (
-            sq == weight * weight
-            or weight < rules.min_split
-            or weight < 2 * rules.min_leaf
-            or depth == rules.max_depth
-        ):
+        if sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth:
             continue
         constant[:] = constant_at[top]
         rows = items[begin : begin + n]
         find_split(
-            codes, rows, n, key_at[top], total, sq, weight, rules, table, constant, perm, undo, best, limit, work
+            codes,
+            by_row,
+            rows,
+            n,
+            key_at[top],
+            total,
+            sq,
+            weight,
+            rules,
+            table,
+            constant,
+            perm,
+            undo,
+            best,
+            limit,
+            work,
         )
         if best[FEATURE] < 0:
             continue

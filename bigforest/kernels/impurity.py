@@ -23,7 +23,7 @@ def entropy_table() -> np.ndarray:
 
 
 @helper
-def n_log_n(n, table):  # type: ignore[no-untyped-def]
+def n_log_n(n, table):
     """rint(n log2 n 2**20) of int64 n >= 0, from the table where it reaches."""
     if n < ENTROPY_TABLE:
         return table[np.uint64(n)]
@@ -32,7 +32,7 @@ def n_log_n(n, table):  # type: ignore[no-untyped-def]
 
 
 @helper
-def side_score(impurity, counts, weight, table):  # type: ignore[no-untyped-def]
+def side_score(impurity, counts, weight, table):
     """Integer score of one side from its int64 class weights [classes] and their sum: error or entropy."""
     score = np.int64(0)
     if impurity == ERROR:
@@ -45,7 +45,7 @@ def side_score(impurity, counts, weight, table):  # type: ignore[no-untyped-def]
 
 
 @helper
-def impurity_of(impurity, counts, weight):  # type: ignore[no-untyped-def]
+def impurity_of(impurity, counts, weight):
     """The impurity itself, float64: Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3)."""
     total = np.float64(weight)
     value = 0.0

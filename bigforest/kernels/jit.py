@@ -17,9 +17,7 @@ from numba.core import caching
 
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
-_STAMP = hashlib.sha256(
-    b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))
-).hexdigest()
+_STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
 class _PackageStamp:

@@ -27,3 +27,16 @@ class Codes(NamedTuple):
     u16: NDArray[np.uint16]
     u32: NDArray[np.uint32]
     place: NDArray[np.uint32]
+
+
+class Rows(NamedTuple):
+    """The same codes row by row: what a small node needs of a table of many columns then lies together.
+
+    r8, r16, r32  [rows, columns of that width], C order; the transposes of u8, u16, u32.
+    reach         up to this many rows a node is read here, and beyond it by columns.
+    """
+
+    r8: NDArray[np.uint8]
+    r16: NDArray[np.uint16]
+    r32: NDArray[np.uint32]
+    reach: int

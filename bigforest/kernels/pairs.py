@@ -21,7 +21,7 @@ LANES = 16
 _VECTOR = ir.VectorType(ir.IntType(32), LANES)
 
 
-def sums_up_to(code, add, n, out):  # type: ignore[no-untyped-def]
+def sums_up_to(code, add, n, out):
     """out[i] = sum of add[j] over all j < n with code[j] <= code[i], for i < n.
 
     code, add, out uint32 [>= n rounded up to LANES]; the rounding of code and out is read and written, its values
@@ -35,9 +35,7 @@ def sums_up_to(code, add, n, out):  # type: ignore[no-untyped-def]
 def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
     def splat(builder: Any, scalar: Any) -> Any:
         first = builder.insert_element(ir.Constant(_VECTOR, ir.Undefined), scalar, ir.Constant(ir.IntType(32), 0))
-        return builder.shuffle_vector(
-            first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
-        )
+        return builder.shuffle_vector(first, first, ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES))
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         codes, adds, outs = (
@@ -66,8 +64,8 @@ def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
 
 
 @overload(sums_up_to)
-def _compiled(code, add, n, out):  # type: ignore[no-untyped-def]
-    def vectors(code, add, n, out):  # type: ignore[no-untyped-def]
+def _compiled(code, add, n, out):
+    def vectors(code, add, n, out):
         _sums_up_to(code, add, np.intp(n), out)
 
     return vectors

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.jit import helper
-from bigforest.kernels.scan import BITS16, ONE, SHIFT16, SHIFT32, ZERO
+from bigforest.kernels.scan import BITS16, SHIFT16, SHIFT32, ZERO
 
 
 @helper
-def partition_column(column, code, items, n, spare, total_l):  # type: ignore[no-untyped-def]
+def partition_column(column, code, items, n, spare, total_l):
     """`partition` on one column of codes; compiled once per width."""
     at_l = ZERO
     at_r = ZERO
@@ -35,7 +35,7 @@ def partition_column(column, code, items, n, spare, total_l):  # type: ignore[no
 
 
 @helper
-def partition(codes, feature, code, items, n, spare, total_l):  # type: ignore[no-untyped-def]
+def partition(codes, feature, code, items, n, spare, total_l):
     """Reorder items[:n] stably: codes of `feature` up to `code` first. No branch depends on the data.
 
     codes Codes, items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes] (set to the class

@@ -21,7 +21,7 @@ PURPOSE_STOCHASTIC = np.uint64(4)
 
 
 @inlined
-def mix(z):  # type: ignore[no-untyped-def]
+def mix(z):
     """Scramble a uint64 into a uint64; a bijection."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -29,13 +29,13 @@ def mix(z):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def below(random, bound):  # type: ignore[no-untyped-def]
+def below(random, bound):
     """Map a uint64 to 0 .. bound - 1 (bound < 2**32) by its upper half; off uniform by at most bound / 2**32."""
     return ((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
 
 
 @kernel
-def stream_key(seed, purpose, first, second):  # type: ignore[no-untyped-def]
+def stream_key(seed, purpose, first, second):
     """Key of the stream of (seed, purpose, first, second), all uint64; `first` is a tree, `second` a block or 0."""
     key = mix(seed + np.uint64(GOLDEN))
     key = mix(key ^ (purpose * np.uint64(GOLDEN)))

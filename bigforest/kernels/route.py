@@ -1,67 +1,83 @@
 """Sending rows down the trees: the loop of prediction and of the out-of-bag report.
 
-A node is 16 bytes, so that a step touches one cache line: two words of one array, seen as float64
-(`thresholds`) and as uint64 (`links`, the same memory).
+A node is two words of one array (`Layout`), so that a step touches one cache line.
 
-    word 2i      inner node: its threshold. Leaf: a NaN whose lower 32 bits number the leaf's ballot.
-    word 2i + 1  lower 32 bits: position of the right child; in a leaf its own, so that a step from it stays.
-                 Upper 32 bits: where the feature starts in a tile, its number among the used ones * TILE.
+    word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
+    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up, and in those below
+                 how far on its right child stands. Leaf: 0, so that a step from a leaf stays there.
 
-The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
-root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is the row b - classes of
-`mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
-touched.
+The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each root.
+Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of `mixed`, float64
+[ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely touched.
 
-Values come in tiles, float64 [tiles, used features, TILE] in C order: one row of the table is one column of a
-tile. All tiles of a call go through one tree before the next, so that the tree stays in the cache, and within
-a tile the rows advance level by level, so that many independent loads are under way at once. A row that
-reached its leaf drops out of the list without a branch; a branch that follows the data would be mispredicted
-at every other step.
+There are two layouts, which give the same answers: wide (float64 and uint64 words) for any values, and narrow (float32
+and uint32 words) for values that are all float32. A narrow threshold is the wide one rounded down: then
+x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
+
+Values come in tiles, of the thresholds' precision, [tiles, used features, TILE] in C order: one row of the table is
+one column of a tile. All tiles of a call go through one tree before the next, so that the tree stays in the cache,
+and within a tile the rows advance level by level, so that many independent loads are under way at once. A row that
+reached its leaf drops out of the list without a branch: a branch that follows the data would be mispredicted at every
+other step, which costs more than the step.
 """
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.rng import GOLDEN, mix
 
 TILE = 256
-# The bits of a quiet NaN; the number of a ballot is added to them.
-LEAF = np.uint64(0x7FF8000000000000)
+TILE_SHIFT = np.uint64(8)
 
-_LOWER = np.uint64(0xFFFFFFFF)
-_HALF = np.uint64(32)
 _ONE = np.uint64(1)
-_TWO = np.uint64(2)
+
+
+class Layout(NamedTuple):
+    """Packed nodes.
+
+    thresholds  float64 or float32 [2 * nodes], a view of links
+    links       uint64 or uint32 [2 * nodes]
+    shift       uint64, bits of a link below the feature
+    ballot      uint64, mask of the bits of a leaf that number its ballot
+    """
+
+    thresholds: NDArray[Any]
+    links: NDArray[Any]
+    shift: np.uint64
+    ballot: np.uint64
 
 
 @inlined
-def descend(tile, thresholds, links, active, listed, place):  # type: ignore[no-untyped-def]
+def descend(tile, layout, active, listed, place):
     """Move the first `listed` rows of the list `active` to their leaves.
 
-    tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the
-    node where each of them stands and is updated. Cost: one visit per row and level. Oracle:
-    tests/naive/predict.py find_leaf.
+    tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the node where
+    each of them stands and is updated. Cost: one visit per row and level. Oracle: tests/naive/predict.py find_leaf.
     """
+    reach = (_ONE << layout.shift) - _ONE
     while listed > np.uint64(0):
         kept = np.uint64(0)
         for i in range(listed):
             row = np.uint64(active[np.uint64(i)])
             node = np.uint64(place[row])
-            threshold = thresholds[node + node]
-            link = links[node + node + _ONE]
-            left = tile[row + (link >> _HALF)] <= threshold
-            place[row] = node + _ONE if left else link & _LOWER
+            threshold = layout.thresholds[node + node]
+            link = np.uint64(layout.links[node + node + _ONE])
+            left = tile[row + ((link >> layout.shift) << TILE_SHIFT)] <= threshold
+            place[row] = node + _ONE if left else node + (link & reach)
             active[kept] = row
             kept += np.uint64(threshold == threshold)
         listed = kept
 
 
 @inlined
-def add_ballot(links, node, mixed, classes, votes, row):  # type: ignore[no-untyped-def]
+def add_ballot(layout, node, mixed, classes, votes, row):
     """Add the ballot of the leaf at `node` to votes[row]."""
-    ballot = links[node + node] & _LOWER
+    ballot = np.uint64(layout.links[node + node]) & layout.ballot
     if ballot < classes:
         votes[row, ballot] += 1.0
     else:
@@ -70,7 +86,7 @@ def add_ballot(links, node, mixed, classes, votes, row):  # type: ignore[no-unty
 
 
 @kernel
-def vote(tiles, rows, thresholds, links, roots, mixed, votes):  # type: ignore[no-untyped-def]
+def vote(tiles, rows, layout, roots, mixed, votes):
     """Add the ballots of all trees, in their order, to votes float64 [rows, classes]; mutates nothing else.
 
     Row r of the votes is column r % TILE of tile r // TILE. Tomasi 2017, section 5; Ho 1995, section 3 (soft
@@ -89,16 +105,14 @@ def vote(tiles, rows, thresholds, links, roots, mixed, votes):  # type: ignore[n
             for j in range(here):
                 active[np.uint64(j)] = np.uint32(j)
                 place[np.uint64(j)] = np.uint32(root)
-            descend(flat[np.uint64(number) * size :], thresholds, links, active, here, place)
+            descend(flat[np.uint64(number) * size :], layout, active, here, place)
             for j in range(here):
                 row = np.uint64(j)
-                add_ballot(links, np.uint64(place[row]), mixed, classes, votes, first + row)
+                add_ballot(layout, np.uint64(place[row]), mixed, classes, votes, first + row)
 
 
 @kernel
-def vote_out_of_bag(  # type: ignore[no-untyped-def]
-    tiles, rows, thresholds, links, roots, mixed, bags, truth, votes, voters, prediction, wrong, reached
-):
+def vote_out_of_bag(tiles, rows, layout, roots, mixed, bags, truth, votes, voters, prediction, wrong, reached):
     """Like `vote`, but a tree votes only on rows that are not in its bag; keeps count after every tree.
 
     bags        uint16 [trees, rows], times the row is in the bag
@@ -131,11 +145,11 @@ def vote_out_of_bag(  # type: ignore[no-untyped-def]
                 active[listed] = np.uint32(j)
                 place[np.uint64(j)] = np.uint32(root)
                 listed += np.uint64(bags[tree, first + np.uint64(j)] == 0)
-            descend(flat[np.uint64(number) * size :], thresholds, links, active, listed, place)
+            descend(flat[np.uint64(number) * size :], layout, active, listed, place)
             for i in range(listed):
                 j = np.uint64(out[np.uint64(i)])
                 row = first + j
-                add_ballot(links, np.uint64(place[j]), mixed, classes, votes, row)
+                add_ballot(layout, np.uint64(place[j]), mixed, classes, votes, row)
                 best = np.uint64(0)
                 for k in range(np.uint64(1), classes):
                     if votes[row, np.uint64(k)] > votes[row, best]:
@@ -151,7 +165,7 @@ def vote_out_of_bag(  # type: ignore[no-untyped-def]
 
 
 @kernel
-def draw_rows(key, numbers, random):  # type: ignore[no-untyped-def]
+def draw_rows(key, numbers, random):
     """Fill random uint64 [rows] with one draw per row of the stream `key`, by its number (uint64 [rows])."""
     for i in range(numbers.size):
         row = np.uint64(i)

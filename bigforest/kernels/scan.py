@@ -53,26 +53,44 @@ class Pairs(NamedTuple):
     score: NDArray[np.float64]
 
 
+@inlined
+def gather_column(column, items, n, out):
+    """out[i] = column[row of items[i]]."""
+    for i in range(n):
+        out[i] = column[items[i] >> SHIFT32]
+
+
+@inlined
+def gather_row(table, slot, items, n, out):
+    """out[i] = table[row of items[i], slot]."""
+    for i in range(n):
+        out[i] = table[items[i] >> SHIFT32, slot]
+
+
 @helper
-def gather(codes, feature, items, n, out):  # type: ignore[no-untyped-def]
+def gather(codes, rows, feature, items, n, out):
     """out[i] = code of the row of items[i], i < n; returns the smallest and the largest (uint32).
 
-    codes Codes, items uint64 [>= n], out uint32 [>= n] (written). Rows ascend, so memory is read forward.
+    codes Codes, rows Rows, items uint64 [>= n], out uint32 [>= n] (written). Rows ascend, so memory is read forward.
     """
     width = codes.place[feature, 0]
     slot = np.uint64(codes.place[feature, 1])
+    few = n <= np.uint64(rows.reach)
     if width == np.uint32(1):
-        narrow = codes.u8[slot]
-        for i in range(n):
-            out[i] = narrow[items[i] >> SHIFT32]
+        if few:
+            gather_row(rows.r8, slot, items, n, out)
+        else:
+            gather_column(codes.u8[slot], items, n, out)
     elif width == np.uint32(2):
-        middle = codes.u16[slot]
-        for i in range(n):
-            out[i] = middle[items[i] >> SHIFT32]
+        if few:
+            gather_row(rows.r16, slot, items, n, out)
+        else:
+            gather_column(codes.u16[slot], items, n, out)
     else:
-        wide = codes.u32[slot]
-        for i in range(n):
-            out[i] = wide[items[i] >> SHIFT32]
+        if few:
+            gather_row(rows.r32, slot, items, n, out)
+        else:
+            gather_column(codes.u32[slot], items, n, out)
     low = np.uint32(0xFFFFFFFF)
     high = np.uint32(0)
     for i in range(n):
@@ -82,7 +100,7 @@ def gather(codes, feature, items, n, out):  # type: ignore[no-untyped-def]
 
 
 @helper
-def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):  # type: ignore[no-untyped-def]
+def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
     """Make this split the best if it is better, or as good with a lower feature, or a lower code. True if taken."""
     if best[FEATURE] >= 0:
         weight = w_l + w_r
@@ -105,13 +123,13 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):  # type: ignore[no-un
 
 
 @inlined
-def as_key(code, item):  # type: ignore[no-untyped-def]
+def as_key(code, item):
     """Sort key of a row: its code above, class and multiplicity below."""
     return (np.uint64(code) << SHIFT32) | (item & LOW)
 
 
 @helper
-def sort_many(keys, begin, end):  # type: ignore[no-untyped-def]
+def sort_many(keys, begin, end):
     """Heapsort of keys[begin:end]: in place, and no order of the data makes it slow (Williams 1964)."""
     size = end - begin
     start = size // TWO
@@ -139,9 +157,8 @@ def sort_many(keys, begin, end):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def sort_pairs(keys, begin, end, pairs):  # type: ignore[no-untyped-def]
-    """Sort keys[begin:end] of 2 to PAIRS keys by code, by counting for each those that precede it.
-    """
+def sort_pairs(keys, begin, end, pairs):
+    """Sort keys[begin:end] of 2 to PAIRS keys by code, by counting for each those that precede it."""
     n = end - begin
     first = keys[begin] >> SHIFT32
     low = first
@@ -165,7 +182,7 @@ def sort_pairs(keys, begin, end, pairs):  # type: ignore[no-untyped-def]
 
 
 @helper
-def sort_bucket(keys, begin, end, pairs):  # type: ignore[no-untyped-def]
+def sort_bucket(keys, begin, end, pairs):
     """Sort keys[begin:end] by code: by pairs for a few, by the library for many."""
     size = end - begin
     if size == TWO:
@@ -180,7 +197,7 @@ def sort_bucket(keys, begin, end, pairs):  # type: ignore[no-untyped-def]
 
 
 @helper
-def sort_rows(codes, low, high, items, n, keys, offsets, pairs):  # type: ignore[no-untyped-def]
+def sort_rows(codes, low, high, items, n, keys, offsets, pairs):
     """keys[:n] = sort keys of the rows, ascending by code; by pairs for a few, else into buckets and then each bucket.
 
     codes uint32 [n] in low..high, items uint64 [n], offsets uint32 [SORT_BUCKETS + 2] (scratch).

@@ -26,19 +26,18 @@ from bigforest.kernels.scan import (
     sort_bucket,
 )
 
-
 GROUP_BITS = np.uint32(3)
 GROUP = np.uint64(8)
 
 
 @inlined
-def score_many(sq_l, w_l, sq_r, w_r):  # type: ignore[no-untyped-def]
+def score_many(sq_l, w_l, sq_r, w_r):
     """sq_l / w_l + sq_r / w_r in float64; the weights are positive."""
     return np.float64(sq_l) / np.float64(w_l) + np.float64(sq_r) / np.float64(w_r)
 
 
 @inlined
-def reaches(sq_l, w_l, sq_r, w_r, bar):  # type: ignore[no-untyped-def]
+def reaches(sq_l, w_l, sq_r, w_r, bar):
     """Whether score_many is at least `bar`, without dividing."""
     left = np.float64(w_l)
     right = np.float64(w_r)
@@ -46,14 +45,14 @@ def reaches(sq_l, w_l, sq_r, w_r, bar):  # type: ignore[no-untyped-def]
 
 
 @helper
-def offer_many(best, limit, feature, code, sq_l, w_l, sq_r, w_r, min_leaf):  # type: ignore[no-untyped-def]
+def offer_many(best, limit, feature, code, sq_l, w_l, sq_r, w_r, min_leaf):
     """Offer a split by its int64 sums; updates best and limit when it is taken."""
     if w_l >= min_leaf and w_r >= min_leaf and offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
         limit[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
 
 
 @helper
-def walk_many(keys, begin, end, left, total, sq_l, w_l, sq_r, weight, min_leaf, feature, best, limit):  # type: ignore[no-untyped-def]
+def walk_many(keys, begin, end, left, total, sq_l, w_l, sq_r, weight, min_leaf, feature, best, limit):
     """Offer every boundary between different codes of keys[begin:end].
 
     left int64 [classes]: weights before `begin`, consumed; sq_l, sq_r belong to it. O(1) per row: moving m rows of a
@@ -79,7 +78,7 @@ def walk_many(keys, begin, end, left, total, sq_l, w_l, sq_r, weight, min_leaf, 
 
 
 @helper
-def walk_scores(impurity, table, keys, n, left, right, total, weight, min_leaf, feature, best):  # type: ignore[no-untyped-def]
+def walk_scores(impurity, table, keys, n, left, right, total, weight, min_leaf, feature, best):
     """Offer every boundary of keys[:n] under an impurity whose scores are integers (entropy, error); O(classes) each.
 
     left, right int64 [classes] are scratch; total int64 [classes] are the node's class weights.
@@ -111,7 +110,7 @@ def walk_scores(impurity, table, keys, n, left, right, total, weight, min_leaf, 
 
 
 @helper
-def histogram_many(codes, low, shift, items, n, buckets, classes, hist):  # type: ignore[no-untyped-def]
+def histogram_many(codes, low, shift, items, n, buckets, classes, hist):
     """hist[b * classes + k] = weight of class k in bucket b; codes uint32 [n], items uint64 [n], hist uint32."""
     for b in range(buckets * classes):
         hist[b] = np.uint32(0)
@@ -122,11 +121,11 @@ def histogram_many(codes, low, shift, items, n, buckets, classes, hist):  # type
 
 
 @inlined
-def bound_many(hist, base, left, total, w_l, w_bucket, weight):  # type: ignore[no-untyped-def]
+def bound_many(hist, base, left, total, w_l, w_bucket, weight):
     """Upper bound of the score of any split inside the bucket whose class weights start at hist[base].
 
     The decrease is sum_k d_k**2 / (w w_l w_r) with d_k = w l_k - t_k w_l. Inside the bucket l_k and w_l move together:
-    where all of class k has moved, at least its weight w_k has; where none has, at most w_bucket - w_k. So d_k lies between
+    where all of class k has moved, at least its weight w_k has; where none has, at most w_bucket - w_k. So d_k is between
     w l_k - t_k (w_l + w_bucket - w_k) and w (l_k + w_k) - t_k (w_l + w_k); w_l w_r is concave, so least at an end.
     """
     w = np.float64(weight)
@@ -136,10 +135,10 @@ def bound_many(hist, base, left, total, w_l, w_bucket, weight):  # type: ignore[
     squares = 0.0
     for k in range(np.uint64(total.size)):
         t = np.float64(total[k])
-        l = np.float64(left[k])
+        before = np.float64(left[k])
         here = np.float64(hist[base + k])
-        least = w * l - t * (start + inside - here)
-        most = w * (l + here) - t * (start + here)
+        least = w * before - t * (start + inside - here)
+        most = w * (before + here) - t * (start + here)
         spread += max(least * least, most * most)
         squares += t * t
     first = max(start, 1.0)
@@ -148,7 +147,7 @@ def bound_many(hist, base, left, total, w_l, w_bucket, weight):  # type: ignore[
 
 
 @inlined
-def pass_bucket(hist, base, left, total, sq_l, sq_r):  # type: ignore[no-untyped-def]
+def pass_bucket(hist, base, left, total, sq_l, sq_r):
     """Move the bucket at hist[base] to the left: updates `left`, returns the weight moved and the new sq_l, sq_r."""
     moved = np.int64(0)
     for k in range(np.uint64(total.size)):
@@ -162,7 +161,9 @@ def pass_bucket(hist, base, left, total, sq_l, sq_r):  # type: ignore[no-untyped
 
 
 @helper
-def sweep_many(hist, low, shift, begin, end, left, total, w_l, sq_l, sq_r, weight, min_leaf, feature, best, limit, bound):  # type: ignore[no-untyped-def]
+def sweep_many(
+    hist, low, shift, begin, end, left, total, w_l, sq_l, sq_r, weight, min_leaf, feature, best, limit, bound
+):
     """Offer the edges of the buckets begin..end; where buckets hold several codes also set bound[b].
 
     left int64 [classes], w_l, sq_l, sq_r: what lies before bucket `begin`; left is consumed.
@@ -186,7 +187,9 @@ def sweep_many(hist, low, shift, begin, end, left, total, w_l, sq_l, sq_r, weigh
 
 
 @helper
-def sweep_groups(hist, groups, low, shift, buckets, left, inner, total, sq, weight, min_leaf, feature, best, limit, bound):  # type: ignore[no-untyped-def]
+def sweep_groups(
+    hist, groups, low, shift, buckets, left, inner, total, sq, weight, min_leaf, feature, best, limit, bound
+):
     """sweep_many over all buckets, but only inside those groups of GROUP neighbours that could hold something better.
 
     groups uint32 [buckets / GROUP * classes] and the tail of `bound` are scratch; buckets of other groups get bound -1.
@@ -206,7 +209,21 @@ def sweep_groups(hist, groups, low, shift, buckets, left, inner, total, sq, weig
     for k in range(classes):
         left[k] = 0
     sweep_many(
-        groups, low, shift + GROUP_BITS, ZERO, count, left, total, 0, 0, sq, weight, min_leaf, feature, best, limit,
+        groups,
+        low,
+        shift + GROUP_BITS,
+        ZERO,
+        count,
+        left,
+        total,
+        0,
+        0,
+        sq,
+        weight,
+        min_leaf,
+        feature,
+        best,
+        limit,
         group_bound,
     )
     for k in range(classes):
@@ -221,7 +238,21 @@ def sweep_groups(hist, groups, low, shift, buckets, left, inner, total, sq, weig
             for k in range(classes):
                 inner[k] = left[k]
             sweep_many(
-                hist, low, shift, begin, end, inner, total, w_l, sq_l, sq_r, weight, min_leaf, feature, best, limit,
+                hist,
+                low,
+                shift,
+                begin,
+                end,
+                inner,
+                total,
+                w_l,
+                sq_l,
+                sq_r,
+                weight,
+                min_leaf,
+                feature,
+                best,
+                limit,
                 bound,
             )
         else:
@@ -232,7 +263,28 @@ def sweep_groups(hist, groups, low, shift, buckets, left, inner, total, sq, weig
 
 
 @helper
-def open_many(codes, low, shift, items, n, hist, buckets, bound, left, inner, total, sq, weight, min_leaf, feature, best, limit, keys, places, pairs):  # type: ignore[no-untyped-def]
+def open_many(
+    codes,
+    low,
+    shift,
+    items,
+    n,
+    hist,
+    buckets,
+    bound,
+    left,
+    inner,
+    total,
+    sq,
+    weight,
+    min_leaf,
+    feature,
+    best,
+    limit,
+    keys,
+    places,
+    pairs,
+):
     """Look inside the buckets whose bound reaches the best score: collect their rows, sort, offer every boundary."""
     classes = np.uint64(total.size)
     bar = limit[0]
@@ -278,7 +330,29 @@ def open_many(codes, low, shift, items, n, hist, buckets, bound, left, inner, to
 
 
 @helper
-def scan_many(codes, low, high, items, n, wanted, hist, groups, bound, left, inner, total, sq, weight, min_leaf, feature, best, limit, keys, places, pairs):  # type: ignore[no-untyped-def]
+def scan_many(
+    codes,
+    low,
+    high,
+    items,
+    n,
+    wanted,
+    hist,
+    groups,
+    bound,
+    left,
+    inner,
+    total,
+    sq,
+    weight,
+    min_leaf,
+    feature,
+    best,
+    limit,
+    keys,
+    places,
+    pairs,
+):
     """Histogram, score the bucket edges, open the few buckets that could hide something better (Gini).
 
     codes uint32 [n] in low..high; wanted: most buckets; hist uint32 [BUCKETS * classes], groups an eighth of that;
@@ -294,14 +368,64 @@ def scan_many(codes, low, high, items, n, wanted, hist, groups, bound, left, inn
     histogram_many(codes, low, shift, items, n, buckets, classes, hist)
     if buckets > TWO * GROUP:
         sweep_groups(
-            hist, groups, low, shift, buckets, left, inner, total, sq, weight, min_leaf, feature, best, limit, bound
+            hist,
+            groups,
+            low,
+            shift,
+            buckets,
+            left,
+            inner,
+            total,
+            sq,
+            weight,
+            min_leaf,
+            feature,
+            best,
+            limit,
+            bound,
         )
     else:
         for k in range(classes):
             left[k] = 0
         sweep_many(
-            hist, low, shift, ZERO, buckets, left, total, 0, 0, sq, weight, min_leaf, feature, best, limit, bound
+            hist,
+            low,
+            shift,
+            ZERO,
+            buckets,
+            left,
+            total,
+            0,
+            0,
+            sq,
+            weight,
+            min_leaf,
+            feature,
+            best,
+            limit,
+            bound,
         )
     if shift > np.uint32(0):
-        return open_many(codes, low, shift, items, n, hist, buckets, bound, left, inner, total, sq, weight, min_leaf, feature, best, limit, keys, places, pairs)
+        return open_many(
+            codes,
+            low,
+            shift,
+            items,
+            n,
+            hist,
+            buckets,
+            bound,
+            left,
+            inner,
+            total,
+            sq,
+            weight,
+            min_leaf,
+            feature,
+            best,
+            limit,
+            keys,
+            places,
+            pairs,
+        )
     return ZERO

@@ -25,7 +25,7 @@ from bigforest.kernels.scan import (
 
 
 @inlined
-def score_two(ones_l, w_l, ones, weight):  # type: ignore[no-untyped-def]
+def score_two(ones_l, w_l, ones, weight):
     """d**2 / (w_l w_r) of int64 counts; -1 where a side is empty."""
     w_r = weight - w_l
     d = np.float64(ones_l * weight - ones * w_l)
@@ -34,14 +34,14 @@ def score_two(ones_l, w_l, ones, weight):  # type: ignore[no-untyped-def]
 
 
 @inlined
-def reaches(ones_l, w_l, ones, weight, bar):  # type: ignore[no-untyped-def]
+def reaches(ones_l, w_l, ones, weight, bar):
     """Whether score_two is at least `bar`, without dividing; both sides have weight."""
     d = np.float64(ones_l * weight - ones * w_l)
     return d * d >= bar * (np.float64(w_l) * np.float64(weight - w_l))
 
 
 @helper
-def offer_two(best, limit, feature, code, ones_l, w_l, ones, weight, min_leaf):  # type: ignore[no-untyped-def]
+def offer_two(best, limit, feature, code, ones_l, w_l, ones, weight, min_leaf):
     """Offer a split by its counts; updates best and limit when it is taken."""
     w_r = weight - w_l
     if w_l < min_leaf or w_r < min_leaf:
@@ -56,7 +56,7 @@ def offer_two(best, limit, feature, code, ones_l, w_l, ones, weight, min_leaf): 
 
 
 @helper
-def walk_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit):  # type: ignore[no-untyped-def]
+def walk_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit):
     """Offer every boundary between different codes of keys[begin:end]; ones_l, w_l int64 lie left of `begin`."""
     key = keys[begin]
     code = key >> SHIFT32
@@ -74,7 +74,7 @@ def walk_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, bes
 
 
 @inlined
-def pairs_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs):  # type: ignore[no-untyped-def]
+def pairs_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs):
     """What walk_two does, for 2 to PAIRS keys in any order and with less than 65,536 weight between them.
 
     For every row the weights of the rows with codes up to its own, counted over all pairs: sixteen an instruction, no
@@ -100,7 +100,7 @@ def pairs_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, be
 
 
 @inlined
-def boundaries_two(keys, begin, end, inside, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs):  # type: ignore[no-untyped-def]
+def boundaries_two(keys, begin, end, inside, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs):
     """Offer every boundary of keys[begin:end], in any order, of total weight `inside`."""
     if end - begin <= np.uint64(PAIRS) and inside < np.uint64(65536):
         pairs_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs)
@@ -110,7 +110,7 @@ def boundaries_two(keys, begin, end, inside, ones_l, w_l, ones, weight, min_leaf
 
 
 @helper
-def histogram_two(codes, low, shift, add, n, buckets, hist):  # type: ignore[no-untyped-def]
+def histogram_two(codes, low, shift, add, n, buckets, hist):
     """hist[b] = packed weights of the rows of bucket b; codes uint32 [n], add uint64 [n], hist uint64 [buckets]."""
     for b in range(buckets):
         hist[b] = ZERO
@@ -119,7 +119,7 @@ def histogram_two(codes, low, shift, add, n, buckets, hist):  # type: ignore[no-
 
 
 @helper
-def edges_two(hist, buckets, ones, weight, min_leaf, sums, edge, bound):  # type: ignore[no-untyped-def]
+def edges_two(hist, buckets, ones, weight, min_leaf, sums, edge, bound):
     """sums[b] = packed weights before bucket b; edge[b] = score of the split after bucket b; bound[b] = most inside b.
 
     d**2 / (w_l w_r) is convex in the counts, so over a bucket its maximum is at a corner: all of one class of the
@@ -147,9 +147,26 @@ def edges_two(hist, buckets, ones, weight, min_leaf, sums, edge, bound):  # type
 
 
 @helper
-def open_two(codes, low, shift, items, n, sums, buckets, bound, ones, weight, min_leaf, feature, best, limit, keys, offsets, pairs):  # type: ignore[no-untyped-def]
+def open_two(
+    codes,
+    low,
+    shift,
+    items,
+    n,
+    sums,
+    buckets,
+    bound,
+    ones,
+    weight,
+    min_leaf,
+    feature,
+    best,
+    limit,
+    keys,
+    offsets,
+    pairs,
+):
     """Look inside the buckets whose bound reaches the best score: collect their rows, sort, offer every boundary."""
-    # bound[b] is read for the choice, then offsets[b] says where the bucket's rows go: the others all to one trash place.
     bar = limit[0]
     opened = ZERO
     for b in range(buckets):
@@ -184,15 +201,47 @@ def open_two(codes, low, shift, items, n, sums, buckets, bound, ones, weight, mi
                 w_before = np.int64(sums[b] & LOW) + ones_before
                 inside = sums[b + ONE] - sums[b]
                 boundaries_two(
-                    keys, begin, end, (inside & LOW) + (inside >> SHIFT32), ones_before, w_before, ones, weight,
-                    min_leaf, feature, best, limit, pairs,
+                    keys,
+                    begin,
+                    end,
+                    (inside & LOW) + (inside >> SHIFT32),
+                    ones_before,
+                    w_before,
+                    ones,
+                    weight,
+                    min_leaf,
+                    feature,
+                    best,
+                    limit,
+                    pairs,
                 )
             begin = end
     return np.uint64(taken)
 
 
 @helper
-def scan_two(codes, low, high, add, items, n, wanted, hist, sums, edge, bound, ones, weight, min_leaf, feature, best, limit, keys, offsets, pairs):  # type: ignore[no-untyped-def]
+def scan_two(
+    codes,
+    low,
+    high,
+    add,
+    items,
+    n,
+    wanted,
+    hist,
+    sums,
+    edge,
+    bound,
+    ones,
+    weight,
+    min_leaf,
+    feature,
+    best,
+    limit,
+    keys,
+    offsets,
+    pairs,
+):
     """Histogram, score every bucket edge, open the few buckets that could hide something better.
 
     codes uint32 [n] in low..high; add uint64 [n]: multiplicity in the half of its class; wanted: most buckets.
@@ -212,5 +261,23 @@ def scan_two(codes, low, high, add, items, n, wanted, hist, sums, edge, bound, o
             ones_l = np.int64(after >> SHIFT32)
             offer_two(best, limit, feature, code, ones_l, np.int64(after & LOW) + ones_l, ones, weight, min_leaf)
     if shift > np.uint32(0):
-        return open_two(codes, low, shift, items, n, sums, buckets, bound, ones, weight, min_leaf, feature, best, limit, keys, offsets, pairs)
+        return open_two(
+            codes,
+            low,
+            shift,
+            items,
+            n,
+            sums,
+            buckets,
+            bound,
+            ones,
+            weight,
+            min_leaf,
+            feature,
+            best,
+            limit,
+            keys,
+            offsets,
+            pairs,
+        )
     return ZERO

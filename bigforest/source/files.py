@@ -37,17 +37,13 @@ def scan_files(path: str | Path, scratch: Path) -> tuple[str, pl.LazyFrame]:
     name, files = find_files(path)
     kinds = {KINDS[file.suffix.lower()] for file in files}
     if len(kinds) > 1:
-        raise DataError(
-            f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind"
-        )
+        raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
     scans = [_scan_file(file, kind, scratch) for file in files]
     _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
     if kind == "Parquet":
         return name, scan_parquet(files)
-    return name, spool_lazy(
-        pl.concat([scan for scan, _ in scans], how="vertical_relaxed"), scratch, str(path)
-    )
+    return name, spool_lazy(pl.concat([scan for scan, _ in scans], how="vertical_relaxed"), scratch, str(path))
 
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:

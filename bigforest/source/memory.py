@@ -26,13 +26,9 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
     Raises DataError when the array is of another shape or type, or the names do not fit.
     """
     if matrix.ndim != 2:
-        raise DataError(
-            f"the array of features must have two dimensions, not shape {matrix.shape}; reshape it"
-        )
+        raise DataError(f"the array of features must have two dimensions, not shape {matrix.shape}; reshape it")
     if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
-        raise DataError(
-            f"the array of features has type {matrix.dtype}; convert it to numbers of at most 64 bits"
-        )
+        raise DataError(f"the array of features has type {matrix.dtype}; convert it to numbers of at most 64 bits")
     if matrix.shape[1] != len(names):
         raise DataError(f"the array has {matrix.shape[1]} columns where {len(names)} are expected")
     check_names(names, "the array of features")
@@ -47,9 +43,7 @@ def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
     """
     if not isinstance(features, np.ndarray) or not isinstance(labels, np.ndarray):
         kinds = f"{type(features).__name__} and {type(labels).__name__}"
-        raise DataError(
-            f"a pair must be numpy arrays (X, y), not {kinds}; put the label into the table as a column"
-        )
+        raise DataError(f"a pair must be numpy arrays (X, y), not {kinds}; put the label into the table as a column")
     frame = frame_from_numpy(features, numbered_names(features))
     if labels.shape != features.shape[:1]:
         raise DataError(f"y has shape {labels.shape}; X of shape {features.shape} needs {features.shape[:1]}")

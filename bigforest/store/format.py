@@ -82,9 +82,7 @@ class Manifest:
         """The files of the store and their bytes, the manifest aside."""
         rows, features = self.spec.rows, self.spec.features
         codes = sum(feature.codes for feature in features)
-        sizes = {
-            name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()
-        }
+        sizes = {name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()}
         sizes[LOW] = codes * VALUE_TYPE.itemsize
         sizes[HIGH] = codes * VALUE_TYPE.itemsize if self.binned else 0
         sizes[TARGET] = rows * TARGET_TYPE.itemsize
@@ -117,9 +115,7 @@ class Manifest:
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
             raise FormatError(f"{path}: not a store of bigforest; check the path")
         if not isinstance(raw.get("version"), int) or raw["version"] > VERSION:
-            raise FormatError(
-                f"{path}: a store of version {raw.get('version')}; upgrade bigforest to read it"
-            )
+            raise FormatError(f"{path}: a store of version {raw.get('version')}; upgrade bigforest to read it")
         return cls._checked(raw, path)
 
     @classmethod

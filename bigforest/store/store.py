@@ -94,9 +94,7 @@ class Store:
             _low=low,
             _high=_map(path / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
-            _checksums=_map(
-                path / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))
-            ),
+            _checksums=_map(path / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
             _crc=dict(manifest.crc),
         )
         if verify:
@@ -156,9 +154,7 @@ class Store:
         if self.row_numbers is not None:
             last = self.rows + self.spec.dropped - 1
             if (self.row_numbers[1:] <= self.row_numbers[:-1]).any() or self.row_numbers[-1] > last:
-                raise FormatError(
-                    f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again"
-                )
+                raise FormatError(f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
         for index, feature in enumerate(self.spec.features):
             where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
             self._check_column(index, self.feature_codes(index), feature.codes, where)

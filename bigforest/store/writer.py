@@ -113,9 +113,7 @@ class StoreWriter:
             self._slots[feature.width] += 1
         self._checksums.extend(part.checksums)
 
-    def finish(
-        self, target: TargetSpec, classes: NDArray[Any], kept: NDArray[Any] | None, dropped: int
-    ) -> None:
+    def finish(self, target: TargetSpec, classes: NDArray[Any], kept: NDArray[Any] | None, dropped: int) -> None:
         """Write what belongs to no feature, the manifest last.
 
         classes  [rows] class codes.
@@ -125,9 +123,7 @@ class StoreWriter:
         self._file(TARGET).write(cells.data)
         if kept is not None:
             self._write_whole(ROW_NUMBERS, kept.astype(ROW_NUMBER_TYPE))
-        self._write_whole(
-            CHECKSUMS, np.stack([*self._checksums, block_checksums(cells)]).astype(CHECKSUM_TYPE)
-        )
+        self._write_whole(CHECKSUMS, np.stack([*self._checksums, block_checksums(cells)]).astype(CHECKSUM_TYPE))
         for file in self._files.values():
             file.close()
         self._parts.rmdir()

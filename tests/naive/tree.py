@@ -74,10 +74,7 @@ def must_be_leaf(counts: list[int], depth: int, config: TrainConfig) -> bool:
     """Whether the node is a leaf before any feature is looked at."""
     weight = sum(counts)
     return (
-        max(counts) == weight
-        or weight < config.min_split
-        or weight < 2 * config.min_leaf
-        or depth == config.max_depth
+        max(counts) == weight or weight < config.min_split or weight < 2 * config.min_leaf or depth == config.max_depth
     )
 
 
