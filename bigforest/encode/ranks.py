@@ -22,7 +22,13 @@ def dense_ranks(values: NDArray[Any]) -> tuple[NDArray[np.unsignedinteger[Any]],
     Anonymous memory: at most 40 bytes per row, `values` included. Oracle: tests/naive/encode.py.
     """
     keys, bits = _ordered_keys(values)
-    ranks, distinct = (_by_counting if bits <= DIGIT_BITS else _by_sorting)(values, keys, bits)
+    if bits <= DIGIT_BITS:
+        ranks, distinct = _ranks_by_counting(values, keys, bits)
+    else:
+        order = _ascending_order(keys, bits)
+        first = _first_of_equals(keys, order)
+        del keys
+        ranks, distinct = _ranks_by_order(order, first), values.take(order[first])
     if distinct.dtype.kind == "f":
         distinct += distinct.dtype.type(0.0)
     return ranks, distinct
@@ -71,7 +77,7 @@ def _ordered_keys(values: NDArray[Any]) -> tuple[Keys, int]:
 # converts.
 
 
-def _by_counting(values: NDArray[Any], keys: Keys, bits: int) -> tuple[Keys, NDArray[Any]]:
+def _ranks_by_counting(values: NDArray[Any], keys: Keys, bits: int) -> tuple[Keys, NDArray[Any]]:
     """Ranks through a table of all possible keys: about 3 ns per row for keys of up to 16 bits."""
     index = keys.astype(np.intp)
     value_of = np.empty(1 << bits, values.dtype)
@@ -84,29 +90,35 @@ def _by_counting(values: NDArray[Any], keys: Keys, bits: int) -> tuple[Keys, NDA
     return ranks, distinct
 
 
-def _by_sorting(values: NDArray[Any], keys: Keys, bits: int) -> tuple[Keys, NDArray[Any]]:
-    """Ranks through the rows in the order of their keys, found digit by digit from the lowest one.
+def _ascending_order(keys: Keys, bits: int) -> NDArray[Any]:
+    """The rows in ascending order of their keys, equal ones as they stand, found digit by digit from the lowest.
 
-    numpy sorts 16-bit integers in linear time when asked for a stable sort. With 200,000 random float64
-    values this takes 7 ms, against 16 for argsort of the values (whose vector instructions help on some
-    processors only), 19 for Polars' rank and 44 for sorting and searching. From some millions of rows on, all
-    but the last are equally slow, waiting for memory.
+    numpy sorts 16-bit integers in linear time when asked for a stable sort. With 200,000 random float64 values
+    the ranks take 7 ms so, against 16 by argsort of the values (whose vector instructions help on some processors
+    only), 19 by Polars' rank and 44 by sorting and searching. From some millions of rows on, all but the last are
+    equally slow, waiting for memory.
     """
-    rows = len(values)
-    row_type = np.min_scalar_type(rows - 1)
-    order = np.arange(rows, dtype=row_type)
+    rows = len(keys)
+    order = np.arange(rows, dtype=np.min_scalar_type(rows - 1))
     for shift in range(0, bits, DIGIT_BITS):
         digit = (keys >> keys.dtype.type(shift)).astype(np.uint16).take(order)
         order = order.take(np.argsort(digit, kind="stable"))
+    return order
+
+
+def _first_of_equals(keys: Keys, order: NDArray[Any]) -> NDArray[np.bool_]:
+    """Whether each row, taken in ascending order, has another key than the one before it."""
     ascending = keys.take(order)
-    first = np.empty(rows, np.bool_)
+    first = np.empty(len(order), np.bool_)
     first[0] = True
     np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
-    del ascending
-    distinct = values.take(order[first])
-    # The width of the row numbers suffices for ranks, too.
-    ranks: Keys = np.empty(rows, row_type)
-    running = np.cumsum(first, dtype=row_type)
+    return first
+
+
+def _ranks_by_order(order: NDArray[Any], first: NDArray[np.bool_]) -> Keys:
+    """Ranks of the rows, of the type of the row numbers, which is wide enough."""
+    running = np.cumsum(first, dtype=order.dtype)
     running -= running.dtype.type(1)
+    ranks: Keys = np.empty_like(order)
     ranks[order.astype(np.intp)] = running
-    return ranks, distinct
+    return ranks
