@@ -21,9 +21,9 @@ from bigforest.errors import ConfigError
 from bigforest.events import Listener, stage
 from bigforest.forest.files import write_table, write_tables
 from bigforest.forest.packed import Packed, pack
-from bigforest.forest.parts import Nodes, part_paths, read_parts
+from bigforest.forest.parts import check_count, check_parts, node_count, part_paths, read_parts
 from bigforest.forest.table import CURVE, confusion, oob_rows
-from bigforest.forest.values import chunk_rows, fill, tiles_for
+from bigforest.forest.values import Rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.resources import Resources
 from bigforest.sample import bag_block
@@ -31,8 +31,7 @@ from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
 # Trees that go over the rows together: fewer mean decoding the rows more often, more mean more memory.
-_GROUP_NODES = 1 << 19
-_GROUP_TREES = 64
+_GROUP_NODES = 1 << 20
 
 # Tasks per thread; a block is cut into several when blocks are few.
 _PIECES = 4
@@ -66,7 +65,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     changes = np.zeros((2, config.trees), dtype=np.int64)
     with stage("oob", config.trees, "trees", listener) as progress:
         ranges = _ranges(rows, store.block_rows, _PIECES * resources.workers)
-        for group in _groups(directory, config):
+        for group in _groups(directory, config, resources.workers):
             trees = slice(group.first_tree, group.first_tree + group.packed.roots.size)
 
             def collect(_: int, change: NDArray[np.int64], trees: slice = trees) -> None:
@@ -89,22 +88,30 @@ def _ranges(rows: int, block_rows: int, pieces: int) -> list[tuple[int, int]]:
     ]
 
 
-def _groups(directory: Path, config: TrainConfig) -> Iterator[_Group]:
+def _groups(directory: Path, config: TrainConfig, workers: int) -> Iterator[_Group]:
     """The trees in order, packed, a bounded number of nodes at a time."""
-    waiting: list[Nodes] = []
+    paths = part_paths(directory)
+    header = check_parts(paths)
+    waiting: list[Path] = []
+    nodes = trees = 0
 
     def group() -> _Group:
-        packed = pack(waiting)
-        return _Group(waiting[0].first_tree, packed, packed.ballots(config.vote))
+        parts = read_parts(waiting, header, trees, workers)
+        packed = pack(parts)
+        return _Group(trees, packed, packed.ballots(config.vote))
 
-    for part in read_parts(part_paths(directory)):
-        nodes = sum(waited.feature.size for waited in waiting) + part.feature.size
-        trees = sum(waited.starts.size - 1 for waited in waiting) + part.starts.size - 1
-        if waiting and (nodes > _GROUP_NODES or trees > _GROUP_TREES):
-            yield group()
-            waiting = []
-        waiting.append(part)
-    yield group()
+    for path in paths:
+        size = node_count(path)
+        if waiting and nodes + size > _GROUP_NODES:
+            ready = group()
+            yield ready
+            trees += ready.packed.roots.size
+            waiting, nodes = [], 0
+        waiting.append(path)
+        nodes += size
+    ready = group()
+    yield ready
+    check_count(directory, trees + ready.packed.roots.size, header)
 
 
 def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:
@@ -124,17 +131,18 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
         ]
     )
     change = np.zeros((2, packed.roots.size), dtype=np.int64)
-    step = min(chunk_rows(packed.used.size, TILE), -(-(stop - start) // TILE) * TILE)
-    tiles = tiles_for(step, packed.used.size, TILE)
+    narrow = all(_is_narrow(store.low(feature)) for feature in packed.used)
+    layout = packed.layout(narrow)
+    tiles = tiles_for(stop - start, packed.used.size, layout is packed.narrow)
+    step = tiles.shape[0] * TILE
     for first in range(start, stop, step):
         last = min(first + step, stop)
         columns = [store.low(feature)[store.feature_codes(feature)[first:last]] for feature in packed.used]
-        fill(tiles, columns, 0, last - first)
+        Rows(columns).fill(tiles, 0, last - first)
         vote_out_of_bag(
             tiles[: -(-(last - first) // TILE)],
             last - first,
-            packed.words.view(np.float64),
-            packed.words,
+            layout,
             packed.roots,
             group.mixed,
             bags[:, first - start : last - start],
@@ -148,6 +156,12 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
     return change
 
 
+def _is_narrow(values: NDArray[np.float64]) -> bool:
+    """Whether every value is a float32."""
+    with np.errstate(over="ignore"):
+        return bool((values.astype(np.float32) == values).all())
+
+
 def _write_report(
     store: Store, config: TrainConfig, directory: Path, tally: _Tally, changes: NDArray[np.int64]
 ) -> None:
@@ -155,8 +169,9 @@ def _write_report(
     known = stored_labels(spec)
     names, label = len(known), known.type
     schema = oob_rows(label, proba_names(spec))
-    pieces = (_rows(store, tally, known, schema, *piece) for piece in _ranges(store.rows, store.block_rows, 1))
-    write_tables(schema, pieces, directory / "rows.parquet", "oob-rows", spec, config)
+    ranges = _ranges(store.rows, store.block_rows, 1)
+    tables = (_rows(store, tally, known, schema, start, stop) for start, stop in ranges)
+    write_tables(schema, tables, directory / "rows.parquet", "oob-rows", spec, config)
     wrong, reached = changes
     error = np.divide(wrong, reached, out=np.full(wrong.size, np.nan), where=reached > 0)
     curve = {

@@ -17,7 +17,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, Stage, silent, stage
 from bigforest.forest.files import METADATA_KEY, VERSION, file_kind
-from bigforest.forest.values import check_schema, frame_columns, matrix_columns
+from bigforest.forest.values import check_schema, frame_rows, matrix_rows
 from bigforest.forest.votes import label_codes, label_type, labels, proba_names
 from bigforest.output import staged
 from bigforest.resources import Resources
@@ -54,8 +54,8 @@ def predict(
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
         voting = forest.voting(vote, ties)
-        columns = matrix_columns(data, forest.spec, voting.packed.used)
-        answers = voting.answer(columns, 0, proba=proba, workers=workers)
+        rows = matrix_rows(data, forest.spec, voting.packed.used)
+        answers = voting.answer(rows, 0, proba=proba, workers=workers)
         return answers.proba if proba else labels(answers.codes, forest.spec).to_numpy()
     if isinstance(data, pl.DataFrame):
         return _predict_frame(forest, data, vote, ties, keep, proba, workers)
@@ -95,10 +95,10 @@ def expression(forest: Forest, *, proba: bool, vote: str | None, ties: str, row:
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
-        check_schema({feature.name: frame.schema.get(feature.name, pl.Float64()) for feature in spec.features}, spec)
-        columns = frame_columns(frame, spec, voting.packed.used)
+        check_schema(frame.schema, spec, voting.packed.used)
+        found = frame_rows(frame, spec, voting.packed.used)
         given = 0 if row is None else frame[numbers].cast(pl.UInt64).to_numpy()
-        answers = voting.answer(columns, given, proba=proba)
+        answers = voting.answer(found, given, proba=proba)
         return _table(answers, spec, proba).to_struct() if proba else labels(answers.codes, spec)
 
     dtype = pl.Struct(dict.fromkeys(proba_names(spec), pl.Float64())) if proba else label_type(spec)
@@ -118,7 +118,8 @@ def _predict_frame(
     voting = forest.voting(vote, ties)
     check_schema(frame.schema, forest.spec)
     _check_kept(keep, frame.columns, _names(forest.spec, proba))
-    answers = voting.answer(frame_columns(frame, forest.spec, voting.packed.used), 0, proba=proba, workers=workers)
+    rows = frame_rows(frame, forest.spec, voting.packed.used)
+    answers = voting.answer(rows, 0, proba=proba, workers=workers)
     return pl.concat([frame.select(keep), _table(answers, forest.spec, proba)], how="horizontal")
 
 
@@ -248,7 +249,7 @@ def _answered_batches(
     done = 0
     for batch in source.batches(columns, rows):
         try:
-            values = frame_columns(batch, spec, voting.packed.used)
+            values = frame_rows(batch, spec, voting.packed.used)
             answers = voting.answer(values, done, proba=proba or score.active, workers=workers)
         except DataError as error:
             raise DataError(f"rows {done} to {done + batch.height - 1}: {error}") from error

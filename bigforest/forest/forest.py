@@ -15,10 +15,11 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
 from bigforest.forest.files import Header, check_file, file_kind, read_table
-from bigforest.forest.parts import check_parts, part_paths, read_parts
+from bigforest.forest.parts import check_count, check_parts, part_paths, read_parts
 from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
 from bigforest.output import staged
+from bigforest.resources import available_threads
 
 if TYPE_CHECKING:
     from bigforest.forest.packed import Packed
@@ -198,7 +199,10 @@ class Forest:
 
         with self._lock:
             if self._packed is None:
-                self._packed = pack(read_parts(self._parts))
+                header = check_parts(self._parts)
+                parts = read_parts(self._parts, header, 0, available_threads())
+                check_count(self.directory, parts[-1].first_tree + parts[-1].starts.size - 1, header)
+                self._packed = pack(parts)
             return self._packed
 
     def _files(self) -> list[Path]:

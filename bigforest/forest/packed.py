@@ -1,9 +1,9 @@
-"""The forest in the form the kernels read: 16 bytes per node and a table of the mixed leaves."""
+"""The forest in the form the kernels read: 16 bytes per node, 8 more where float32 will do, and the mixed leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,19 +11,25 @@ from numpy.typing import NDArray
 from bigforest.errors import FormatError
 from bigforest.forest.parts import Nodes
 
+if TYPE_CHECKING:
+    from bigforest.kernels.route import Layout
+
 _MAX_NODES = 2**32 - 1
+_NARROW_BALLOT_BITS = 22
 
 
 class Packed(NamedTuple):
-    """Some consecutive trees; the layout of a node is described in kernels/route.py.
+    """Some consecutive trees; layouts are described in kernels/route.py.
 
-    words   uint64 [2 * nodes]
+    wide    the nodes, for any values
+    narrow  the nodes, for values that are all float32; None when they do not fit this form
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32 [mixed leaves, classes], class counts of the leaves that hold more than one class
     """
 
-    words: NDArray[np.uint64]
+    wide: Layout
+    narrow: Layout | None
     roots: NDArray[np.uint64]
     used: NDArray[np.int64]
     counts: NDArray[np.uint32]
@@ -41,38 +47,56 @@ class Packed(NamedTuple):
         fractions: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, dtype=np.uint64)[:, None]
         return fractions
 
+    def layout(self, narrow: bool) -> Layout:
+        """The layout for values that are all float32 (`narrow`), or for any."""
+        return self.narrow if narrow and self.narrow is not None else self.wide
 
-def pack(parts: Iterable[Nodes]) -> Packed:
+
+def pack(parts: Sequence[Nodes]) -> Packed:
     """Pack checked parts, in their order. Raises FormatError beyond 4,294,967,295 nodes."""
-    from bigforest.kernels.route import LEAF, TILE
+    from bigforest.kernels.nodes import count_mixed, pack_nodes
+    from bigforest.kernels.route import Layout
 
-    parts = list(parts)
     sizes = [part.feature.size for part in parts]
     if sum(sizes) > _MAX_NODES:
-        raise FormatError(f"the forest has {sum(sizes):,} nodes; predict with at most {_MAX_NODES:,} at a time")
-    classes = parts[0].counts.shape[1]
-    used = np.unique(np.concatenate([np.unique(part.feature) for part in parts]))
-    used = used[used >= 0].astype(np.int64)
-    place = np.zeros(int(used[-1]) + 1 if used.size else 1, dtype=np.uint64)
-    place[used] = np.arange(used.size, dtype=np.uint64) * np.uint64(TILE)
+        raise FormatError(f"the forest has {sum(sizes):,} nodes; at most {_MAX_NODES:,} can be loaded")
+    used, place = _used_features(parts)
     words = np.empty(2 * sum(sizes), dtype=np.uint64)
-    roots, mixed, begin, ballots = [], [], 0, classes
-    for part, size in zip(parts, sizes, strict=True):
-        own = words[2 * begin : 2 * (begin + size)]
-        leaf = part.feature < 0
-        root = np.repeat(part.starts[:-1], np.diff(part.starts)) + begin
-        position = np.arange(begin, begin + size)
-        target = np.where(leaf, position, root + part.right).astype(np.uint64)
-        own[1::2] = (np.where(leaf, 0, place[part.feature]) << np.uint64(32)) | target
-        own.view(np.float64)[::2] = part.threshold
-        counts = part.counts[leaf]
-        pure = np.count_nonzero(counts, axis=1) == 1
-        ballot = np.where(pure, counts.argmax(axis=1), ballots - 1 + np.cumsum(~pure))
-        own[::2][leaf] = LEAF + ballot.astype(np.uint64)
-        roots.append(part.starts[:-1] + begin)
-        mixed.append(counts[~pure])
-        begin += size
-        ballots += len(mixed[-1])
-    if used.size == 0:
-        used = np.zeros(1, dtype=np.int64)  # single leaves read no feature, but a tile must have one
-    return Packed(words, np.concatenate(roots).astype(np.uint64), used, np.concatenate(mixed))
+    bits = np.uint64(32)
+    ballot = np.uint64(2**32 - 1)
+    classes = parts[0].counts.shape[1]
+    mixed = [np.empty((count_mixed(part.feature, part.counts), classes), np.uint32) for part in parts]
+    begins = np.cumsum([0, *sizes])
+    first_mixed = np.cumsum([0, *map(len, mixed)])
+    for part, begin, end, own, first in zip(parts, begins, begins[1:], mixed, first_mixed, strict=False):
+        here = words[2 * begin : 2 * end]
+        layout = Layout(here.view(np.float64), here, bits, ballot)
+        trees = (part.starts, part.feature, part.right, part.threshold, part.counts)
+        pack_nodes(*trees, place, layout, own, first)
+    roots = np.concatenate([part.starts[:-1] + begin for part, begin in zip(parts, begins, strict=False)])
+    wide = Layout(words.view(np.float64), words, bits, ballot)
+    return Packed(wide, _narrow(wide, used.size), roots.astype(np.uint64), used, np.concatenate(mixed))
+
+
+def _used_features(parts: Sequence[Nodes]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
+    """Features that some node splits on, and for every feature its number among them."""
+    present = [np.bincount(part.feature + 1)[1:] for part in parts]
+    count = np.zeros(max(1, *(own.size for own in present)), dtype=np.int64)
+    for own in present:
+        count[: own.size] += own
+    count[0] += not count.any()  # single leaves read no feature, but a tile must have one
+    used = np.flatnonzero(count)
+    place = np.zeros(count.size, dtype=np.uint64)
+    place[used] = np.arange(used.size, dtype=np.uint64)
+    return used, place
+
+
+def _narrow(wide: Layout, features: int) -> Layout | None:
+    from bigforest.kernels.nodes import narrow_nodes
+    from bigforest.kernels.route import Layout
+
+    shift = 32 - int(features - 1).bit_length()
+    words = np.empty(wide.links.size, dtype=np.uint32)
+    ballot = np.uint64(2**_NARROW_BALLOT_BITS - 1)
+    narrow = Layout(words.view(np.float32), words, np.uint64(shift), ballot)
+    return narrow if narrow_nodes(wide, narrow) else None

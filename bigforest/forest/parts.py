@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
@@ -29,8 +29,6 @@ class Nodes(NamedTuple):
     feature     int32 (-1), position in the dataspec
     right       uint32 (0), number of the right child within the tree
     threshold   float64 (nan)
-    gain        float64 (nan)
-    weight      uint64
     counts      uint32 [nodes, classes]
     """
 
@@ -39,8 +37,6 @@ class Nodes(NamedTuple):
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
-    gain: NDArray[np.float64]
-    weight: NDArray[np.uint64]
     counts: NDArray[np.uint32]
 
 
@@ -66,26 +62,46 @@ def check_parts(paths: list[Path]) -> Header:
     return header
 
 
-def read_parts(paths: list[Path]) -> Iterator[Nodes]:
-    """The checked nodes of all parts, one part at a time.
+def node_count(path: Path) -> int:
+    """Rows that a part says it has. Raises FormatError when it is not a readable Parquet file."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (pa.ArrowException, OSError) as error:
+        raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
 
-    Raises FormatError at the first part that is damaged, and after the last one unless all trees of the
-    configuration were there, each once and in order.
+
+def read_parts(paths: list[Path], header: Header, first_tree: int, workers: int) -> list[Nodes]:
+    """The checked nodes of parts that must hold consecutive trees from `first_tree` on, read by `workers` threads.
+
+    Raises FormatError for a part that is damaged, and for trees that are missing or there more than once.
     """
-    header = check_parts(paths)
-    expected = 0
-    for path in paths:
-        _, table = read_table(path, "trees", NODES, header.identity)
-        nodes = check_nodes(table, header.spec, path)
+    from bigforest.schedule.tasks import run
+
+    found: dict[int, Nodes] = {}
+    if workers == 1 or len(paths) == 1:
+        found = {index: _read_part(path, header) for index, path in enumerate(paths)}
+    else:
+        run(_read_part, [(path, header) for path in paths], workers=workers, on_result=found.__setitem__)
+    expected = first_tree
+    for index, path in enumerate(paths):
+        nodes = found[index]
         if nodes.first_tree != expected:
             what = "is missing" if nodes.first_tree > expected else "is there more than once"
             raise FormatError(f"{path}: tree {min(expected, nodes.first_tree)} {what}; the forest is damaged")
         expected += nodes.starts.size - 1
-        yield nodes
-    if expected != header.config.trees:
+    return [found[index] for index in range(len(paths))]
+
+
+def check_count(directory: Path, trees: int, header: Header) -> None:
+    """Raise FormatError unless the `trees` found are those the configuration asked for."""
+    if trees != header.config.trees:
         raise FormatError(
-            f"{paths[0].parent} holds {expected} trees and {header.config.trees} were asked for; grow the forest again"
+            f"{directory} holds {trees} trees and {header.config.trees} were asked for; grow the forest again"
         )
+
+
+def _read_part(path: Path, header: Header) -> Nodes:
+    return check_nodes(read_table(path, "trees", NODES, header.identity)[1], header.spec, path)
 
 
 def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
@@ -93,6 +109,7 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
 
     Raises FormatError naming `path` otherwise.
     """
+    from bigforest.kernels.nodes import check_trees
 
     def require(sound: object, problem: str) -> None:
         if not sound:
@@ -103,17 +120,17 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
     leaf = _leaves(column["kind"], require)
     for name in ("left", "right", "feature", "threshold", "gain"):
         require(np.array_equal(_nulls(column[name]), leaf), f"{name} must be null in leaves and nowhere else")
-    require(column["terms"].null_count == table.num_rows, "terms must be null in leaves and axis-aligned nodes")
+    require(column["terms"].null_count == table.num_rows, "terms must be null but in oblique nodes")
     feature = _features(column["feature"], leaf, spec, require)
     starts = _starts(_numbers(column["tree"]), _numbers(column["node"]), require)
     right = _numbers(column["right"])
-    _check_shape(starts, leaf, _numbers(column["left"]), right, _numbers(column["depth"]), require)
-    threshold, gain = _numbers(column["threshold"]), _numbers(column["gain"])
+    threshold = _numbers(column["threshold"])
     require(np.array_equal(np.isnan(threshold), leaf), "a threshold is not a number")
-    require(np.array_equal(np.isnan(gain), leaf), "a gain is not a number")
-    weight = _numbers(column["weight"])
-    counts = _counts(column["counts"], weight, len(spec.target.classes), require)
-    return Nodes(int(column["tree"][0].as_py()), starts, feature, right, threshold, gain, weight, counts)
+    require(np.array_equal(np.isnan(_numbers(column["gain"])), leaf), "a gain is not a number")
+    counts = _counts(column["counts"], len(spec.target.classes), require)
+    left, depth, weight = (_numbers(column[name]) for name in ("left", "depth", "weight"))
+    require(*_judgement(check_trees(starts, leaf, left, right, depth, weight, counts)))
+    return Nodes(int(column["tree"][0].as_py()), starts, feature, right, threshold, counts)
 
 
 def _chunk(table: pa.Table, name: str) -> Any:
@@ -157,7 +174,7 @@ def _starts(tree: NDArray[np.uint32], node: NDArray[np.uint32], require: Any) ->
     starts = np.append(first, tree.size)
     sizes = np.diff(starts)
     numbers = tree[first].astype(np.int64)
-    require((np.diff(numbers) == 1).all(), f"trees are not consecutive (they start with {numbers[:5].tolist()})")
+    require((np.diff(numbers) == 1).all(), "trees are not numbered consecutively")
     require(
         np.array_equal(node, np.arange(tree.size) - np.repeat(first, sizes)),
         "nodes are not numbered 0, 1, 2, ...",
@@ -165,51 +182,22 @@ def _starts(tree: NDArray[np.uint32], node: NDArray[np.uint32], require: Any) ->
     return starts
 
 
-def _check_shape(
-    starts: NDArray[np.int64],
-    leaf: NDArray[np.bool_],
-    left: NDArray[np.uint32],
-    right: NDArray[np.uint32],
-    depth: NDArray[np.uint32],
-    require: Any,
-) -> None:
-    """Require one tree in preorder per root.
-
-    With children after their parent and one parent for all but the root, the nodes of a tree do form one
-    tree. It is in preorder if each right child comes where the left subtree has closed: give internal nodes
-    +1 and leaves -1; then the sum over all nodes before it equals that of its parent, which fixes the
-    matching of parents and right children.
-    """
-    root = starts[:-1]
-    inner = np.flatnonzero(~leaf)
-    offset = np.repeat(root, np.diff(starts))[inner]
-    end = np.repeat(starts[1:], np.diff(starts))[inner]
-    second = right[inner].astype(np.int64) + offset
-    require(np.array_equal(left[inner] + offset, inner + 1), "a left child does not follow its parent")
-    require(
-        ((second > inner + 1) & (second < end)).all(),
-        "a right child is not after the left one within its tree",
-    )
-    parents = np.bincount(np.concatenate([inner + 1, second]), minlength=leaf.size + 1)
-    orphan_or_root = np.ones(leaf.size, dtype=np.int64)
-    orphan_or_root[root] = 0
-    require(
-        parents.size == leaf.size + 1 and parents[-1] == 0 and np.array_equal(parents[:-1], orphan_or_root),
-        "a node has no parent or more than one",
-    )
-    before = np.concatenate([[0], np.cumsum(np.where(leaf, -1, 1))[:-1]])
-    require(np.array_equal(before[second], before[inner]), "nodes are not in preorder")
-    below = depth[inner].astype(np.int64) + 1
-    require(
-        (depth[root] == 0).all() and np.array_equal(depth[inner + 1], below) and np.array_equal(depth[second], below),
-        "a depth is not its parent's plus one",
-    )
-
-
-def _counts(column: Any, weight: NDArray[np.uint64], classes: int, require: Any) -> NDArray[np.uint32]:
+def _counts(column: Any, classes: int, require: Any) -> NDArray[np.uint32]:
     lengths = np.diff(column.offsets.to_numpy())
     require((lengths == classes).all(), f"counts must hold one number for each of the {classes} classes")
     counts: NDArray[np.uint32] = column.flatten().to_numpy().reshape(-1, classes)
-    sums = counts.sum(axis=1, dtype=np.uint64)
-    require(np.array_equal(sums, weight) and weight.all(), "counts must add up to the weight, which is above 0")
     return counts
+
+
+def _judgement(found: int) -> tuple[bool, str]:
+    from bigforest.kernels import nodes
+
+    problems = {
+        nodes.SOUND: "",
+        nodes.WRONG_LEFT: "a left child does not follow its parent",
+        nodes.WRONG_RIGHT: "a right child is not where the left subtree ends",
+        nodes.WRONG_DEPTH: "a depth is not that of the parent plus one",
+        nodes.WRONG_END: "a tree ends too early or too late",
+        nodes.WRONG_COUNTS: "counts do not add up to the weight, or are all 0",
+    }
+    return found == nodes.SOUND, problems[found]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any
 
@@ -15,34 +15,104 @@ from bigforest.errors import DataError
 
 # float64 holds every integer up to here; above, neighbours would become equal.
 MAX_EXACT_INTEGER = 2**53
+# And float32 up to here.
+MAX_NARROW_INTEGER = 2**24
 
 # Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the
 # core's own.
 CHUNK_BYTES = 8 << 20
 
-Columns = list[NDArray[Any]]
 
+def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> None:
+    """Raise DataError unless the features are columns of types whose values float64 can hold.
 
-def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec) -> None:
-    """Raise DataError unless every feature is a column of a type whose values float64 can hold."""
-    missing = [feature.name for feature in spec.features if feature.name not in schema]
+    used  positions in the dataspec of the features that matter; all when None.
+    """
+    features = spec.features if used is None else [spec.features[position] for position in used]
+    missing = [feature.name for feature in features if feature.name not in schema]
     if missing:
         near = get_close_matches(missing[0], list(schema), n=3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"the data lacks {_listed(missing)}, which the forest was trained on{hint}")
     wrong = [
         f"{feature.name!r} is {schema[feature.name]}, in training it was {feature.dtype}"
-        for feature in spec.features
+        for feature in features
         if not _is_number(schema[feature.name])
     ]
     if wrong:
         raise DataError(f"feature {'; '.join(wrong[:5])}: convert to numbers as they were in training")
 
 
-def frame_columns(frame: pl.DataFrame, spec: DataSpec, used: Iterable[int]) -> Columns:
-    """The features `used` (positions in the dataspec) of a frame that passed `check_schema`, [rows] each.
+class Rows:
+    """Rows of some features, columns of any numeric types, ready to be put into tiles.
 
-    Raises DataError for nulls and for integers that float64 cannot hold. NaN is found by `fill`.
+    narrow  whether every value (but NaN) is a float32.
+    """
+
+    def __init__(self, columns: Sequence[NDArray[Any]]) -> None:
+        self._columns = columns
+        self.rows = len(columns[0])
+        self.features = len(columns)
+        self.narrow = all(_is_narrow(column) for column in columns)
+
+    def fill(self, tiles: NDArray[np.floating[Any]], start: int, stop: int) -> bool:
+        """Put the rows from `start` to before `stop` into the first tiles; False if there is a NaN among them.
+
+        Row r becomes column (r - start) % TILE of tile (r - start) // TILE; what the last tile has beyond
+        them is left as it is.
+        """
+        tile = tiles.shape[2]
+        whole, rest = divmod(stop - start, tile)
+        self._put(tiles, start, start + whole * tile)
+        if rest:
+            self._put(tiles[whole : whole + 1, :, :rest], start + whole * tile, stop)
+        if not self._may_have_nan():
+            return True
+        return not (np.isnan(tiles[:whole]).any() or (rest and np.isnan(tiles[whole, :, :rest]).any()))
+
+    def nan_counts(self) -> list[int]:
+        """Number of NaN in each column."""
+        return [int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0 for column in self._columns]
+
+    def _put(self, tiles: NDArray[np.floating[Any]], start: int, stop: int) -> None:
+        if start < stop:
+            tile = tiles.shape[2]
+            for place, column in enumerate(self._columns):
+                tiles[: (stop - start) // tile, place] = column[start:stop].reshape(-1, tile)
+
+    def _may_have_nan(self) -> bool:
+        return any(column.dtype.kind == "f" for column in self._columns)
+
+
+class MatrixRows(Rows):
+    """The same for the columns `used` of a matrix [rows, features]."""
+
+    def __init__(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> None:
+        self._matrix = matrix
+        self._used = None if used.size == matrix.shape[1] else used
+        self.rows = len(matrix)
+        self.features = used.size
+        self.narrow = _is_narrow(matrix)
+
+    def nan_counts(self) -> list[int]:
+        """Number of NaN in each of the used columns."""
+        columns = range(self.features) if self._used is None else self._used
+        return [int(np.isnan(self._matrix[:, column]).sum()) for column in columns]
+
+    def _put(self, tiles: NDArray[np.floating[Any]], start: int, stop: int) -> None:
+        if start < stop:
+            piece = self._matrix[start:stop] if self._used is None else self._matrix[start:stop, self._used]
+            tile = tiles.shape[2]
+            tiles[: (stop - start) // tile] = piece.reshape(-1, tile, self.features).transpose(0, 2, 1)
+
+    def _may_have_nan(self) -> bool:
+        return self._matrix.dtype.kind == "f"
+
+
+def frame_rows(frame: pl.DataFrame, spec: DataSpec, used: Iterable[int]) -> Rows:
+    """The features `used` (positions in the dataspec) of a frame that passed `check_schema`.
+
+    Raises DataError for nulls and for integers that float64 cannot hold. NaN is found by `Rows.fill`.
     """
     columns, nulls = [], []
     for position in used:
@@ -53,10 +123,10 @@ def frame_columns(frame: pl.DataFrame, spec: DataSpec, used: Iterable[int]) -> C
             columns.append(_series_values(series))
     if nulls:
         raise DataError(_missing_values(nulls, "null", frame.height))
-    return columns
+    return Rows(columns)
 
 
-def matrix_columns(matrix: NDArray[Any], spec: DataSpec, used: Iterable[int]) -> Columns:
+def matrix_rows(matrix: NDArray[Any], spec: DataSpec, used: NDArray[np.int64]) -> Rows:
     """The features `used` of an array [rows, features] whose columns are in the order of training.
 
     Raises DataError for another shape or type.
@@ -68,47 +138,23 @@ def matrix_columns(matrix: NDArray[Any], spec: DataSpec, used: Iterable[int]) ->
         )
     if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
         raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-    columns = [matrix[:, position] for position in used]
-    for column in columns:
-        _check_exact(column, "the array")
-    return columns
+    _check_exact(matrix, "the array")
+    return MatrixRows(matrix, used)
 
 
-def chunk_rows(features: int, tile: int) -> int:
-    """Rows to send through the trees together when each has `features` values; a multiple of `tile`."""
-    return max(1, CHUNK_BYTES // (8 * features * tile)) * tile
+def nan_error(rows: Rows, names: Sequence[str]) -> DataError:
+    """The error for rows where `Rows.fill` found NaN, whose columns are called `names`."""
+    counts = [(name, count) for name, count in zip(names, rows.nan_counts(), strict=True) if count]
+    return DataError(_missing_values(counts, "NaN", rows.rows))
 
 
-def tiles_for(rows: int, features: int, tile: int) -> NDArray[np.float64]:
-    """Uninitialised tiles [tiles, features, tile] for `rows` rows."""
-    return np.empty((-(-rows // tile), features, tile))
+def tiles_for(rows: int, features: int, narrow: bool) -> NDArray[np.floating[Any]]:
+    """Tiles, not filled, for as many of `rows` rows as should go through the trees together."""
+    from bigforest.kernels.route import TILE
 
-
-def fill(tiles: NDArray[np.float64], columns: Sequence[NDArray[Any]], start: int, stop: int) -> bool:
-    """Put the rows from `start` to before `stop` into the first tiles; False if there is a NaN among them.
-
-    Row r becomes column (r - start) % tile of tile (r - start) // tile; the rest of the last tile is left as
-    it is.
-    """
-    tile = tiles.shape[2]
-    whole, rest = divmod(stop - start, tile)
-    cut = start + whole * tile
-    for place, column in enumerate(columns):
-        tiles[:whole, place] = column[start:cut].reshape(whole, tile)
-        tiles[whole : whole + 1, place, :rest] = column[cut:stop]
-    if not any(column.dtype.kind == "f" for column in columns):
-        return True
-    return not (np.isnan(tiles[:whole]).any() or np.isnan(tiles[whole : whole + 1, :, :rest]).any())
-
-
-def nan_error(columns: Columns, names: Callable[[int], str]) -> DataError:
-    """The error for columns where `fill` found NaN; `names` gives the name of a column by its place."""
-    counts = [
-        (names(place), int(np.isnan(column).sum()))
-        for place, column in enumerate(columns)
-        if column.dtype.kind == "f" and np.isnan(column).any()
-    ]
-    return DataError(_missing_values(counts, "NaN", len(columns[0])))
+    dtype = np.dtype(np.float32 if narrow else np.float64)
+    most = max(1, CHUNK_BYTES // (dtype.itemsize * features * TILE))
+    return np.empty((min(most, -(-rows // TILE)), features, TILE), dtype)
 
 
 def _series_values(series: pl.Series) -> NDArray[Any]:
@@ -131,6 +177,13 @@ def _check_exact(values: NDArray[Any], where: str) -> None:
         return
     if values.max() > MAX_EXACT_INTEGER or values.min() < -MAX_EXACT_INTEGER:
         raise _inexact(where)
+
+
+def _is_narrow(values: NDArray[Any]) -> bool:
+    """Whether every value is a float32, by the type or, for longer integers, by the range."""
+    if values.dtype.kind == "f" or values.dtype.itemsize <= 2 or values.size == 0:
+        return values.dtype.itemsize <= 4 or values.size == 0
+    return bool(values.min() >= -MAX_NARROW_INTEGER and values.max() <= MAX_NARROW_INTEGER)
 
 
 def _inexact(where: str) -> DataError:

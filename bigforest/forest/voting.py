@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.packed import Packed
-from bigforest.forest.values import Columns, chunk_rows, fill, nan_error, tiles_for
+from bigforest.forest.values import Rows, nan_error, tiles_for
 from bigforest.forest.votes import Rule
 
 # Fewer visits of a tree by a row than this take less time than starting threads does.
@@ -38,55 +38,53 @@ class Voting(NamedTuple):
     rule: Rule
     spec: DataSpec
 
-    def answer(self, columns: Columns, numbers: NDArray[np.uint64] | int, *, proba: bool, workers: int = 1) -> Answers:
-        """Answers to all rows.
+    def answer(self, rows: Rows, numbers: NDArray[np.uint64] | int, *, proba: bool, workers: int = 1) -> Answers:
+        """Answers to all rows, which have the used features (packed.used).
 
-        columns  the used features (packed.used), [rows] each.
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
+
         Rows are independent: the answers do not depend on how many come together, nor on the number of
         threads. Raises DataError where a value is NaN.
         """
         from bigforest.kernels.route import TILE
 
-        rows = len(columns[0])
+        count = rows.rows
         classes = len(self.spec.target.classes)
-        answers = Answers(np.empty(rows, np.int32), np.empty((rows, classes)) if proba else None)
-        if workers == 1 or rows * self.packed.roots.size < SMALL:
-            sound = self._answer_rows(columns, numbers, answers, 0, rows)
+        answers = Answers(np.empty(count, np.int32), np.empty((count, classes)) if proba else None)
+        if workers == 1 or count * self.packed.roots.size < SMALL:
+            sound = self._answer_rows(rows, numbers, answers, 0, count)
         else:
             from bigforest.schedule.tasks import run
 
-            step = -(-rows // (PIECES * workers * TILE)) * TILE
-            found = []
-            tasks = [(columns, numbers, answers, start, min(start + step, rows)) for start in range(0, rows, step)]
-            run(self._answer_rows, tasks, workers=workers, on_result=lambda _, ok: found.append(ok))
+            step = -(-count // (PIECES * workers * TILE)) * TILE
+            found: list[bool] = []
+            pieces = [(start, min(start + step, count)) for start in range(0, count, step)]
+            tasks = [(rows, numbers, answers, start, stop) for start, stop in pieces]
+            run(self._answer_rows, tasks, workers=workers, on_result=lambda _, sound: found.append(sound))
             sound = all(found)
         if not sound:
-            features = self.spec.features
-            raise nan_error(columns, lambda place: features[int(self.packed.used[place])].name)
+            raise nan_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
         return answers
 
     def _answer_rows(
-        self, columns: Columns, numbers: NDArray[np.uint64] | int, answers: Answers, start: int, stop: int
+        self, rows: Rows, numbers: NDArray[np.uint64] | int, answers: Answers, start: int, stop: int
     ) -> bool:
         """Write the answers to the rows from `start` to before `stop`; False if there was a NaN."""
         from bigforest.kernels.route import TILE, vote
 
-        packed = self.packed
-        step = min(chunk_rows(len(columns), TILE), -(-(stop - start) // TILE) * TILE)
-        tiles = tiles_for(step, len(columns), TILE)
-        classes = len(self.spec.target.classes)
+        layout = self.packed.layout(rows.narrow)
+        tiles = tiles_for(stop - start, rows.features, rows.narrow and layout is self.packed.narrow)
+        step = tiles.shape[0] * TILE
         for first in range(start, stop, step):
             last = min(first + step, stop)
-            if not fill(tiles, columns, first, last):
+            if not rows.fill(tiles, first, last):
                 return False
-            votes = np.zeros((last - first, classes))
-            thresholds = packed.words.view(np.float64)
-            needed = tiles[: -(-(last - first) // TILE)]
-            vote(needed, last - first, thresholds, packed.words, packed.roots, self.mixed, votes)
+            votes = np.zeros((last - first, len(self.spec.target.classes)))
+            here = tiles[: -(-(last - first) // TILE)]
+            vote(here, last - first, layout, self.packed.roots, self.mixed, votes)
             answers.codes[first:last] = self.rule.decide(votes, self._numbers(numbers, first, last))
             if answers.proba is not None:
-                answers.proba[first:last] = votes / packed.roots.size
+                answers.proba[first:last] = votes / self.packed.roots.size
         return True
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:

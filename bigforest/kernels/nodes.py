@@ -1,4 +1,4 @@
-"""Checking and packing the nodes of trees in preorder: one pass each, for the forests that are read from disk."""
+"""Checking and packing the nodes of a forest that is read from disk, one pass each."""
 
 from __future__ import annotations
 
@@ -14,10 +14,16 @@ WRONG_DEPTH = 3
 WRONG_END = 4
 WRONG_COUNTS = 5
 
+# Bits of a NaN, to which the number of a leaf's ballot is added.
+WIDE_LEAF = np.uint64(0x7FF8000000000000)
+NARROW_LEAF = np.uint64(0x7FC00000)
+# Bits of the float32 next below zero.
+SMALLEST_NEGATIVE = 0x80000001
+
 
 @kernel
 def check_trees(starts, leaf, left, right, depth, weight, counts):
-    """Whether the nodes are whole trees in preorder, each node with the counts it should have: SOUND or what is wrong.
+    """Whether the nodes are whole trees in preorder with sound counts: SOUND, or what is wrong.
 
     starts   int64 [trees + 1], trusted: positions of the roots, then the number of nodes
     leaf     bool [nodes]
@@ -25,11 +31,12 @@ def check_trees(starts, leaf, left, right, depth, weight, counts):
     weight   uint64 [nodes]
     counts   uint32 [nodes, classes]
 
-    Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is its left
-    child, and the node after a leaf is the right child of the last inner node that has none yet. Oracle:
-    tests/naive/predict.py is_preorder.
+    Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is
+    its left child, and the node after a leaf is the right child of the last inner node that has none yet.
+    Oracle: tests/naive/predict.py is_preorder.
     """
-    waiting = np.empty(starts[starts.size - 1] + 1, dtype=np.int64)  # inner nodes whose right child is to come
+    # Inner nodes whose right child is still to come.
+    waiting = np.empty(starts[starts.size - 1] + 1, dtype=np.int64)
     for tree in range(starts.size - 1):
         begin, end = starts[tree], starts[tree + 1]
         open_nodes = 0
@@ -64,7 +71,7 @@ def check_trees(starts, leaf, left, right, depth, weight, counts):
 
 @kernel
 def count_mixed(feature, counts):
-    """Number of leaves (feature int32 [nodes] < 0) with rows of several classes (counts uint32 [nodes, classes])."""
+    """Number of leaves (feature int32 [nodes] < 0) with several classes (counts uint32 [nodes, classes])."""
     mixed = 0
     for node in range(feature.size):
         if feature[node] < 0:
@@ -76,14 +83,14 @@ def count_mixed(feature, counts):
 
 
 @kernel
-def pack_nodes(starts, feature, right, threshold, counts, place, layout, nan, mixed, first_mixed):
-    """Write checked trees into `layout` (kernels/route.py Layout) and the counts of their mixed leaves into `mixed`.
+def pack_nodes(starts, feature, right, threshold, counts, place, wide, mixed, first_mixed):
+    """Write checked trees into the layout `wide` (kernels/route.py) and counts of mixed leaves into `mixed`.
 
     starts       int64 [trees + 1]
-    feature      int32 [nodes], -1 in a leaf; place uint64 [features] is its place among the used ones
+    feature      int32 [nodes], -1 in a leaf; place uint64 [features] is its number among the used ones
     right        uint32 [nodes], number within the tree
-    threshold    [nodes], of the layout's precision
-    nan          bits of a NaN of that precision, to which the number of the ballot is added
+    threshold    float64 [nodes]
+    counts       uint32 [nodes, classes]
     mixed        uint32 [mixed leaves, classes], filled from row 0
     first_mixed  mixed leaves of the parts before, so that ballots are numbered through
     """
@@ -92,9 +99,9 @@ def pack_nodes(starts, feature, right, threshold, counts, place, layout, nan, mi
     for tree in range(starts.size - 1):
         for node in range(starts[tree], starts[tree + 1]):
             if feature[node] >= 0:
-                step = np.uint64(starts[tree] + right[node] - node)
-                layout.thresholds[2 * node] = threshold[node]
-                layout.links[2 * node + 1] = (place[feature[node]] << layout.shift) | step
+                step = np.uint64(starts[tree] + np.int64(right[node]) - node)
+                wide.thresholds[2 * node] = threshold[node]
+                wide.links[2 * node + 1] = (place[feature[node]] << wide.shift) | step
                 continue
             present = 0
             ballot = 0
@@ -107,5 +114,40 @@ def pack_nodes(starts, feature, right, threshold, counts, place, layout, nan, mi
                 for k in range(classes):
                     mixed[found, k] = counts[node, k]
                 found += 1
-            layout.links[2 * node] = nan + np.uint64(ballot)
-            layout.links[2 * node + 1] = np.uint64(0)
+            wide.links[2 * node] = WIDE_LEAF + np.uint64(ballot)
+            wide.links[2 * node + 1] = np.uint64(0)
+
+
+@kernel
+def narrow_nodes(wide, narrow):
+    """Write the nodes of `wide` into the layout `narrow`; False if a ballot or a link does not fit.
+
+    A threshold becomes the largest float32 that is not above it. Oracle: tests/naive/predict.py round_down.
+    """
+    reach = (np.uint64(1) << narrow.shift) - np.uint64(1)
+    for node in range(wide.links.size // 2):
+        threshold = wide.thresholds[2 * node]
+        link = wide.links[2 * node + 1]
+        step = link & wide.ballot
+        ballot = wide.links[2 * node] & wide.ballot
+        if threshold != threshold:
+            if ballot > narrow.ballot:
+                return False
+            narrow.links[2 * node] = np.uint32(NARROW_LEAF + ballot)
+            narrow.links[2 * node + 1] = np.uint32(0)
+            continue
+        if step > reach:
+            return False
+        narrow.links[2 * node + 1] = np.uint32(((link >> wide.shift) << narrow.shift) | step)
+        rounded = np.float32(threshold)
+        narrow.thresholds[2 * node] = rounded
+        if np.float64(rounded) > threshold:
+            bits = np.int64(narrow.links[2 * node])
+            if rounded > 0:
+                bits -= 1
+            elif rounded < 0:
+                bits += 1
+            else:
+                bits = SMALLEST_NEGATIVE
+            narrow.links[2 * node] = np.uint32(bits)
+    return True

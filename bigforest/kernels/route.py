@@ -3,22 +3,24 @@
 A node is two words of one array (`Layout`), so that a step touches one cache line.
 
     word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
-    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up, and in those below
+    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up, and in those
+    below
                  how far on its right child stands. Leaf: 0, so that a step from a leaf stays there.
 
-The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each root.
-Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of `mixed`, float64
-[ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely touched.
+The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
+root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of
+`mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
+touched.
 
-There are two layouts, which give the same answers: wide (float64 and uint64 words) for any values, and narrow (float32
-and uint32 words) for values that are all float32. A narrow threshold is the wide one rounded down: then
-x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
+There are two layouts, which give the same answers: wide (float64 and uint64 words) for any values, and narrow
+(float32 and uint32 words) for values that are all float32. A narrow threshold is the wide one rounded down:
+then x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
 
-Values come in tiles, of the thresholds' precision, [tiles, used features, TILE] in C order: one row of the table is
-one column of a tile. All tiles of a call go through one tree before the next, so that the tree stays in the cache,
-and within a tile the rows advance level by level, so that many independent loads are under way at once. A row that
-reached its leaf drops out of the list without a branch: a branch that follows the data would be mispredicted at every
-other step, which costs more than the step.
+Values come in tiles, of the thresholds' precision, [tiles, used features, TILE] in C order: one row of the
+table is one column of a tile. All tiles of a call go through one tree before the next, so that the tree stays
+in the cache, and within a tile the rows advance level by level, so that many independent loads are under way
+at once. A row that reached its leaf drops out of the list without a branch: a branch that follows the data
+would be mispredicted at every other step, which costs more than the step.
 """
 
 from __future__ import annotations
@@ -56,8 +58,9 @@ class Layout(NamedTuple):
 def descend(tile, layout, active, listed, place):
     """Move the first `listed` rows of the list `active` to their leaves.
 
-    tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the node where
-    each of them stands and is updated. Cost: one visit per row and level. Oracle: tests/naive/predict.py find_leaf.
+    tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the
+    node where each of them stands and is updated. Cost: one visit per row and level. Oracle:
+    tests/naive/predict.py find_leaf.
     """
     reach = (_ONE << layout.shift) - _ONE
     while listed > np.uint64(0):
