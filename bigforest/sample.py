@@ -51,9 +51,11 @@ def bag_block(
         return np.ones(size, dtype=np.uint16)
     counts = np.zeros(size, dtype=np.uint16)
     here = int((block_draws(rows, tree, config) if draws is None else draws)[block])
-    fill = draw_with_replacement if config.replace else draw_without_replacement
-    # Streams 0 and 1 of the tree spread the draws over the blocks.
-    fill(counts, here, np.uint64(_key(config, tree, 2 + block)))
+    key = _key(config, tree, 2 + block)  # streams 0 and 1 of the tree spread the draws over the blocks
+    if config.replace:
+        draw_with_replacement(counts, here, key)
+    else:
+        draw_without_replacement(counts, here, key)
     return counts
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numba
 import numpy as np
 import pytest
@@ -33,11 +35,35 @@ def test_grow__heavy_weights(data: Data, config: TrainConfig, draw: st.DataObjec
     check_kernel(data, bag, config)
 
 
+# Left weight and left surplus of class 1 over class 0 in two splits of a node of 10**9 rows of each class. The second
+# is better, by 2 parts in 10**17.
+CLOSE = [(820_178_428, 320_874_382), (880_189_041, 323_841_903)]
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("better", [0, 1])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_grow__scores_closer_than_float64_can_tell(better: int, classes: int) -> None:
+    cells, bag = [[1.0, 1.0, classes - 1]], [0]  # a row outside the bag, whose class the node lacks
+    for k, sign in ((0, -1), (1, 1)):
+        lefts = [(weight + sign * surplus) // 2 for weight, surplus in CLOSE]
+        cuts = [0, *sorted(lefts), 10**9]
+        for start, stop in pairwise(cuts):
+            rows, rest = divmod(stop - start, HEAVIEST)
+            cells += [[float(start >= left) for left in lefts] + [k]] * (rows + 1)
+            bag += [HEAVIEST] * rows + [rest]
+    table = np.array(cells)
+    values = table[:, :2] if better else table[:, 1::-1]
+    data = Data(np.ascontiguousarray(values), table[:, 2].astype(np.int64))
+    nodes = check_kernel(data, bag, TrainConfig(mtry="all", max_depth=1), 1, quick_split)
+    assert nodes[0].feature == better
+
+
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("impurity", SCORES)
 @pytest.mark.parametrize("classes", [2, 3])
 @pytest.mark.parametrize("sign", [1, -1])
-def test_grow__scores_closer_than_float64_can_tell(impurity: str, classes: int, sign: int) -> None:
+def test_grow__heavy_palindromes(impurity: str, classes: int, sign: int) -> None:
     draw = np.random.default_rng(classes)
     rows = 4000
     bag = np.full(rows, HEAVIEST)

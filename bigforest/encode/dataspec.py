@@ -65,9 +65,7 @@ class DataSpec:
             features = tuple(FeatureSpec(**entry) for entry in raw["features"])
             spec = cls(rows=raw["rows"], dropped=raw["dropped"], features=features, target=target)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise FormatError(
-                f"the dataspec cannot be read ({error}); the file is damaged or not ours"
-            ) from error
+            raise FormatError(f"the dataspec cannot be read ({error}); the file is damaged or not ours") from error
         _check(spec)
         return spec
 
@@ -80,10 +78,7 @@ def code_width(codes: int) -> int:
 def _check(spec: DataSpec) -> None:
     try:
         sound = (
-            _is_count(spec.rows)
-            and _is_count(spec.dropped)
-            and _sound_features(spec)
-            and _sound_target(spec.target)
+            _is_count(spec.rows) and _is_count(spec.dropped) and _sound_features(spec) and _sound_target(spec.target)
         )
     except TypeError:  # something that cannot be compared or hashed
         sound = False
@@ -107,9 +102,7 @@ def _sound_features(spec: DataSpec) -> bool:
 
 def _sound_target(target: TargetSpec) -> bool:
     classes = target.classes
-    typed = all(
-        type(label) is type(classes[0]) and isinstance(label, bool | int | float | str) for label in classes
-    )
+    typed = all(type(label) is type(classes[0]) and isinstance(label, bool | int | float | str) for label in classes)
     finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
     return (
         isinstance(target.name, str)

@@ -50,11 +50,7 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
     """Raise DataError when `name` is not among `columns`, with the names that look like it."""
     if name not in columns:
         near = get_close_matches(name, list(columns), n=3)
-        hint = (
-            f"did you mean {' or '.join(map(repr, near))}?"
-            if near
-            else f"the columns are {listed(list(columns))}"
-        )
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
         raise DataError(f"there is no column {name!r} for {role}; {hint}")
 
 
@@ -120,7 +116,5 @@ def _number_classes(series: pl.Series) -> tuple[list[Label], NDArray[Any]]:
                 f"{MAX_FLOAT_CLASSES} floats"
             )
         if not np.isfinite(distinct).all():
-            raise DataError(
-                f"target {name!r} has infinite values; an infinity is not a class: convert or drop it"
-            )
+            raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
     return distinct.tolist(), codes

@@ -12,8 +12,9 @@ from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
+from bigforest.grow.arrays import tree_arrays
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import Nodes, Rules, grow
+from bigforest.kernels.grow import Rules, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rng import PURPOSE_GROW, stream_key
@@ -96,34 +97,4 @@ def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> Tree
         key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
     classes = len(store.spec.target.classes)
     nodes = grow(store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
-    return _tree_arrays(store, nodes)
-
-
-def _tree_arrays(store: Store, nodes: Nodes) -> TreeArrays:
-    split = nodes.feature >= 0
-    threshold = np.full(nodes.feature.size, np.nan)
-    for feature in np.unique(nodes.feature[split]):
-        here = nodes.feature == feature
-        below = store.high(feature)[nodes.left_code[here]]
-        above = store.low(feature)[nodes.right_code[here]]
-        threshold[here] = midpoint(below, above)
-    return TreeArrays(
-        feature=nodes.feature,
-        left=np.where(split, np.arange(1, split.size + 1), 0).astype(np.uint32),
-        right=nodes.right,
-        depth=nodes.depth,
-        threshold=threshold,
-        gain=nodes.gain,
-        weight=nodes.counts.sum(axis=1, dtype=np.uint64),
-        counts=nodes.counts,
-    )
-
-
-def midpoint(below: NDArray[np.float64], above: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Thresholds between neighbouring values, float64 [n] each: below <= threshold < above, always.
-
-    The middle where it separates them; the lower value where the middle rounds up to the upper one or is not finite.
-    """
-    with np.errstate(invalid="ignore"):  # minus infinity and infinity have no middle
-        middle = below / 2 + above / 2
-    return np.where((below <= middle) & (middle < above), middle, below)
+    return tree_arrays(store, nodes, config.impurity)

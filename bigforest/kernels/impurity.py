@@ -1,10 +1,15 @@
-"""The impurities, by number. Scores order splits of one node: larger is a larger decrease."""
+"""The impurities by number, and the scan for those whose scores are integers. Oracle: tests/naive/split.py.
+
+A score orders the splits of one node: larger is a larger decrease.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from bigforest.kernels.jit import helper
+from bigforest.kernels.node import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, W_L, W_R, class_of
+from bigforest.kernels.sort import sort_rows
 
 GINI, ENTROPY, ERROR = 0, 1, 2
 NUMBERS = {"gini": GINI, "entropy": ENTROPY, "error": ERROR}
@@ -36,30 +41,42 @@ def side_score(impurity, counts, weight, table):
     """Integer score of one side from its int64 class weights [classes] and their sum: error or entropy."""
     score = np.int64(0)
     if impurity == ERROR:
-        for k in range(counts.size):
-            score = max(score, counts[np.uint64(k)])
+        for k in range(np.uint64(counts.size)):
+            score = max(score, counts[k])
         return score
-    for k in range(counts.size):
-        score += n_log_n(counts[np.uint64(k)], table)
+    for k in range(np.uint64(counts.size)):
+        score += n_log_n(counts[k], table)
     return score - n_log_n(weight, table)
 
 
 @helper
-def impurity_of(impurity, counts, weight):
-    """The impurity itself, float64: Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3)."""
-    total = np.float64(weight)
-    value = 0.0
-    if impurity == GINI:
-        for k in range(counts.size):
-            share = np.float64(counts[np.uint64(k)]) / total
-            value += share * share
-        return 1.0 - value
-    if impurity == ERROR:
-        for k in range(counts.size):
-            value = max(value, np.float64(counts[np.uint64(k)]) / total)
-        return 1.0 - value
-    for k in range(counts.size):
-        share = np.float64(counts[np.uint64(k)]) / total
-        if share > 0.0:
-            value -= share * np.log2(share)
-    return value
+def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work):
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high: sort and walk, O(classes) a step.
+
+    best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
+    """
+    sort_rows(low, high, node.items, work)
+    split, left, right, keys = best.split, work.left, work.inner, work.keys
+    for k in range(np.uint64(node.total.size)):
+        left[k] = 0
+        right[k] = node.total[k]
+    w_l = np.int64(0)
+    for i in range(ONE, np.uint64(node.items.size)):
+        key = keys[i - ONE]
+        m = np.int64(key & BITS16)
+        left[class_of(key)] += m
+        right[class_of(key)] -= m
+        w_l += m
+        w_r = node.weight - w_l
+        code = key >> SHIFT32
+        if keys[i] >> SHIFT32 != code and w_l >= min_leaf and w_r >= min_leaf:
+            score_l = side_score(impurity, left, w_l, table)
+            score_r = side_score(impurity, right, w_r, table)
+            gain = score_l + score_r - split[SQ_L] - split[SQ_R]
+            if split[FEATURE] < 0 or gain > 0 or (gain == 0 and feature < split[FEATURE]):
+                split[FEATURE] = feature
+                split[CODE] = np.int64(code)
+                split[SQ_L] = score_l
+                split[W_L] = w_l
+                split[SQ_R] = score_r
+                split[W_R] = w_r

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.jit import helper
-from bigforest.kernels.scan import BITS16, SHIFT16, SHIFT32, ZERO
+from bigforest.kernels.jit import helper, inlined
+from bigforest.kernels.node import BITS16, SHIFT32, ZERO, class_of
 
 
-@helper
-def partition_column(column, code, items, n, spare, total_l):
+@inlined
+def partition_column(column, code, items, spare):
     """`partition` on one column of codes; compiled once per width."""
     at_l = ZERO
     at_r = ZERO
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
-    for i in range(n):
+    for i in range(np.uint64(items.size)):
         item = items[i]
         here = np.uint32(column[item >> SHIFT32])
         goes_left = here <= code
@@ -27,25 +27,28 @@ def partition_column(column, code, items, n, spare, total_l):
         above = min(above, np.uint32(0xFFFFFFFF) if goes_left else here)
     for i in range(at_r):
         items[at_l + i] = spare[i]
-    for k in range(total_l.size):
-        total_l[k] = 0
-    for i in range(at_l):
-        total_l[(items[i] >> SHIFT16) & BITS16] += np.int64(items[i] & BITS16)
     return at_l, below, above
 
 
 @helper
-def partition(codes, feature, code, items, n, spare, total_l):
-    """Reorder items[:n] stably: codes of `feature` up to `code` first. No branch depends on the data.
+def partition(codes, feature, code, items, spare, total_l):
+    """Reorder items stably: codes of `feature` up to `code` first. No branch depends on the data.
 
-    codes Codes, items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes] (set to the class
-    weights of the left). Returns the number of rows on the left, the largest code there and the smallest on the right.
+    codes Codes, feature uint64, items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes]
+    (set to the class weights of the left). Returns the number of rows on the left (uint64), the largest code there
+    and the smallest on the right (uint32).
     """
     width = codes.place[feature, 0]
     slot = np.uint64(codes.place[feature, 1])
     limit = np.uint32(code)
     if width == np.uint32(1):
-        return partition_column(codes.u8[slot], limit, items, n, spare, total_l)
-    if width == np.uint32(2):
-        return partition_column(codes.u16[slot], limit, items, n, spare, total_l)
-    return partition_column(codes.u32[slot], limit, items, n, spare, total_l)
+        size_l, below, above = partition_column(codes.u8[slot], limit, items, spare)
+    elif width == np.uint32(2):
+        size_l, below, above = partition_column(codes.u16[slot], limit, items, spare)
+    else:
+        size_l, below, above = partition_column(codes.u32[slot], limit, items, spare)
+    for k in range(np.uint64(total_l.size)):
+        total_l[k] = 0
+    for i in range(size_l):
+        total_l[class_of(items[i])] += np.int64(items[i] & BITS16)
+    return size_l, below, above

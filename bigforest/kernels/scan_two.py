@@ -1,4 +1,4 @@
-"""The scan for two classes under Gini.
+"""The scan for two classes under Gini. Oracle: tests/naive/split.py.
 
 With d = n1_l * w - n1 * w_l, the decrease of a split is 2 d**2 / (w_l w_r w**2); the scale here is d**2 / (w_l w_r).
 A bucket's weights travel as one uint64, class 1 in the upper half, so one addition counts both.
@@ -9,136 +9,164 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.jit import helper, inlined
-from bigforest.kernels.pairs import PAIRS, sums_up_to
-from bigforest.kernels.scan import (
+from bigforest.kernels.node import (
     BITS16,
-    LOW,
+    BITS32,
+    BUCKETS,
     NEAR,
     ONE,
-    SHIFT16,
     SHIFT32,
     ZERO,
     as_key,
+    class_of,
     offer_gini,
-    sort_many,
+    shift_for,
 )
+from bigforest.kernels.pairs import PAIRS, sums_up_to
+from bigforest.kernels.sort import sort_many
+
+# Pairs keep both classes' weights in one 32-bit number.
+_PAIR_WEIGHT = 65_536
 
 
 @inlined
-def score_two(ones_l, w_l, ones, weight):
+def score_two(ones_l, w_l, node):
     """d**2 / (w_l w_r) of int64 counts; -1 where a side is empty."""
-    w_r = weight - w_l
-    d = np.float64(ones_l * weight - ones * w_l)
-    room = np.float64(w_l) * np.float64(w_r)
+    d = np.float64(ones_l * node.weight - node.total[ONE] * w_l)
+    room = np.float64(w_l) * np.float64(node.weight - w_l)
     return d * d / room if room > 0.0 else -1.0
 
 
 @inlined
 def reaches(ones_l, w_l, ones, weight, bar):
-    """Whether score_two is at least `bar`, without dividing; both sides have weight."""
+    """Whether the score is at least `bar`, without dividing; neither side is empty."""
     d = np.float64(ones_l * weight - ones * w_l)
     return d * d >= bar * (np.float64(w_l) * np.float64(weight - w_l))
 
 
 @helper
-def offer_two(best, limit, feature, code, ones_l, w_l, ones, weight, min_leaf):
-    """Offer a split by its counts; updates best and limit when it is taken."""
-    w_r = weight - w_l
+def offer_two(node, min_leaf, feature, code, ones_l, w_l, best):
+    """Offer a split by its counts; updates `best` when it is taken."""
+    w_r = node.weight - w_l
     if w_l < min_leaf or w_r < min_leaf:
         return
     zeros_l = w_l - ones_l
-    ones_r = ones - ones_l
+    ones_r = node.total[ONE] - ones_l
     zeros_r = w_r - ones_r
     sq_l = zeros_l * zeros_l + ones_l * ones_l
     sq_r = zeros_r * zeros_r + ones_r * ones_r
     if offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-        limit[0] = score_two(ones_l, w_l, ones, weight) * NEAR
+        best.limit[0] = score_two(ones_l, w_l, node) * NEAR
 
 
 @helper
-def walk_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit):
-    """Offer every boundary between different codes of keys[begin:end]; ones_l, w_l int64 lie left of `begin`."""
+def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work):
+    """Offer every boundary between different codes of the sorted work.keys[begin:end]; ones_l, w_l lie left of it."""
+    keys = work.keys
+    ones = node.total[ONE]
+    bar = best.limit[0]
     key = keys[begin]
-    code = key >> SHIFT32
-    bar = limit[0]
     for i in range(begin + ONE, end):
+        code = key >> SHIFT32
         multiplicity = np.int64(key & BITS16)
-        ones_l += multiplicity * np.int64((key >> SHIFT16) & ONE)
+        ones_l += multiplicity * np.int64(class_of(key))
         w_l += multiplicity
         key = keys[i]
-        following = key >> SHIFT32
-        if following != code and reaches(ones_l, w_l, ones, weight, bar):
-            offer_two(best, limit, feature, np.int64(code), ones_l, w_l, ones, weight, min_leaf)
-            bar = limit[0]
-        code = following
+        if key >> SHIFT32 != code and reaches(ones_l, w_l, ones, node.weight, bar):
+            offer_two(node, min_leaf, feature, np.int64(code), ones_l, w_l, best)
+            bar = best.limit[0]
 
 
 @inlined
-def pairs_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs):
-    """What walk_two does, for 2 to PAIRS keys in any order and with less than 65,536 weight between them.
+def pairs_two(n, ones_l, w_l, node, min_leaf, feature, best, work):
+    """What walk_two does, for n <= PAIRS rows in any order: work.pair_code, and work.pair_add with class 1 shifted 16.
 
-    For every row the weights of the rows with codes up to its own, counted over all pairs: sixteen an instruction, no
-    sorting, no branch.
+    For every row the weights of the rows with codes up to its own come from all pairs: no sorting, no branch.
     """
-    n = end - begin
-    for i in range(n):
-        key = keys[begin + i]
-        pairs.code[i] = np.uint32(key >> SHIFT32)
-        pairs.add[i] = np.uint32(key & BITS16) << np.uint32(((key >> SHIFT16) & ONE) << np.uint64(4))
-    sums_up_to(pairs.code, pairs.add, n, pairs.rank)
+    sums_up_to(work.pair_code, work.pair_add, n, work.pair_sum)
     last = np.uint32(0)
     for i in range(n):
-        last = max(last, pairs.code[i])
-    bar = limit[0]
+        last = max(last, work.pair_code[i])
+    ones = node.total[ONE]
+    bar = best.limit[0]
     for i in range(n):
-        packed = pairs.rank[i]
-        ones_here = ones_l + np.int64(packed >> np.uint32(16))
-        w_here = w_l + np.int64((packed >> np.uint32(16)) + (packed & np.uint32(0xFFFF)))
-        if reaches(ones_here, w_here, ones, weight, bar) and pairs.code[i] != last:
-            offer_two(best, limit, feature, np.int64(pairs.code[i]), ones_here, w_here, ones, weight, min_leaf)
-            bar = limit[0]
+        upper = work.pair_sum[i] >> np.uint32(16)
+        ones_here = ones_l + np.int64(upper)
+        w_here = w_l + np.int64(upper + (work.pair_sum[i] & np.uint32(0xFFFF)))
+        if reaches(ones_here, w_here, ones, node.weight, bar) and work.pair_code[i] != last:
+            offer_two(node, min_leaf, feature, np.int64(work.pair_code[i]), ones_here, w_here, best)
+            bar = best.limit[0]
 
 
 @inlined
-def boundaries_two(keys, begin, end, inside, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs):
-    """Offer every boundary of keys[begin:end], in any order, of total weight `inside`."""
-    if end - begin <= np.uint64(PAIRS) and inside < np.uint64(65536):
-        pairs_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit, pairs)
+def pair_weight(item):
+    """Multiplicity of an item or a key, shifted 16 for class 1."""
+    return np.uint32(item & BITS16) << np.uint32(class_of(item) << np.uint64(4))
+
+
+@helper
+def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, best, work):
+    """Offer every boundary of work.keys[begin:end], in any order, of total weight `inside`."""
+    n = end - begin
+    if n <= np.uint64(PAIRS) and inside < _PAIR_WEIGHT:
+        for i in range(n):
+            key = work.keys[begin + i]
+            work.pair_code[i] = np.uint32(key >> SHIFT32)
+            work.pair_add[i] = pair_weight(key)
+        pairs_two(n, ones_l, w_l, node, min_leaf, feature, best, work)
     else:
-        sort_many(keys, begin, end)
-        walk_two(keys, begin, end, ones_l, w_l, ones, weight, min_leaf, feature, best, limit)
+        sort_many(work.keys, begin, end)
+        walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work)
+
+
+@inlined
+def by_pairs(node):
+    """Whether the node is small enough to compare all pairs."""
+    return node.items.size <= PAIRS and node.weight < _PAIR_WEIGHT
 
 
 @helper
-def histogram_two(codes, low, shift, add, n, buckets, hist):
-    """hist[b] = packed weights of the rows of bucket b; codes uint32 [n], add uint64 [n], hist uint64 [buckets]."""
+def prepare_two(node, work):
+    """Once per node: work.add[i] = multiplicity of items[i], in the half of its class, where histograms need it."""
+    if by_pairs(node):
+        return
+    items, add = node.items, work.add
+    for i in range(np.uint64(items.size)):
+        add[i] = (items[i] & BITS16) << (class_of(items[i]) << np.uint64(5))
+
+
+@helper
+def histogram_two(low, shift, n, buckets, work):
+    """work.packed[b] = weights of the rows whose work.codes fall into bucket b."""
+    packed, codes, add = work.packed, work.codes, work.add
     for b in range(buckets):
-        hist[b] = ZERO
+        packed[b] = ZERO
     for i in range(n):
-        hist[np.uint64((codes[i] - low) >> shift)] += add[i]
+        packed[np.uint64((codes[i] - low) >> shift)] += add[i]
 
 
 @helper
-def edges_two(hist, buckets, ones, weight, min_leaf, sums, edge, bound):
-    """sums[b] = packed weights before bucket b; edge[b] = score of the split after bucket b; bound[b] = most inside b.
+def edges_two(buckets, node, min_leaf, work):
+    """sums[b] = weights before bucket b; edge[b] = score of the split after bucket b; bound[b] = most inside bucket b.
 
     d**2 / (w_l w_r) is convex in the counts, so over a bucket its maximum is at a corner: all of one class of the
     bucket to the left and all of the other to the right. The two remaining corners are the edges of the bucket,
     which are offered themselves; only where min_leaf may forbid them do they count here.
     """
-    total = ZERO
+    sums, edge, bound = work.sums, work.edge, work.bound
+    running = ZERO
     sums[ZERO] = ZERO
     for b in range(buckets):
-        total += hist[b]
-        sums[b + ONE] = total
+        running += work.packed[b]
+        sums[b + ONE] = running
     for b in range(buckets):
         ones_before = np.int64(sums[b] >> SHIFT32)
-        zeros_before = np.int64(sums[b] & LOW)
+        zeros_before = np.int64(sums[b] & BITS32)
         ones_after = np.int64(sums[b + ONE] >> SHIFT32)
-        zeros_after = np.int64(sums[b + ONE] & LOW)
-        edge[b] = score_two(ones_after, zeros_after + ones_after, ones, weight)
-        one = score_two(ones_after, zeros_before + ones_after, ones, weight)
-        two = score_two(ones_before, zeros_after + ones_before, ones, weight)
+        zeros_after = np.int64(sums[b + ONE] & BITS32)
+        edge[b] = score_two(ones_after, zeros_after + ones_after, node)
+        one = score_two(ones_after, zeros_before + ones_after, node)
+        two = score_two(ones_before, zeros_after + ones_before, node)
         bound[b] = max(one, two)
     if min_leaf > 1:
         bound[ZERO] = max(bound[ZERO], edge[ZERO])
@@ -147,137 +175,81 @@ def edges_two(hist, buckets, ones, weight, min_leaf, sums, edge, bound):
 
 
 @helper
-def open_two(
-    codes,
-    low,
-    shift,
-    items,
-    n,
-    sums,
-    buckets,
-    bound,
-    ones,
-    weight,
-    min_leaf,
-    feature,
-    best,
-    limit,
-    keys,
-    offsets,
-    pairs,
-):
-    """Look inside the buckets whose bound reaches the best score: collect their rows, sort, offer every boundary."""
-    bar = limit[0]
+def collect(low, shift, buckets, items, bar, work):
+    """Gather the keys of all buckets with bound >= bar and more than one row, bucket by bucket, from work.keys[1] on.
+
+    work.places[b] becomes the end of bucket b's keys, or 0 if it is not among them. False if no bucket is.
+    """
+    places, bound, codes, keys = work.places, work.bound, work.codes, work.keys
+    n = np.uint64(items.size)
     opened = ZERO
     for b in range(buckets):
         opened += np.uint64(bound[b] >= bar)
+        places[b] = np.uint32(0)
     if opened == ZERO:
-        return ZERO
-    counts = offsets
-    for b in range(buckets):
-        counts[b] = np.uint32(0)
+        return False
     for i in range(n):
-        counts[np.uint64((codes[i] - low) >> shift)] += np.uint32(1)
-    at = np.uint32(1)
+        places[np.uint64((codes[i] - low) >> shift)] += np.uint32(1)
+    at = np.uint32(1)  # place 0 takes the rows of all other buckets
     for b in range(buckets):
-        if bound[b] >= bar and counts[b] > np.uint32(1):
-            size = counts[b]
-            counts[b] = at
+        size = places[b]
+        places[b] = np.uint32(0)
+        if bound[b] >= bar and size > np.uint32(1):
+            places[b] = at
             at += size
-        else:
-            counts[b] = np.uint32(0)
-    taken = at
     for i in range(n):
         b = np.uint64((codes[i] - low) >> shift)
-        place = counts[b]
+        place = places[b]
         keys[np.uint64(place)] = as_key(codes[i], items[i])
-        counts[b] = place + np.uint32(place != np.uint32(0))
-    begin = ONE
-    for b in range(buckets):
-        end = np.uint64(counts[b])
-        if end != ZERO:
-            if bound[b] >= limit[0]:
-                ones_before = np.int64(sums[b] >> SHIFT32)
-                w_before = np.int64(sums[b] & LOW) + ones_before
-                inside = sums[b + ONE] - sums[b]
-                boundaries_two(
-                    keys,
-                    begin,
-                    end,
-                    (inside & LOW) + (inside >> SHIFT32),
-                    ones_before,
-                    w_before,
-                    ones,
-                    weight,
-                    min_leaf,
-                    feature,
-                    best,
-                    limit,
-                    pairs,
-                )
-            begin = end
-    return np.uint64(taken)
+        places[b] = place + np.uint32(place != np.uint32(0))
+    return at > np.uint32(1)
 
 
 @helper
-def scan_two(
-    codes,
-    low,
-    high,
-    add,
-    items,
-    n,
-    wanted,
-    hist,
-    sums,
-    edge,
-    bound,
-    ones,
-    weight,
-    min_leaf,
-    feature,
-    best,
-    limit,
-    keys,
-    offsets,
-    pairs,
-):
-    """Histogram, score every bucket edge, open the few buckets that could hide something better.
+def open_two(low, shift, buckets, node, min_leaf, feature, best, work):
+    """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
+    if not collect(low, shift, buckets, node.items, best.limit[0], work):
+        return
+    begin = ONE
+    for b in range(buckets):
+        end = np.uint64(work.places[b])
+        if end != ZERO:
+            if work.bound[b] >= best.limit[0]:
+                before = work.sums[b]
+                ones_l = np.int64(before >> SHIFT32)
+                w_l = np.int64(before & BITS32) + ones_l
+                inside = work.packed[b]
+                weight = np.int64((inside & BITS32) + (inside >> SHIFT32))
+                boundaries_two(begin, end, weight, ones_l, w_l, node, min_leaf, feature, best, work)
+            begin = end
 
-    codes uint32 [n] in low..high; add uint64 [n]: multiplicity in the half of its class; wanted: most buckets.
-    Returns the rows looked at twice.
+
+@inlined
+def scan_two(low, high, node, min_leaf, feature, best, work):
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
+
+    Few rows: by pairs. Many: histogram, score of every bucket edge, then open the few buckets that could hide better.
     """
-    shift = np.uint32(0)
+    n = np.uint64(node.items.size)
+    if by_pairs(node):
+        for i in range(n):
+            work.pair_code[i] = work.codes[i]
+            work.pair_add[i] = pair_weight(node.items[i])
+        pairs_two(n, 0, 0, node, min_leaf, feature, best, work)
+        return
+    wanted = np.uint64(64)
+    while wanted < np.uint64(BUCKETS) and wanted * np.uint64(8) < n:
+        wanted *= np.uint64(2)
     span = np.uint64(high - low)
-    while (span >> np.uint64(shift)) >= wanted:
-        shift += np.uint32(1)
+    shift = shift_for(span, wanted)
     buckets = (span >> np.uint64(shift)) + ONE
-    histogram_two(codes, low, shift, add, n, buckets, hist)
-    edges_two(hist, buckets, ones, weight, min_leaf, sums, edge, bound)
+    histogram_two(low, shift, n, buckets, work)
+    edges_two(buckets, node, min_leaf, work)
     for b in range(buckets - ONE):
-        if edge[b] >= limit[0]:
+        if work.edge[b] >= best.limit[0]:
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            after = sums[b + ONE]
+            after = work.sums[b + ONE]
             ones_l = np.int64(after >> SHIFT32)
-            offer_two(best, limit, feature, code, ones_l, np.int64(after & LOW) + ones_l, ones, weight, min_leaf)
+            offer_two(node, min_leaf, feature, code, ones_l, np.int64(after & BITS32) + ones_l, best)
     if shift > np.uint32(0):
-        return open_two(
-            codes,
-            low,
-            shift,
-            items,
-            n,
-            sums,
-            buckets,
-            bound,
-            ones,
-            weight,
-            min_leaf,
-            feature,
-            best,
-            limit,
-            keys,
-            offsets,
-            pairs,
-        )
-    return ZERO
+        open_two(low, shift, buckets, node, min_leaf, feature, best, work)

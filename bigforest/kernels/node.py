@@ -1,0 +1,170 @@
+"""What the kernels that work on one node share: its record, the best split so far, scratch, and the constants.
+
+A node's rows come as `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
+code << 32 | class << 16 | multiplicity, so ordering keys orders codes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.exact import compare_gini
+from bigforest.kernels.jit import helper, inlined, kernel
+from bigforest.kernels.pairs import PAIRS
+
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+TWO = np.uint64(2)
+SHIFT16 = np.uint64(16)
+SHIFT32 = np.uint64(32)
+BITS16 = np.uint64(0xFFFF)
+BITS32 = np.uint64(0xFFFFFFFF)
+
+# Most buckets of a histogram, and of a counting sort.
+BUCKETS = 1024
+SORT_BUCKETS = 4096
+# Neighbouring buckets of a histogram that are judged together first.
+GROUP = 8
+
+# Entries of Best.split.
+FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
+
+# A float score this much below the best cannot be as good: rounding is about 1e-15 of the score.
+NEAR = 1.0 - 1e-12
+# Up to this weight the cross products of two Gini scores fit 63 bits.
+_SMALL = 4096
+
+
+class Node(NamedTuple):
+    """The node being split.
+
+    items   uint64 [rows]
+    total   int64 [classes], class weights
+    weight  sum of total, below 2**31
+    sq      sum of squares of total
+    """
+
+    items: NDArray[np.uint64]
+    total: NDArray[np.int64]
+    weight: int
+    sq: int
+
+
+class Best(NamedTuple):
+    """The best split found so far in a node.
+
+    split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
+           sides, sq_l, sq_r their sums of squared class weights (for entropy and error: their scores). feature is -1
+           when there is none.
+    limit  float64 [1], its score in the scale of the scanner, times NEAR: a cheap filter before the exact comparison.
+    """
+
+    split: NDArray[np.int64]
+    limit: NDArray[np.float64]
+
+
+class Work(NamedTuple):
+    """Scratch of one growing tree, allocated once. `rows` below is the size of the root, at least PAIRS.
+
+    codes                uint32 [rows], codes of the feature in hand, in the order of the node's items
+    add                  uint64 [rows], two classes: multiplicity, shifted to the upper half for class 1
+    keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened
+    places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
+    packed, sums         uint64 [BUCKETS], [BUCKETS + 1]: histogram of two classes and its running sum
+    hist, groups         uint32 [BUCKETS * classes], [BUCKETS / GROUP * classes]: histogram of many classes
+    edge, bound          float64 [BUCKETS]: score after a bucket, upper bound of the scores inside
+    group_bound          float64 [BUCKETS / GROUP]
+    left, inner          int64 [classes], running class weights
+    pair_key             uint64 [PAIRS]
+    pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairs.py
+    """
+
+    codes: NDArray[np.uint32]
+    add: NDArray[np.uint64]
+    keys: NDArray[np.uint64]
+    places: NDArray[np.uint32]
+    packed: NDArray[np.uint64]
+    sums: NDArray[np.uint64]
+    hist: NDArray[np.uint32]
+    groups: NDArray[np.uint32]
+    edge: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    group_bound: NDArray[np.float64]
+    left: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    pair_key: NDArray[np.uint64]
+    pair_code: NDArray[np.uint32]
+    pair_add: NDArray[np.uint32]
+    pair_sum: NDArray[np.uint32]
+
+
+@kernel
+def make_work(rows, classes):
+    """Work for nodes of up to `rows` rows of `classes` classes."""
+    size = max(rows, PAIRS)
+    return Work(
+        np.empty(size, np.uint32),
+        np.empty(size, np.uint64),
+        np.empty(size + 1, np.uint64),
+        np.empty(SORT_BUCKETS + 2, np.uint32),
+        np.empty(BUCKETS, np.uint64),
+        np.empty(BUCKETS + 1, np.uint64),
+        np.empty(BUCKETS * classes, np.uint32),
+        np.empty(BUCKETS // GROUP * classes, np.uint32),
+        np.empty(BUCKETS, np.float64),
+        np.empty(BUCKETS, np.float64),
+        np.empty(BUCKETS // GROUP, np.float64),
+        np.empty(classes, np.int64),
+        np.empty(classes, np.int64),
+        np.empty(PAIRS, np.uint64),
+        np.empty(PAIRS, np.uint32),
+        np.empty(PAIRS, np.uint32),
+        np.empty(PAIRS, np.uint32),
+    )
+
+
+@inlined
+def as_key(code, item):
+    """Sort key of a row: its code above, class and multiplicity below."""
+    return (np.uint64(code) << SHIFT32) | (item & BITS32)
+
+
+@inlined
+def class_of(item):
+    """Class of an item or of a key, uint64."""
+    return (item >> SHIFT16) & BITS16
+
+
+@inlined
+def shift_for(span, most):
+    """Bits to drop so that codes 0..span fall into at most `most` buckets; uint64s, gives uint32."""
+    shift = np.uint32(0)
+    while (span >> np.uint64(shift)) >= most:
+        shift += np.uint32(1)
+    return shift
+
+
+@helper
+def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
+    """Make this split the best if it is better, or as good with a lower feature, or a lower code. True if taken."""
+    split = best.split
+    if split[FEATURE] >= 0:
+        if w_l + w_r <= _SMALL:
+            mine = (sq_l * w_r + sq_r * w_l) * (split[W_L] * split[W_R])
+            other = (split[SQ_L] * split[W_R] + split[SQ_R] * split[W_L]) * (w_l * w_r)
+            sign = np.int64(mine > other) - np.int64(mine < other)
+        else:
+            sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
+        later = feature > split[FEATURE] or (feature == split[FEATURE] and code > split[CODE])
+        if sign < 0 or (sign == 0 and later):
+            return False
+    split[FEATURE] = feature
+    split[CODE] = code
+    split[SQ_L] = sq_l
+    split[W_L] = w_l
+    split[SQ_R] = sq_r
+    split[W_R] = w_r
+    return True
