@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -37,6 +38,25 @@ def test_run__none_is_a_result() -> None:
     seen: list[None] = []
     run(lambda i: None, [(i,) for i in range(3)], workers=2, on_result=lambda i, r: seen.append(r))
     assert seen == [None] * 3
+
+
+def test_run__results_are_not_kept() -> None:
+    class Bulky:
+        pass
+
+    alive: weakref.WeakSet[Bulky] = weakref.WeakSet()
+    most = 0
+
+    def task(i: int) -> Bulky:
+        return Bulky()
+
+    def deliver(i: int, bulky: Bulky) -> None:
+        nonlocal most
+        alive.add(bulky)
+        most = max(most, len(alive))
+
+    run(task, [(i,) for i in range(50)], workers=2, on_result=deliver)
+    assert most < 5
 
 
 def test_run__delivers_in_the_calling_thread_while_others_run() -> None:

@@ -139,7 +139,9 @@ def test_frame_from_numpy__names_and_errors() -> None:
 
 @settings(max_examples=25)
 @given(data=st.data(), frame=frames(), rows=st.integers(1, 40), part=st.sampled_from([1, 100, 1 << 20]))
-def test_source__batches_are_the_table_in_order(data: st.DataObject, frame: pl.DataFrame, rows: int, part: int) -> None:
+def test_source__batches_are_the_table_in_order(
+    data: st.DataObject, frame: pl.DataFrame, rows: int, part: int
+) -> None:
     frame = frame.select(pl.exclude(pl.Int128))
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool, "PART_BYTES", part)
@@ -158,10 +160,15 @@ def test_source__batches_are_the_table_in_order(data: st.DataObject, frame: pl.D
             assert_frame_equal(pl.concat(batches), frame.select(chosen))
 
 
-def test_source__csv_types_are_inferred_from_all_rows(tmp_path: Path) -> None:
-    path = tmp_path / "t.csv"
-    path.write_text("a,b\n" + "1,2\n" * 30_000 + "1,2.5\n")
-    assert open_source(path, scratch=tmp_path).schema == {"a": pl.Int64, "b": pl.Float64}
+@pytest.mark.parametrize(
+    ("name", "head", "line", "last"),
+    [("t.csv", "a,b\n", "1,2\n", "1,2.5\n"), ("t.ndjson", "", '{"a":1,"b":2}\n', '{"a":1,"b":2.5}\n')],
+)
+def test_source__types_are_inferred_from_all_rows(
+    name: str, head: str, line: str, last: str, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(head + line * 30_000 + last)
+    assert open_source(tmp_path / name, scratch=tmp_path).schema == {"a": pl.Int64, "b": pl.Float64}
 
 
 def test_source__csv_files_whose_numbers_differ_in_kind(tmp_path: Path) -> None:
@@ -253,6 +260,7 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "csv header only": (text("t.csv", "a,b\n"), "no rows"),
     "csv ragged": (text("t.csv", "a,b\n1,2\n1,2,3\n"), "cannot be read|not a readable CSV"),
     "csv twice": (text("t.csv", 'a,b,"a"\n1,2,3\n'), "t.csv: duplicate column names 'a'"),
+    "csv twice after a mark": (text("t.csv", "\ufeffa,b,a\n1,2,3\n"), "t.csv: duplicate column names 'a'"),
     "not ndjson": (text("t.ndjson", "{oops"), "not a readable NDJSON file"),
     "empty ndjson": (text("t.ndjson", ""), "not a readable NDJSON file"),
     "parquet twice": (twice, "duplicate column names"),
