@@ -15,7 +15,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest.encode.dataspec import DataSpec
 from bigforest.encode.pipeline import encode
 from bigforest.errors import FormatError
 from bigforest.events import silent
@@ -42,7 +41,9 @@ def make(folder: Path, **options: Any) -> Path:
     ).with_columns(y=pl.when(pl.col("small") < 6).then("y"))
     arguments: dict[str, Any] = {"max_bins": "exact", **options}
     source = open_source(frame, scratch=folder)
-    return encode(source, "y", folder / "t.store", resources=Resources(threads=1), listener=silent, **arguments).path
+    return encode(
+        source, "y", folder / "t.store", resources=Resources(threads=1), listener=silent, **arguments
+    ).path
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,9 @@ def test_open__arrays_are_plain_and_read_only(original: Path) -> None:
 def test_open__empty_matrices(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": [1, 2], "y": [0, 1]})
     resources = Resources(threads=1)
-    written = encode(open_source(frame, scratch=tmp_path), None, tmp_path / "a", resources=resources, listener=silent)
+    written = encode(
+        open_source(frame, scratch=tmp_path), None, tmp_path / "a", resources=resources, listener=silent
+    )
     store = Store.open(written.path)
     assert store.codes.u16.shape == store.codes.u32.shape == (0, 2)
     assert not store.codes.u32.flags.writeable
@@ -166,7 +169,9 @@ def test_open__flipped_byte_in_high_is_found(binned: Path, tmp_path: Path) -> No
 def test_open__missing_or_cut_file(name: str, copy: Path) -> None:
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(content[:-1])
-    with pytest.raises(FormatError, match=f"{name} has {len(content) - 1} bytes; {len(content)} bytes were written"):
+    with pytest.raises(
+        FormatError, match=f"{name} has {len(content) - 1} bytes; {len(content)} bytes were written"
+    ):
         Store.open(copy)
     (copy / name).unlink()
     with pytest.raises(FormatError, match=f"{name} is missing"):
@@ -182,7 +187,9 @@ def forge(path: Path, name: str, dtype: str, change: Callable[[np.ndarray], None
     if name == "codes-u8.bin":
         checksums = np.fromfile(path / "checksums.bin", np.uint32).reshape(6, -1)
         rows = manifest["dataspec"]["rows"]
-        checksums[0] = [zlib.crc32(array[i : min(i + BLOCK_ROWS, rows)].data) for i in range(0, rows, BLOCK_ROWS)]
+        checksums[0] = [
+            zlib.crc32(array[i : min(i + BLOCK_ROWS, rows)].data) for i in range(0, rows, BLOCK_ROWS)
+        ]
         checksums.tofile(path / "checksums.bin")
         name, array = "checksums.bin", checksums
     manifest["crc32"][name] = zlib.crc32(array.data)
@@ -229,7 +236,9 @@ def test_open__newer_version(copy: Path) -> None:
     assert is_store(copy)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}", '{"format": "other"}', "[" * 100_000, "\x00"])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", "{}", '{"format": "other"}', "[" * 100_000, "\x00"]
+)
 def test_open__not_a_manifest(content: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a store"):
         Store.open(tmp_path)
@@ -241,7 +250,9 @@ def test_open__not_a_manifest(content: str, tmp_path: Path) -> None:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths of all entries of a JSON value."""
-    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []
+    entries = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []
+    )
     return [path, *(place for key, entry in entries for place in places(entry, (*path, key)))]
 
 
@@ -275,52 +286,3 @@ def test_open__any_entry_changed_is_refused_or_harmless(data: st.DataObject, ori
     text = place[-1] in ("name", "dtype", "dropped") or place[-2:-1] == ("classes",) or place[0] == "crc32"
     assert text or manifest == json.loads((original / "manifest.json").read_text())
     assert store.codes.u8.shape == (2, store.rows)
-
-
-def spec_json() -> dict[str, Any]:
-    """A sound dataspec."""
-    features = [
-        {"name": "a", "kind": "numeric", "dtype": "Int64", "codes": 3, "width": 1, "slot": 0},
-        {"name": "b", "kind": "numeric", "dtype": "Float64", "codes": 300, "width": 2, "slot": 0},
-        {"name": "c", "kind": "numeric", "dtype": "Float64", "codes": 256, "width": 1, "slot": 1},
-    ]
-    target = {"name": "y", "dtype": "String", "classes": ["no", "yes"]}
-    return {"rows": 10, "dropped": 0, "features": features, "target": target}
-
-
-def test_dataspec__round_trip() -> None:
-    spec = DataSpec.from_json(json.dumps(spec_json()))
-    assert json.loads(spec.to_json()) == spec_json()
-    assert DataSpec.from_json(spec.to_json()) == spec
-
-
-CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
-    "rows": lambda s: s.update(rows=-1),
-    "no features": lambda s: s.update(features=[]),
-    "same name": lambda s: s["features"][1].update(name="a"),
-    "target is a feature": lambda s: s["target"].update(name="a"),
-    "width": lambda s: s["features"][0].update(width=2),
-    "list as width": lambda s: s["features"][0].update(width=[1]),
-    "slot": lambda s: s["features"][2].update(slot=0),
-    "far slot": lambda s: s["features"][2].update(slot=2),
-    "codes": lambda s: s["features"][0].update(codes=0),
-    "many codes": lambda s: s["features"][0].update(codes=2**32 + 1, width=4),
-    "kind": lambda s: s["features"][0].update(kind="category"),
-    "one class": lambda s: s["target"].update(classes=["no"]),
-    "order of classes": lambda s: s["target"].update(classes=["yes", "no"]),
-    "same class": lambda s: s["target"].update(classes=["no", "no"]),
-    "mixed classes": lambda s: s["target"].update(classes=[False, 1]),
-    "nested classes": lambda s: s["target"].update(classes=[[1], [2]]),
-    "nan": lambda s: s["target"].update(classes=[0.5, float("nan")]),
-    "infinity": lambda s: s["target"].update(classes=[0.5, float("inf")]),
-    "unknown entry": lambda s: s["features"][0].update(more=1),
-    "missing entry": lambda s: s["target"].pop("dtype"),
-}
-
-
-@pytest.mark.parametrize("case", CONTRADICTIONS)
-def test_dataspec__contradiction_is_refused(case: str) -> None:
-    spec = spec_json()
-    CONTRADICTIONS[case](spec)
-    with pytest.raises(FormatError):
-        DataSpec.from_json(json.dumps(spec))

@@ -1,0 +1,61 @@
+"""A dataspec survives its JSON, and one that contradicts itself is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import FormatError
+
+
+def spec_json() -> dict[str, Any]:
+    """A sound dataspec."""
+    features = [
+        {"name": "a", "kind": "numeric", "dtype": "Int64", "codes": 3, "width": 1, "slot": 0},
+        {"name": "b", "kind": "numeric", "dtype": "Float64", "codes": 300, "width": 2, "slot": 0},
+        {"name": "c", "kind": "numeric", "dtype": "Float64", "codes": 256, "width": 1, "slot": 1},
+    ]
+    target = {"name": "y", "dtype": "String", "classes": ["no", "yes"]}
+    return {"rows": 10, "dropped": 0, "features": features, "target": target}
+
+
+def test_dataspec__round_trip() -> None:
+    spec = DataSpec.from_json(json.dumps(spec_json()))
+    assert json.loads(spec.to_json()) == spec_json()
+    assert DataSpec.from_json(spec.to_json()) == spec
+
+
+CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "rows": lambda s: s.update(rows=-1),
+    "no features": lambda s: s.update(features=[]),
+    "same name": lambda s: s["features"][1].update(name="a"),
+    "target is a feature": lambda s: s["target"].update(name="a"),
+    "width": lambda s: s["features"][0].update(width=2),
+    "list as width": lambda s: s["features"][0].update(width=[1]),
+    "slot": lambda s: s["features"][2].update(slot=0),
+    "far slot": lambda s: s["features"][2].update(slot=2),
+    "codes": lambda s: s["features"][0].update(codes=0),
+    "many codes": lambda s: s["features"][0].update(codes=2**32 + 1, width=4),
+    "kind": lambda s: s["features"][0].update(kind="category"),
+    "one class": lambda s: s["target"].update(classes=["no"]),
+    "order of classes": lambda s: s["target"].update(classes=["yes", "no"]),
+    "same class": lambda s: s["target"].update(classes=["no", "no"]),
+    "mixed classes": lambda s: s["target"].update(classes=[False, 1]),
+    "nested classes": lambda s: s["target"].update(classes=[[1], [2]]),
+    "nan": lambda s: s["target"].update(classes=[0.5, float("nan")]),
+    "infinity": lambda s: s["target"].update(classes=[0.5, float("inf")]),
+    "unknown entry": lambda s: s["features"][0].update(more=1),
+    "missing entry": lambda s: s["target"].pop("dtype"),
+}
+
+
+@pytest.mark.parametrize("case", CONTRADICTIONS)
+def test_dataspec__contradiction_is_refused(case: str) -> None:
+    spec = spec_json()
+    CONTRADICTIONS[case](spec)
+    with pytest.raises(FormatError):
+        DataSpec.from_json(json.dumps(spec))
