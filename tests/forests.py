@@ -1,0 +1,79 @@
+"""Makes forests without growing them: random trees, and their directories."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
+from bigforest.forest.forest import Forest, read_forest
+from bigforest.forest.summary import write_features, write_run
+from bigforest.forest.table import TreeArrays, write_part
+
+
+def random_tree(
+    random: np.random.Generator, features: int, classes: int, splits: int, thresholds: Sequence[float]
+) -> TreeArrays:
+    """A tree with `splits` inner nodes, some leaves pure and some mixed; thresholds are drawn from `thresholds`."""
+    nodes: list[list[object]] = []
+
+    def grow(splits: int, depth: int) -> NDArray[np.uint32]:
+        number = len(nodes)
+        nodes.append([-1, 0, 0, depth, np.nan, np.nan])
+        if splits == 0:
+            counts = random.integers(0, 4, classes).astype(np.uint32)
+            if random.random() < 0.6:
+                counts[:] = 0
+            counts[random.integers(classes)] += 1
+        else:
+            below = int(random.integers(splits))
+            left = grow(below, depth + 1)
+            threshold = float(thresholds[random.integers(len(thresholds))])
+            nodes[number][:3] = [int(random.integers(features)), number + 1, len(nodes)]
+            nodes[number][4:6] = [threshold, random.random()]
+            counts = left + grow(splits - 1 - below, depth + 1)
+        nodes[number].append(counts)
+        return counts
+
+    grow(splits, 0)
+    feature, left, right, depth, threshold, gain, counts = zip(*nodes, strict=True)
+    table = np.array(counts, np.uint32)
+    return TreeArrays(
+        np.array(feature, np.int32),
+        np.array(left, np.uint32),
+        np.array(right, np.uint32),
+        np.array(depth, np.uint32),
+        np.array(threshold, np.float64),
+        np.array(gain, np.float64),
+        table.sum(axis=1, dtype=np.uint64),
+        table,
+    )
+
+
+def spec_of(features: int, classes: Sequence[Label], dtype: str = "Int64") -> DataSpec:
+    """A dataspec of the float features x0, x1, ... and the target y."""
+    columns = tuple(FeatureSpec(f"x{i}", "numeric", "Float64", 9, 1, i) for i in range(features))
+    return DataSpec(100, 0, columns, TargetSpec("y", dtype, tuple(classes)))
+
+
+def write_forest(
+    directory: Path, trees: list[TreeArrays], spec: DataSpec, parts: Sequence[int] = (), **config: object
+) -> TrainConfig:
+    """Write the trees into parts that start with tree 0 and with the trees `parts`, without an out-of-bag report."""
+    made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})  # type: ignore[arg-type]
+    starts = [0, *parts]
+    for start, stop in zip(starts, [*parts, len(trees)], strict=True):
+        write_part(directory, start, trees[start:stop], spec, made)
+    write_features(directory, spec, made)
+    write_run(directory, {"grow": 0.5}, 2, spec, made)
+    return made
+
+
+def forest_of(directory: Path, trees: list[TreeArrays], spec: DataSpec, **config: object) -> Forest:
+    """The trees as an open forest of two parts."""
+    write_forest(directory, trees, spec, parts=[len(trees) // 2] if len(trees) > 1 else [], **config)
+    return read_forest(directory)

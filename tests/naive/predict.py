@@ -1,0 +1,89 @@
+"""Prediction one row and one tree at a time, in plain Python."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bigforest.forest.table import TreeArrays
+from tests.naive import rng
+
+PURPOSE_TIE = 3
+PURPOSE_STOCHASTIC = 4
+
+
+def find_leaf(tree: TreeArrays, row: Sequence[float]) -> int:
+    """Number of the leaf a row ends in."""
+    node = 0
+    while tree.feature[node] >= 0:
+        left = row[tree.feature[node]] <= tree.threshold[node]
+        node = int(tree.left[node]) if left else int(tree.right[node])
+    return node
+
+
+def ballot(tree: TreeArrays, row: Sequence[float], vote: str) -> list[float]:
+    """What the tree adds to the votes of each class."""
+    counts = tree.counts[find_leaf(tree, row)].tolist()
+    if vote == "hard":
+        return [1.0 if k == counts.index(max(counts)) else 0.0 for k in range(len(counts))]
+    return [count / sum(counts) for count in counts]
+
+
+def sum_of_votes(trees: Sequence[TreeArrays], row: Sequence[float], vote: str) -> list[float]:
+    """The ballots of all trees added up in the order of the trees."""
+    votes = [0.0] * trees[0].counts.shape[1]
+    for tree in trees:
+        votes = [a + b for a, b in zip(votes, ballot(tree, row, vote), strict=True)]
+    return votes
+
+
+def decide(votes: list[float], vote: str, ties: str, seed: int, number: int) -> int:
+    """The class of row `number`, -1 if rejected; `votes` are the soft ones for a stochastic vote."""
+    if vote == "stochastic":
+        point = uniform(seed, PURPOSE_STOCHASTIC, number) * total(votes)
+        reached = 0.0
+        for k, votes_of_class in enumerate(votes):
+            reached += votes_of_class
+            if reached > point or reached >= total(votes):
+                return k
+    best = [k for k, votes_of_class in enumerate(votes) if votes_of_class == max(votes)]
+    if ties == "reject" and len(best) > 1:
+        return -1
+    if ties == "random":
+        return best[int(uniform(seed, PURPOSE_TIE, number) * len(best))]
+    return best[0]
+
+
+def total(votes: list[float]) -> float:
+    """The sum in the order of the classes."""
+    result = 0.0
+    for votes_of_class in votes:
+        result += votes_of_class
+    return result
+
+
+def uniform(seed: int, purpose: int, number: int) -> float:
+    """The draw of row `number`, in [0, 1)."""
+    key = rng.stream_key(seed, purpose, 0, 0)
+    return (rng.mix((key + (number + 1) * rng.GOLDEN) & rng.MASK) >> 11) / 2**53
+
+
+def is_preorder(leaf: Sequence[bool], left: Sequence[int], right: Sequence[int], depth: Sequence[int]) -> bool:
+    """Whether the nodes are one tree in preorder with the right depths, by walking it."""
+    visited: list[int] = []
+
+    def walk(node: int, level: int) -> bool:
+        if not 0 <= node < len(leaf) or node != len(visited) or depth[node] != level:
+            return False
+        visited.append(node)
+        return leaf[node] or (walk(left[node], level + 1) and walk(right[node], level + 1))
+
+    return walk(0, 0) and len(visited) == len(leaf)
+
+
+def round_down(value: float) -> np.float32:
+    """The largest float32 that is not above a float64."""
+    with np.errstate(over="ignore"):
+        rounded = np.float32(value)
+    return rounded if float(rounded) <= value else np.nextafter(rounded, np.float32(-np.inf))
