@@ -18,29 +18,12 @@ from bigforest.config import TrainConfig
 from bigforest.events import Notice
 from cli.app import app
 from cli.train import train
+from tests.commands import Run
 
 COMMANDS = ["train", "predict", "oob", "inspect", "encode"]
 
 # Where the command line and the function of the same name may differ: what only a terminal has.
 SCREEN_ONLY = {"json", "quiet"}
-
-
-class Run:
-    """Runs the command line within this process; keeps its exit code and what it printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.code = -1
-        self.out = ""
-        self.err = ""
-
-    def __call__(self, *args: str | Path) -> Run:
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            app([str(arg) for arg in args], prog_name="bigforest")
-        self.code = end.value.code if isinstance(end.value.code, int) else 0
-        self.out, self.err = self._capsys.readouterr()
-        return self
 
 
 @pytest.fixture

@@ -1,93 +1,25 @@
-"""The command line with everything behind it: real tables, wrong tables, signals, terminals."""
+"""The command line with everything behind it: real tables, signals, terminals."""
 
 from __future__ import annotations
 
 import json
 import os
 import pty
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-import pyarrow.parquet as pq
 import pytest
 
-from cli.app import app
+from tests.commands import Run, contents, folder, frame, run
+
+__all__ = ["folder", "run"]  # fixtures
 
 ROOT = Path(__file__).resolve().parent.parent
-
-
-def frame(rows: int = 80) -> pl.DataFrame:
-    draw = np.random.default_rng(1)
-    size, noise = draw.integers(0, 40, rows), draw.normal(size=rows)
-    return pl.DataFrame({"size": size, "noise": noise, "target": np.where(size < 20, "small", "large")})
-
-
-@pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current folder, with things.parquet in it; temporary files would go to its subfolder scratch."""
-    monkeypatch.setattr(sys, "excepthook", sys.excepthook)  # typer sets its own
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "scratch").mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
-    frame().write_parquet("things.parquet")
-    return tmp_path
-
-
-@pytest.fixture(scope="module")
-def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A forest on things.parquet."""
-    out = tmp_path_factory.mktemp("grown") / "things.forest"
-    frame().write_parquet(out.parent / "things.parquet")
-    with pytest.raises(SystemExit) as end:
-        app(["train", str(out.parent / "things.parquet"), "--out", str(out), "--trees", "5", "--quiet"])
-    assert not end.value.code
-    return out
-
-
-class Run:
-    """Runs the command line within this process; keeps its exit code and what it printed."""
-
-    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
-        self._capsys = capsys
-        self.code = -1
-        self.out = ""
-        self.err = ""
-
-    def __call__(self, *args: str | Path) -> Run:
-        self._capsys.readouterr()
-        with pytest.raises(SystemExit) as end:
-            app([str(arg) for arg in args], prog_name="bigforest")
-        self.code = end.value.code if isinstance(end.value.code, int) else 0
-        self.out, self.err = self._capsys.readouterr()
-        return self
-
-    def json(self, *args: str | Path) -> Any:
-        """The one object the command prints with --json."""
-        self(*args, "--json")
-        assert (self.code, self.err, self.out.count("\n")) == (0, "", 1), self.err
-        return json.loads(self.out)
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    return Run(capsys)
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    """All files below the folder, hidden ones too; directories by their names."""
-    return {
-        str(path.relative_to(folder)): path.read_bytes() if path.is_file() else b""
-        for path in sorted(folder.rglob("*"))
-    }
 
 
 def test_tour__train_oob_inspect_predict(run: Run, folder: Path) -> None:
@@ -179,162 +111,6 @@ def test_overwrite__replaces_a_forest_and_predictions(run: Run, folder: Path) ->
         assert run.code == 0
         run("predict", "things.forest", "things.parquet", "--overwrite")
         assert run.code == 0
-
-
-def write(data: pl.DataFrame) -> list[str]:
-    data.write_parquet("bad.parquet")
-    return ["bad.parquet"]
-
-
-def text(content: str, name: str = "bad.csv") -> list[str]:
-    Path(name).write_text(content)
-    return [name]
-
-
-def a_directory_of_yours() -> list[str]:
-    Path("things.forest").mkdir()
-    Path("things.forest/thesis.txt").write_text("years of work")
-    return ["things.parquet", "--overwrite"]
-
-
-def an_existing_forest() -> list[str]:
-    with pytest.raises(SystemExit):
-        app(["train", "things.parquet", "--trees", "1", "--quiet"])
-    return ["things.parquet"]
-
-
-WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
-    "missing file": (lambda: ["nowhere.parquet"], "nowhere.parquet"),
-    "missing glob": (lambda: ["nowhere/*.parquet"], "no file matches"),
-    "empty folder": (lambda: [str(Path("empty").mkdir() or "empty")], "no table files"),
-    "unknown kind": (lambda: text("x", "bad.docx"), "unknown kind"),
-    "not parquet": (lambda: text("x", "bad.parquet"), "bad.parquet"),
-    "empty csv": (lambda: text(""), "bad.csv"),
-    "no rows": (lambda: write(frame(0)), "no rows"),
-    "no target": (lambda: write(frame().rename({"target": "kind"})), "size, noise, kind"),
-    "unknown target": (lambda: ["things.parquet", "--target", "targe"], "did you mean 'target'"),
-    "target all null": (lambda: write(frame().with_columns(target=pl.lit(None, pl.Int8))), "missing"),
-    "one class": (lambda: write(frame().with_columns(target=pl.lit(1))), "one class"),
-    "no feature": (lambda: write(frame().select("target")), "feature"),
-    "all excluded": (lambda: ["things.parquet", "--exclude", "size", "--exclude", "noise"], "feature"),
-    "unknown exclude": (lambda: ["things.parquet", "--exclude", "sise"], "did you mean 'size'"),
-    "duplicate names": (lambda: text("a,a,target\n1,2,0\n3,4,1\n"), "duplicate"),
-    "unsupported type": (lambda: write(frame().with_columns(t=pl.lit([1, 2]))), "t (List(Int64))"),
-    "text feature": (lambda: write(frame().with_columns(t=pl.lit("x"))), "t (String)"),
-    "null feature": (lambda: write(frame().with_columns(t=pl.lit(None, pl.Float64))), "t (80 null"),
-    "nan feature": (lambda: write(frame().with_columns(t=pl.lit(float("nan")))), "t (80 NaN)"),
-    "output exists": (an_existing_forest, "already exists"),
-    "not ours": (a_directory_of_yours, "not a bigforest forest"),
-    "no parent": (lambda: ["things.parquet", "--out", "no/where/f"], "does not exist"),
-    "bad mtry": (lambda: ["things.parquet", "--mtry", "half"], "mtry must be"),
-    "bad impurity": (lambda: ["things.parquet", "--impurity", "giny"], "impurity must be one of"),
-    "bad threads": (lambda: ["things.parquet", "--threads", "0"], "threads must be"),
-    "bad scratch": (lambda: ["things.parquet", "--scratch", "nowhere"], "scratch folder"),
-    "bad bins": (lambda: ["things.parquet", "--max-bins", "1"], "max_bins must be"),
-    "bad seed": (lambda: ["things.parquet", "--seed", "-1"], "seed must be"),
-    "bag without bootstrap": (lambda: ["things.parquet", "--no-bootstrap", "--no-replace"], "bootstrap"),
-}
-
-
-def assert_refused(run: Run, before: dict[str, bytes], folder: Path, message: str) -> None:
-    assert run.code == 2
-    assert run.out == ""
-    assert run.err.startswith("error: ")
-    assert run.err.count("\n") == 1
-    assert message in run.err
-    assert contents(folder) == before
-
-
-@pytest.mark.parametrize("case", WRONG_TRAIN)
-def test_train__wrong_input_is_one_clear_line(run: Run, folder: Path, case: str) -> None:
-    make, message = WRONG_TRAIN[case]
-    args = make()
-    before = contents(folder)
-    for extra in ([], ["--json"]):
-        run("train", *args, *extra)
-        assert_refused(run, before, folder, message)
-
-
-def newer(forest: Path) -> list[str]:
-    """A copy of the forest whose files say that they are of version 99."""
-    shutil.copytree(forest, "newer.forest")
-    for path in Path("newer.forest").rglob("*.parquet"):
-        table = pq.read_table(path)
-        header = json.loads(table.schema.metadata[b"bigforest"]) | {"version": 99}
-        pq.write_table(table.replace_schema_metadata({"bigforest": json.dumps(header)}), path)
-    return ["newer.forest", "things.parquet"]
-
-
-def damaged(forest: Path) -> list[str]:
-    """A copy of the forest of which a tree's file was cut off."""
-    shutil.copytree(forest, "damaged.forest")
-    part = min(Path("damaged.forest/trees").iterdir())
-    part.write_bytes(part.read_bytes()[:-20])
-    return ["damaged.forest", "things.parquet"]
-
-
-def with_column(forest: Path, **columns: pl.Expr) -> list[str]:
-    frame().with_columns(**columns).write_parquet("bad.parquet")
-    return [str(forest), "bad.parquet"]
-
-
-def without_column(forest: Path) -> list[str]:
-    frame().rename({"size": "sise"}).write_parquet("bad.parquet")
-    return [str(forest), "bad.parquet"]
-
-
-WRONG_PREDICT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
-    "no forest": (lambda _: ["nowhere.forest", "things.parquet"], "not a forest"),
-    "not a forest": (lambda _: ["scratch", "things.parquet"], "not a forest"),
-    "newer forest": (newer, "upgrade bigforest"),
-    "damaged forest": (damaged, "damaged"),
-    "missing data": (lambda forest: [str(forest), "nowhere.parquet"], "nowhere.parquet"),
-    "lacks a feature": (without_column, "'size'"),
-    "another type": (lambda forest: with_column(forest, size=pl.lit("x")), "'size' is String"),
-    "null": (lambda forest: with_column(forest, size=pl.lit(None, pl.Int64)), "'size'"),
-    "nan": (lambda forest: with_column(forest, noise=pl.lit(float("nan"))), "'noise'"),
-    "unknown keep": (lambda forest: [str(forest), "things.parquet", "--keep", "id"], "'id'"),
-    "bad vote": (lambda forest: [str(forest), "things.parquet", "--vote", "loud"], "vote must be"),
-    "bad ties": (lambda forest: [str(forest), "things.parquet", "--ties", "draw"], "ties must be"),
-    "input as output": (
-        lambda forest: [str(forest), "things.parquet", "--out", "things.parquet", "--overwrite"],
-        "not a bigforest prediction",
-    ),
-    "output exists": (
-        lambda forest: [str(forest), "things.parquet", "--out", "things.parquet"],
-        "already exists",
-    ),
-    "no parent": (lambda forest: [str(forest), "things.parquet", "--out", "no/p"], "does not exist"),
-}
-
-
-@pytest.mark.parametrize("case", WRONG_PREDICT)
-def test_predict__wrong_input_is_one_clear_line(run: Run, folder: Path, grown: Path, case: str) -> None:
-    make, message = WRONG_PREDICT[case]
-    args = make(grown)
-    before = contents(folder)
-    run("predict", *args)
-    assert_refused(run, before, folder, message)
-
-
-@pytest.mark.parametrize("command", ["oob", "inspect"])
-@pytest.mark.parametrize("path", ["nowhere.forest", "scratch", "things.parquet"])
-def test_look__at_what_is_no_forest(run: Run, folder: Path, command: str, path: str) -> None:
-    before = contents(folder)
-    run(command, path)
-    assert_refused(run, before, folder, "not a forest")
-
-
-def test_encode__wrong_input_is_one_clear_line(run: Run, folder: Path) -> None:
-    before = contents(folder)
-    for args, message in (
-        (["things.parquet", "--out", "no/s"], "does not exist"),
-        (["things.parquet", "--out", "things.parquet", "--overwrite"], "not a bigforest store"),
-        (["things.parquet", "--out", "s", "--max-bins", "many"], "max_bins must be"),
-        (["nowhere.csv", "--out", "s"], "nowhere.csv"),
-    ):
-        run("encode", *args)
-        assert_refused(run, before, folder, message)
 
 
 def process(*args: str, **options: Any) -> subprocess.Popen[str]:
