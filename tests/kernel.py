@@ -72,4 +72,5 @@ def ranked(values: NDArray[np.float64], width: int) -> tuple[list[NDArray[np.flo
     for matrix in matrices.values():
         matrix.flags.writeable = False
     place = np.array([[width, slot] for slot in range(len(made))], np.uint32)
+    place.flags.writeable = False  # as in a store: another signature would be compiled anew
     return [distinct for distinct, _ in made], Codes(matrices[1], matrices[2], matrices[4], place)

@@ -75,7 +75,7 @@ class Voting(NamedTuple):
         layout = self.packed.layout(rows.narrow)
         tiles = tiles_for(stop - start, rows.features, rows.narrow and layout is self.packed.narrow)
         step = tiles.shape[0] * TILE
-        for first in range(start, stop, step):
+        for first in range(start, stop, max(step, 1)):
             last = min(first + step, stop)
             if not rows.fill(tiles, first, last):
                 return False
