@@ -61,7 +61,7 @@ def spec_of(features: int, classes: Sequence[Label], dtype: str = "Int64") -> Da
 
 
 def write_forest(
-    directory: Path, trees: list[TreeArrays], spec: DataSpec, parts: Sequence[int] = (), **config: object
+    directory: Path, trees: list[TreeArrays], spec: DataSpec, parts: Sequence[int] = (), /, **config: object
 ) -> TrainConfig:
     """Write the trees into parts that start with tree 0 and with the trees `parts`, without an out-of-bag report."""
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})  # type: ignore[arg-type]
@@ -75,5 +75,5 @@ def write_forest(
 
 def forest_of(directory: Path, trees: list[TreeArrays], spec: DataSpec, **config: object) -> Forest:
     """The trees as an open forest of two parts."""
-    write_forest(directory, trees, spec, parts=[len(trees) // 2] if len(trees) > 1 else [], **config)
+    write_forest(directory, trees, spec, [len(trees) // 2] if len(trees) > 1 else [], **config)
     return read_forest(directory)

@@ -37,7 +37,7 @@ def trees(count: int = 4, splits: int = 6) -> list[TreeArrays]:
 
 
 def write(directory: Path) -> None:
-    write_forest(directory, trees(), SPEC, parts=[3])
+    write_forest(directory, trees(), SPEC, [3])
 
 
 def nodes(directory: Path) -> list[Any]:
@@ -325,9 +325,9 @@ def test_read_parts__tree_twice(tmp_path: Path) -> None:
 def test_read_forest__parts_of_two_forests(what: str, tmp_path: Path) -> None:
     write(tmp_path)
     if what == "config":
-        write_forest(tmp_path / "other", trees(), SPEC, parts=[3], seed=1)
+        write_forest(tmp_path / "other", trees(), SPEC, [3], seed=1)
     else:
-        write_forest(tmp_path / "other", trees(), spec_of(3, ("a", "b", "c"), "String"), parts=[3])
+        write_forest(tmp_path / "other", trees(), spec_of(3, ("a", "b", "c"), "String"), [3])
     shutil.copy(part_path(tmp_path / "other", 3), part_path(tmp_path, 3))
     with pytest.raises(FormatError, match="belongs to another forest"):
         read_forest(tmp_path)
