@@ -28,11 +28,15 @@ def check_kernel(
     config: TrainConfig,
     width: int = 4,
     split: Callable[..., Split | None] = best_split,
+    gaps: Sequence[int] = (1,),
 ) -> list[Node]:
-    """Assert that the kernel grows the oracle's tree on rows of these weights and codes of `width` bytes."""
+    """Assert that the kernel grows the oracle's tree on rows of these weights and codes of `width` bytes.
+
+    Consecutive values have codes `gaps` apart, over and over, as if other rows of a larger table had those between.
+    """
     table = Table(data.values, data.values, data.target.tolist(), data.classes)
     expected = grow_naively(table, weights, config, 0, split)
-    dictionaries, codes = ranked(data.values, width)
+    dictionaries, codes = encoded(data.values, width, gaps)
     rows = np.flatnonzero(weights).astype(np.uint64)
     multiplicity = np.asarray(weights, np.uint64)[rows]
     items = rows << np.uint64(32) | data.target.astype(np.uint64)[rows] << np.uint64(16) | multiplicity
@@ -55,8 +59,8 @@ def check_kernel(
         got = (found.feature[number], found.depth[number], found.counts[number].tolist())
         assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
         if node.feature >= 0:
-            dictionary = dictionaries[node.feature]
-            left, right = dictionary[found.left_code[number]], dictionary[found.right_code[number]]
+            value_of = dictionaries[node.feature]
+            left, right = value_of[found.left_code[number]], value_of[found.right_code[number]]
             assert threshold_between(left, right) == node.threshold, f"node {number}: {left} {right} {node}"
             assert found.right[number] == node.right
             assert abs(gain[number] - node.gain) < 1e-9
@@ -64,13 +68,20 @@ def check_kernel(
     return expected
 
 
-def ranked(values: NDArray[np.float64], width: int) -> tuple[list[NDArray[np.float64]], Codes]:
-    """The distinct values of every column, ascending, and the columns as ranks among them."""
-    made = [np.unique(column, return_inverse=True) for column in values.T]
+def encoded(
+    values: NDArray[np.float64], width: int, gaps: Sequence[int]
+) -> tuple[list[dict[int, float]], Codes]:
+    """The value of every code, column by column, and the columns as codes."""
+    dictionaries, columns = [], []
+    for column in values.T:
+        distinct, ranks = np.unique(column, return_inverse=True)
+        code_of = np.cumsum(np.resize(gaps, distinct.size)) - gaps[0]
+        assert code_of[-1] <= np.iinfo(WIDTHS[width]).max
+        dictionaries.append(dict(zip(code_of.tolist(), distinct.tolist(), strict=True)))
+        columns.append(code_of[ranks])
     matrices = {size: np.empty((0, len(values)), kind) for size, kind in WIDTHS.items()}
-    matrices[width] = np.array([ranks for _, ranks in made], WIDTHS[width])
-    for matrix in matrices.values():
-        matrix.flags.writeable = False
-    place = np.array([[width, slot] for slot in range(len(made))], np.uint32)
-    place.flags.writeable = False  # as in a store: another signature would be compiled anew
-    return [distinct for distinct, _ in made], Codes(matrices[1], matrices[2], matrices[4], place)
+    matrices[width] = np.array(columns, WIDTHS[width])
+    place = np.array([[width, slot] for slot in range(len(columns))], np.uint32)
+    for array in (*matrices.values(), place):
+        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+    return dictionaries, Codes(matrices[1], matrices[2], matrices[4], place)

@@ -18,13 +18,14 @@ from tests.strategies import Data, configs, tables, weights
 
 COMPILED = not numba.config.DISABLE_JIT
 HEAVIEST = 65_535
+GAPS = {1: [(1,), (4,)], 2: [(1,), (1000,), (5, 1)], 4: [(1,), (2**26,), (1, 1, 2**25), (2**20, 1), (300,)]}
 
 
 @settings(max_examples=500 if COMPILED else 60)
 @given(data=tables(), config=configs(), width=st.sampled_from(sorted(WIDTHS)), draw=st.data())
 def test_grow__any_weights(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
-    check_kernel(data, bag, config, width)
+    check_kernel(data, bag, config, width, gaps=draw.draw(st.sampled_from(GAPS[width])))
 
 
 @settings(max_examples=100 if COMPILED else 20)
@@ -74,3 +75,16 @@ def test_grow__heavy_palindromes(impurity: str, classes: int, sign: int) -> None
     data = Data(np.column_stack([up, -up]), target)
     config = TrainConfig(impurity=impurity, mtry="all", max_depth=3)
     check_kernel(data, bag.tolist(), config, 4, quick_split)
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("impurity", SCORES)
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("rows", [120, 1000, 5000])
+def test_grow__codes_far_apart_and_in_clumps(impurity: str, classes: int, rows: int) -> None:
+    draw = np.random.default_rng(rows + classes)
+    values = np.column_stack([draw.permutation(rows), draw.integers(0, 100, rows), draw.normal(size=rows)])
+    target = np.digitize(values[:, 2] + draw.normal(0, 1, rows), np.linspace(-1, 1, classes + 1)[1:-1])
+    for gaps in (2 ** draw.integers(0, 19, 40), np.repeat([1, 2**17], [200, 1])):
+        config = TrainConfig(impurity=impurity, mtry=2, min_leaf=2, max_depth=12)
+        check_kernel(Data(values, target), [1] * rows, config, 4, quick_split, gaps.tolist())
