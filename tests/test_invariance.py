@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -69,7 +70,9 @@ def test_rows_of__sees_a_change_of_seed(expected: dict[str, pl.DataFrame], tmp_p
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_train__any_number_of_threads(threads: int, expected: dict[str, pl.DataFrame], tmp_path: Path) -> None:
+def test_train__any_number_of_threads(
+    threads: int, expected: dict[str, pl.DataFrame], tmp_path: Path
+) -> None:
     bigforest.train(frame(), out=tmp_path / "f", threads=threads, **CONFIG)
     assert_equal(rows_of(tmp_path / "f"), expected)
 
@@ -104,7 +107,9 @@ def arrow_file(folder: Path) -> Path:
     return folder / "all.arrow"
 
 
-@pytest.mark.parametrize("shape", [one_file, small_row_groups, many_files, glob_of_files, lazy_frame, arrow_file])
+@pytest.mark.parametrize(
+    "shape", [one_file, small_row_groups, many_files, glob_of_files, lazy_frame, arrow_file]
+)
 def test_train__any_shape_of_the_data(
     shape: Callable[[Path], object], expected: dict[str, pl.DataFrame], tmp_path: Path
 ) -> None:
@@ -120,6 +125,22 @@ def test_train__kept_store(expected: dict[str, pl.DataFrame], tmp_path: Path) ->
         config = {name: value for name, value in CONFIG.items() if name != "target"}
         bigforest.train(tmp_path / "kept.store", out=out, threads=2, **config)
         assert_equal(rows_of(out), expected)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_bins": 16, "mtry": "all"},
+        {"replace": False, "sample_fraction": 0.6, "impurity": "entropy"},
+        {"constants": "count", "impurity": "error", "vote": "hard"},
+    ],
+)
+def test_train__any_options_on_four_threads_and_many_files(options: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    runs = {"one": (frame(), 1), "other": (many_files(tmp_path / "data"), 4)}
+    for name, (data, threads) in runs.items():
+        bigforest.train(data, out=tmp_path / name, threads=threads, **(CONFIG | options))
+    assert_equal(rows_of(tmp_path / "other"), rows_of(tmp_path / "one"))
 
 
 def test_train__fewer_trees_are_the_first_ones(expected: dict[str, pl.DataFrame], tmp_path: Path) -> None:
