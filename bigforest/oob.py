@@ -23,7 +23,7 @@ from bigforest.forest.files import write_table, write_tables
 from bigforest.forest.packed import Packed, pack
 from bigforest.forest.parts import check_count, check_parts, node_count, part_paths, read_parts
 from bigforest.forest.table import CURVE, confusion, oob_rows
-from bigforest.forest.values import Rows, tiles_for
+from bigforest.forest.values import Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.resources import Resources
 from bigforest.sample import bag_block
@@ -120,7 +120,7 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
     Returns by how much each tree changed the number of rows that are wrong, and that have a vote: int64 [2,
     trees].
     """
-    from bigforest.kernels.route import TILE, vote_out_of_bag
+    from bigforest.kernels.route import new_scratch, vote_out_of_bag
 
     packed = group.packed
     block, begin = start // store.block_rows, start % store.block_rows
@@ -133,14 +133,15 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
     change = np.zeros((2, packed.roots.size), dtype=np.int64)
     narrow = all(_is_narrow(store.low(feature)) for feature in packed.used)
     layout = packed.layout(narrow)
-    tiles = tiles_for(stop - start, packed.used.size, layout is packed.narrow)
-    step = tiles.shape[0] * TILE
+    step = min(chunk_rows(packed.used.size, layout is packed.narrow), stop - start)
+    tiles = tiles_for(step, packed.used.size, layout is packed.narrow)
+    scratch = new_scratch()
     for first in range(start, stop, step):
         last = min(first + step, stop)
         columns = [store.low(feature)[store.feature_codes(feature)[first:last]] for feature in packed.used]
         Rows(columns).fill(tiles, 0, last - first)
         vote_out_of_bag(
-            tiles[: -(-(last - first) // TILE)],
+            tiles,
             last - first,
             layout,
             packed.roots,
@@ -152,6 +153,7 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
             tally.prediction[first:last],
             change[0],
             change[1],
+            scratch,
         )
     return change
 

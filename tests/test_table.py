@@ -253,7 +253,8 @@ def test_check_trees__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
         columns[data.draw(st.integers(0, 2))][data.draw(st.integers(0, size - 1))] = data.draw(number)
     left, right, depth = (np.array(column, np.uint32) for column in columns)
     ones = np.ones((size, 2), np.uint32)
-    found = check_trees(np.array([0, size]), np.array(leaf), left, right, depth, np.full(size, 2, np.uint64), ones)
+    weight, waiting = np.full(size, 2, np.uint64), np.empty(size, np.int64)
+    found = check_trees(np.array([0, size]), np.array(leaf), left, right, depth, weight, ones, waiting)
     assert (found == SOUND) == is_preorder(leaf, *columns)
 
 

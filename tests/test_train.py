@@ -129,11 +129,11 @@ def test_train__writes_where_told(expected: pl.DataFrame, tmp_path: Path, scratc
 
 def test_train__run_lists_the_stages(tmp_path: Path) -> None:
     run = bigforest.train(frame(), "kind", **OPTIONS).run
-    assert run["stage"].to_list() == ["encode", "grow", "oob"]
+    assert run["stage"].to_list() == ["encode", "compile", "grow", "oob"]
     assert (run["seconds"] > 0).all()
     assert (run["threads"] == 2).all()
     kept = bigforest.train(kept_store(tmp_path), bootstrap=False, **OPTIONS).run
-    assert kept["stage"].to_list() == ["grow"]
+    assert kept["stage"].to_list() == ["compile", "grow"]
 
 
 def test_train__features_have_importances() -> None:
@@ -157,7 +157,7 @@ def test_train__tells_the_listener() -> None:
     forest = bigforest.train(data, "kind", listener=seen.append, **OPTIONS)
     assert forest.spec.dropped == dropped > 0
     assert [event.message.split()[0] for event in seen if isinstance(event, Notice)] == [str(dropped)]
-    for stage in ("encode", "grow", "oob"):
+    for stage in ("encode", "compile", "grow", "oob"):
         [started] = [e for e in seen if isinstance(e, StageStarted) and e.stage == stage]
         assert [e.done for e in seen if isinstance(e, StageAdvanced) and e.stage == stage][-1] == started.total
         assert sum(isinstance(e, StageFinished) and e.stage == stage for e in seen) == 1

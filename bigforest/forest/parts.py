@@ -129,7 +129,8 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
     require(np.array_equal(np.isnan(_numbers(column["gain"])), leaf), "a gain is not a number")
     counts = _counts(column["counts"], len(spec.target.classes), require)
     left, depth, weight = (_numbers(column[name]) for name in ("left", "depth", "weight"))
-    require(*_judgement(check_trees(starts, leaf, left, right, depth, weight, counts)))
+    waiting = np.empty(leaf.size, np.int64)
+    require(*_judgement(check_trees(starts, leaf, left, right, depth, weight, counts, waiting)))
     return Nodes(int(column["tree"][0].as_py()), starts, feature, right, threshold, counts)
 
 

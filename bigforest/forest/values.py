@@ -148,13 +148,22 @@ def nan_error(rows: Rows, names: Sequence[str]) -> DataError:
     return DataError(_missing_values(counts, "NaN", rows.rows))
 
 
-def tiles_for(rows: int, features: int, narrow: bool) -> NDArray[np.floating[Any]]:
-    """Tiles, not filled, for as many of `rows` rows as should go through the trees together."""
+def chunk_rows(features: int, narrow: bool) -> int:
+    """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
     from bigforest.kernels.route import TILE
 
-    dtype = np.dtype(np.float32 if narrow else np.float64)
-    most = max(1, CHUNK_BYTES // (dtype.itemsize * features * TILE))
-    return np.empty((min(most, -(-rows // TILE)), features, TILE), dtype)
+    return max(1, CHUNK_BYTES // (_dtype(narrow).itemsize * features * TILE)) * TILE
+
+
+def tiles_for(rows: int, features: int, narrow: bool) -> NDArray[np.floating[Any]]:
+    """Tiles for `rows` rows, not filled."""
+    from bigforest.kernels.route import TILE
+
+    return np.empty((-(-rows // TILE), features, TILE), _dtype(narrow))
+
+
+def _dtype(narrow: bool) -> np.dtype[Any]:
+    return np.dtype(np.float32 if narrow else np.float64)
 
 
 def _series_values(series: pl.Series) -> NDArray[Any]:

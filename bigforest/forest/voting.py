@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -9,13 +10,13 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.packed import Packed
-from bigforest.forest.values import Rows, nan_error, tiles_for
+from bigforest.forest.values import Rows, chunk_rows, nan_error, tiles_for
 from bigforest.forest.votes import Rule
 
 # Fewer visits of a tree by a row than this take less time than starting threads does.
 SMALL = 300_000
 
-# Pieces per thread, so that threads which are held up leave work to the others.
+# Chunks per thread at least, so that threads which are held up leave work to the others.
 PIECES = 4
 
 
@@ -46,42 +47,41 @@ class Voting(NamedTuple):
         Rows are independent: the answers do not depend on how many come together, nor on the number of
         threads. Raises DataError where a value is NaN.
         """
-        from bigforest.kernels.route import TILE
-
         count = rows.rows
         classes = len(self.spec.target.classes)
         answers = Answers(np.empty(count, np.int32), np.empty((count, classes)) if proba else None)
+        layout = self.packed.layout(rows.narrow)
+        chunk = chunk_rows(rows.features, layout is self.packed.narrow)
         if workers == 1 or count * self.packed.roots.size < SMALL:
-            sound = self._answer_rows(rows, numbers, answers, 0, count)
+            sound = self._answer_chunks(rows, numbers, answers, chunk, iter(range(0, count, chunk)))
         else:
             from bigforest.schedule.tasks import run
 
-            step = -(-count // (PIECES * workers * TILE)) * TILE
+            # One task per thread, which takes chunks until there are none: starting a task costs more than a chunk.
+            chunk = min(chunk, -(-count // (PIECES * workers)))
+            starts = iter(range(0, count, chunk))
             found: list[bool] = []
-            pieces = [(start, min(start + step, count)) for start in range(0, count, step)]
-            tasks = [(rows, numbers, answers, start, stop) for start, stop in pieces]
-            run(self._answer_rows, tasks, workers=workers, on_result=lambda _, sound: found.append(sound))
+            tasks = [(rows, numbers, answers, chunk, starts)] * workers
+            run(self._answer_chunks, tasks, workers=workers, on_result=lambda _, sound: found.append(sound))
             sound = all(found)
         if not sound:
             raise nan_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
         return answers
 
-    def _answer_rows(
-        self, rows: Rows, numbers: NDArray[np.uint64] | int, answers: Answers, start: int, stop: int
+    def _answer_chunks(
+        self, rows: Rows, numbers: NDArray[np.uint64] | int, answers: Answers, chunk: int, starts: Iterator[int]
     ) -> bool:
-        """Write the answers to the rows from `start` to before `stop`; False if there was a NaN."""
-        from bigforest.kernels.route import TILE, vote
+        """Write the answers to the `chunk` rows from each of `starts` on; False, at once, if there is a NaN."""
+        from bigforest.kernels.route import vote
 
         layout = self.packed.layout(rows.narrow)
-        tiles = tiles_for(stop - start, rows.features, rows.narrow and layout is self.packed.narrow)
-        step = tiles.shape[0] * TILE
-        for first in range(start, stop, max(step, 1)):
-            last = min(first + step, stop)
+        tiles = tiles_for(min(chunk, rows.rows), rows.features, layout is self.packed.narrow)
+        for first in starts:
+            last = min(first + chunk, rows.rows)
             if not rows.fill(tiles, first, last):
                 return False
             votes = np.zeros((last - first, len(self.spec.target.classes)))
-            here = tiles[: -(-(last - first) // TILE)]
-            vote(here, last - first, layout, self.packed.roots, self.mixed, votes)
+            vote(tiles, last - first, layout, self.packed.roots, self.mixed, votes)
             answers.codes[first:last] = self.rule.decide(votes, self._numbers(numbers, first, last))
             if answers.proba is not None:
                 answers.proba[first:last] = votes / self.packed.roots.size

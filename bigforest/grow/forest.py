@@ -14,7 +14,7 @@ from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.grow.arrays import tree_arrays
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import Rules, grow
+from bigforest.kernels.grow import Rules, compile_kernels, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rng import PURPOSE_GROW, stream_key
@@ -47,6 +47,9 @@ def grow_forest(
     size = part_size(store.rows, config.trees)
     groups = [range(first, min(first + size, config.trees)) for first in range(0, config.trees, size)]
 
+    with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
+        compile_kernels()
+        progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         ground = _prepare(store, config)
 
@@ -92,7 +95,9 @@ def _prepare(store: Store, config: TrainConfig) -> _Ground:
 
 
 def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> TreeArrays:
-    items = pack_items(store.target, bag(store.rows, tree, config))
+    multiplicity = bag(store.rows, tree, config)
+    items = np.empty(np.count_nonzero(multiplicity), np.uint64)
+    pack_items(store.target, multiplicity, items)
     with np.errstate(over="ignore"):
         key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
     classes = len(store.spec.target.classes)

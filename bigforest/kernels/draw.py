@@ -40,18 +40,13 @@ def draw_without_replacement(counts, draws, key):
 
 
 @kernel
-def pack_items(target, counts):
-    """uint64 items of the rows with counts > 0, ascending: row << 32 | class << 16 | count.
+def pack_items(target, counts, items):
+    """items = those rows with counts > 0, ascending: row << 32 | class << 16 | count.
 
-    target uint16 [rows], counts uint16 [rows], rows <= 2**32.
+    target, counts uint16 [rows], rows <= 2**32; items uint64 [rows with counts > 0].
     """
-    size = 0
-    for row in range(counts.size):
-        size += counts[row] > 0
-    items = np.empty(size, np.uint64)
-    at = 0
-    for row in range(counts.size):
+    at = np.uint64(0)
+    for row in range(np.uint64(counts.size)):
         if counts[row] > 0:
-            items[at] = (np.uint64(row) << _BITS32) | (np.uint64(target[row]) << _BITS16) | np.uint64(counts[row])
-            at += 1
-    return items
+            items[at] = (row << _BITS32) | (np.uint64(target[row]) << _BITS16) | np.uint64(counts[row])
+            at += np.uint64(1)

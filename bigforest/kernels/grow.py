@@ -7,17 +7,19 @@ happens in a node therefore depends on its rows and its key alone, whichever ord
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.gather import gather
-from bigforest.kernels.impurity import GINI, scan_scores
+from bigforest.kernels.impurity import GINI, entropy_table, scan_scores
 from bigforest.kernels.jit import helper, kernel
+from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.node import BITS16, CODE, FEATURE, ONE, SHIFT32, ZERO, Best, Node, class_of, make_work
 from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import GOLDEN, LEFT, RIGHT, mix
+from bigforest.kernels.rows import by_rows
 from bigforest.kernels.scan_many import scan_many
 from bigforest.kernels.scan_two import prepare_two, scan_two
 
@@ -158,7 +160,23 @@ def number_node(nodes, number, stack, top, total):
     return weight, sq
 
 
-@helper
+@kernel
+def put_root(stack, items, key):
+    """Make all of `items` the only node on the stack."""
+    for k in range(np.uint64(stack.total.shape[1])):
+        stack.total[ZERO, k] = 0
+    for i in range(np.uint64(items.size)):
+        stack.total[ZERO, class_of(items[i])] += np.int64(items[i] & BITS16)
+    for word in range(np.uint64(stack.constant.shape[1])):
+        stack.constant[ZERO, word] = ZERO
+    stack.begin[ZERO] = ZERO
+    stack.end[ZERO] = np.uint64(items.size)
+    stack.key[ZERO] = key
+    stack.depth[ZERO] = 0
+    stack.parent[ZERO] = -1
+
+
+@kernel
 def grow_while_room(codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
@@ -196,78 +214,77 @@ def grow_while_room(codes, by_row, items, rules, table, nodes, count, stack, top
     return count, top
 
 
-@kernel
-def longer(array):
-    """A copy of a 1-D or 2-D array with twice the room along the first axis."""
-    copy = np.empty((2 * array.shape[0], *array.shape[1:]), array.dtype)
-    copy[: array.shape[0]] = array
-    return copy
-
-
-@kernel
-def grow(codes, by_row, items, classes, key, rules, table):
+def grow(
+    codes: Codes,
+    by_row: Rows,
+    items: NDArray[np.uint64],
+    classes: int,
+    key: np.uint64,
+    rules: Rules,
+    table: NDArray[np.int64],
+) -> Nodes:
     """Grow a tree on the rows of `items` and return its Nodes.
 
-    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py), reordered in place; classes int; key
-    uint64; rules Rules; table int64, impurity.entropy_table. The total weight must be below 2**31.
+    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py), reordered in place; key: of the root;
+    table: impurity.entropy_table. The total weight must be below 2**31.
     """
     features = codes.place.shape[0]
-    words = (features + 63) // 64
+    words = -(-features // 64)
     work = make_work(items.size, classes)
-    best = Best(np.empty(6, np.int64), np.empty(1, np.float64))
+    best = Best(np.empty(6, np.int64), np.empty(1))
     draw = Draw(np.arange(features), np.empty(features, np.uint64))
     totals = np.zeros((2, classes), np.int64)
     constant = np.zeros(words, np.uint64)
-    for i in range(np.uint64(items.size)):
-        totals[0, class_of(items[i])] += np.int64(items[i] & BITS16)
-
-    feature = np.empty(256, np.int32)
-    right = np.empty(256, np.uint32)
-    depth = np.empty(256, np.uint32)
-    left_code = np.empty(256, np.uint32)
-    right_code = np.empty(256, np.uint32)
-    counts = np.empty((256, classes), np.uint32)
-    begin_at = np.empty(64, np.uint64)
-    end_at = np.empty(64, np.uint64)
-    key_at = np.empty(64, np.uint64)
-    depth_at = np.empty(64, np.int64)
-    parent_at = np.empty(64, np.int64)
-    total_at = np.empty((64, classes), np.int64)
-    constant_at = np.empty((64, words), np.uint64)
-
-    nodes = Nodes(feature, right, depth, left_code, right_code, counts)
-    stack = Stack(begin_at, end_at, key_at, depth_at, parent_at, total_at, constant_at)
-    push(stack, ZERO, ZERO, np.uint64(items.size), key, 0, -1, totals[0], constant)
-    count = ZERO
-    top = ONE
-    while top > ZERO:
+    nodes = Nodes(
+        feature=np.empty(256, np.int32),
+        right=np.empty(256, np.uint32),
+        depth=np.empty(256, np.uint32),
+        left_code=np.empty(256, np.uint32),
+        right_code=np.empty(256, np.uint32),
+        counts=np.empty((256, classes), np.uint32),
+    )
+    stack = Stack(
+        begin=np.empty(64, np.uint64),
+        end=np.empty(64, np.uint64),
+        key=np.empty(64, np.uint64),
+        depth=np.empty(64, np.int64),
+        parent=np.empty(64, np.int64),
+        total=np.empty((64, classes), np.int64),
+        constant=np.empty((64, words), np.uint64),
+    )
+    put_root(stack, items, key)
+    count, top = ZERO, ONE
+    while top > 0:
         count, top = grow_while_room(
             codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work
         )
-        if count == np.uint64(nodes.feature.size):
-            nodes = Nodes(
-                longer(nodes.feature),
-                longer(nodes.right),
-                longer(nodes.depth),
-                longer(nodes.left_code),
-                longer(nodes.right_code),
-                longer(nodes.counts),
-            )
-        if top == np.uint64(stack.begin.size):
-            stack = Stack(
-                longer(stack.begin),
-                longer(stack.end),
-                longer(stack.key),
-                longer(stack.depth),
-                longer(stack.parent),
-                longer(stack.total),
-                longer(stack.constant),
-            )
-    return Nodes(
-        nodes.feature[:count].copy(),
-        nodes.right[:count].copy(),
-        nodes.depth[:count].copy(),
-        nodes.left_code[:count].copy(),
-        nodes.right_code[:count].copy(),
-        nodes.counts[:count].copy(),
-    )
+        count, top = np.uint64(count), np.uint64(top)
+        if count == nodes.feature.size:
+            nodes = Nodes(*[_twice_as_long(array) for array in nodes])
+        if top == stack.begin.size:
+            stack = Stack(*(_twice_as_long(array) for array in stack))
+    return Nodes(*[_first(array, int(count)) for array in nodes])
+
+
+def compile_kernels() -> None:
+    """Compile, or load from the cache, everything `grow` needs, by growing on a table of two rows."""
+    with np.errstate(over="ignore"):
+        codes = Codes(
+            u8=np.zeros((1, 2), np.uint8),
+            u16=np.zeros((0, 2), np.uint16),
+            u32=np.zeros((0, 2), np.uint32),
+            place=np.array([[1, 0]], np.uint32),
+        )
+        for array in codes:
+            array.flags.writeable = False
+        items = np.array([1, 1 << 32 | 1 << 16 | 1], np.uint64)
+        rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        grow(codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
+
+
+def _twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
+    return np.concatenate([array, np.empty_like(array)])
+
+
+def _first(array: NDArray[Any], count: int) -> NDArray[Any]:
+    return array[:count].copy()

@@ -49,9 +49,14 @@ class _KernelCache(caching.FunctionCache):  # type: ignore[misc]
             super().save_overload(sig, data)
 
 
+# Kernels allocate nothing: callers hand them their arrays. So Numba need not count references, which costs more than
+# the work itself where arrays are passed to a function for every small node.
+_FLAGS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "_nrt": False}
+
+
 def kernel(function: Kernel) -> Kernel:
-    """Compile `function` with the flags every kernel shares; cached on disk where any folder can be written."""
-    compiled = numba.njit(nogil=True, boundscheck=False, error_model="numpy")(function)
+    """Compile a function that Python calls; cached on disk where any folder can be written."""
+    compiled = numba.njit(**_FLAGS)(function)
     if compiled is not function:  # NUMBA_DISABLE_JIT=1 leaves plain Python
         with contextlib.suppress(RuntimeError):  # no folder can be written: compile in every process
             compiled._cache = _KernelCache(function)
@@ -59,10 +64,10 @@ def kernel(function: Kernel) -> Kernel:
 
 
 def helper(function: Kernel) -> Kernel:
-    """Compile a part of a kernel that allocates nothing: called often, so arrays are passed without counting them."""
-    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", _nrt=False)(function)  # type: ignore[no-any-return]
+    """Compile a part of a kernel."""
+    return numba.njit(**_FLAGS)(function)  # type: ignore[no-any-return]
 
 
 def inlined(function: Kernel) -> Kernel:
     """Compile a part of a kernel into each of its callers: for the small and for the very frequent."""
-    return numba.njit(nogil=True, boundscheck=False, error_model="numpy", _nrt=False, forceinline=True)(function)  # type: ignore[no-any-return]
+    return numba.njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]

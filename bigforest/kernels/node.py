@@ -12,14 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.exact import compare_gini
-from bigforest.kernels.jit import helper, inlined, kernel
+from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.pairs import PAIRS
 
+# Numba would turn a sum of signed and unsigned numbers into a float, and types a bare 0 apart from an int64.
 ZERO = np.uint64(0)
 ONE = np.uint64(1)
 TWO = np.uint64(2)
 SHIFT16 = np.uint64(16)
 SHIFT32 = np.uint64(32)
+NONE = np.int64(0)
 BITS16 = np.uint64(0xFFFF)
 BITS32 = np.uint64(0xFFFFFFFF)
 
@@ -101,8 +103,7 @@ class Work(NamedTuple):
     pair_sum: NDArray[np.uint32]
 
 
-@kernel
-def make_work(rows, classes):
+def make_work(rows: int, classes: int) -> Work:
     """Work for nodes of up to `rows` rows of `classes` classes."""
     size = max(rows, PAIRS)
     return Work(

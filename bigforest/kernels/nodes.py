@@ -22,7 +22,7 @@ SMALLEST_NEGATIVE = 0x80000001
 
 
 @kernel
-def check_trees(starts, leaf, left, right, depth, weight, counts):
+def check_trees(starts, leaf, left, right, depth, weight, counts, waiting):
     """Whether the nodes are whole trees in preorder with sound counts: SOUND, or what is wrong.
 
     starts   int64 [trees + 1], trusted: positions of the roots, then the number of nodes
@@ -30,13 +30,12 @@ def check_trees(starts, leaf, left, right, depth, weight, counts):
     left, right, depth  uint32 [nodes], numbers within the tree; not looked at in leaves, but for depth
     weight   uint64 [nodes]
     counts   uint32 [nodes, classes]
+    waiting  int64 [nodes], scratch: inner nodes whose right child is still to come
 
     Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is
     its left child, and the node after a leaf is the right child of the last inner node that has none yet.
     Oracle: tests/naive/predict.py is_preorder.
     """
-    # Inner nodes whose right child is still to come.
-    waiting = np.empty(starts[starts.size - 1] + 1, dtype=np.int64)
     for tree in range(starts.size - 1):
         begin, end = starts[tree], starts[tree + 1]
         open_nodes = 0

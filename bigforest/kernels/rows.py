@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.kernels.jit import kernel
 from bigforest.kernels.layout import Codes, Rows
@@ -25,14 +28,19 @@ def by_rows(codes: Codes) -> Rows:
     return Rows(transpose(codes.u8), transpose(codes.u16), transpose(codes.u32), CACHE_BYTES // width)
 
 
+def transpose(matrix: NDArray[Any]) -> NDArray[Any]:
+    """C-order transpose of a 2-D array."""
+    result = np.empty(matrix.shape[::-1], matrix.dtype)
+    transpose_tiles(matrix, result)
+    return result
+
+
 @kernel
-def transpose(matrix):
-    """C-order transpose of a 2-D array, tile by tile so that both sides stay in the cache."""
+def transpose_tiles(matrix, result):
+    """result [rows, columns] = transpose of matrix [columns, rows], by tiles so that both sides stay in the cache."""
     columns, rows = matrix.shape
-    result = np.empty((rows, columns), matrix.dtype)
     for row in range(0, rows, _TILE):
         for column in range(0, columns, _TILE):
             for c in range(column, min(column + _TILE, columns)):
                 for r in range(row, min(row + _TILE, rows)):
                     result[np.uint64(r), np.uint64(c)] = matrix[np.uint64(c), np.uint64(r)]
-    return result

@@ -10,6 +10,7 @@ from bigforest.kernels.node import (
     BUCKETS,
     GROUP,
     NEAR,
+    NONE,
     ONE,
     SHIFT32,
     TWO,
@@ -182,8 +183,8 @@ def sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work):
         ZERO,
         count,
         left,
-        0,
-        0,
+        NONE,
+        NONE,
         node.sq,
         node,
         min_leaf,
@@ -192,7 +193,7 @@ def sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work):
         work.group_bound,
     )
     clear(left)
-    w_l, sq_l, sq_r = np.int64(0), np.int64(0), node.sq
+    w_l, sq_l, sq_r = NONE, NONE, node.sq
     for g in range(count):
         begin = g * _GROUP
         end = min(begin + _GROUP, buckets)
@@ -215,7 +216,7 @@ def open_many(low, shift, buckets, node, min_leaf, feature, best, work):
     left, inner = work.left, work.inner
     classes = np.uint64(node.total.size)
     clear(left)
-    w_l, sq_l, sq_r = np.int64(0), np.int64(0), node.sq
+    w_l, sq_l, sq_r = NONE, NONE, node.sq
     begin = ONE
     for b in range(buckets):
         end = np.uint64(work.places[b])
@@ -243,7 +244,7 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
     if n <= np.uint64(_SORTED) and (span * classes >= n or span >= np.uint64(BUCKETS)):
         sort_rows(low, high, node.items, work)
         clear(work.left)
-        walk_many(ZERO, n, work.left, 0, 0, node.sq, node, min_leaf, feature, best, work)
+        walk_many(ZERO, n, work.left, NONE, NONE, node.sq, node, min_leaf, feature, best, work)
         return
     shift = shift_for(span, np.uint64(BUCKETS // 4 if n < np.uint64(_LARGE) else BUCKETS))
     buckets = (span >> np.uint64(shift)) + ONE
@@ -253,7 +254,20 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
     else:
         clear(work.left)
         sweep_many(
-            work.hist, low, shift, ZERO, buckets, work.left, 0, 0, node.sq, node, min_leaf, feature, best, work.bound
+            work.hist,
+            low,
+            shift,
+            ZERO,
+            buckets,
+            work.left,
+            NONE,
+            NONE,
+            node.sq,
+            node,
+            min_leaf,
+            feature,
+            best,
+            work.bound,
         )
     if shift > np.uint32(0):
         open_many(low, shift, buckets, node, min_leaf, feature, best, work)

@@ -14,6 +14,7 @@ from bigforest.kernels.node import (
     BITS32,
     BUCKETS,
     NEAR,
+    NONE,
     ONE,
     SHIFT32,
     ZERO,
@@ -235,7 +236,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
         for i in range(n):
             work.pair_code[i] = work.codes[i]
             work.pair_add[i] = pair_weight(node.items[i])
-        pairs_two(n, 0, 0, node, min_leaf, feature, best, work)
+        pairs_two(n, NONE, NONE, node, min_leaf, feature, best, work)
         return
     wanted = np.uint64(64)
     while wanted < np.uint64(BUCKETS) and wanted * np.uint64(8) < n:
