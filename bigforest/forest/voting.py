@@ -72,16 +72,17 @@ class Voting(NamedTuple):
         self, rows: Rows, numbers: NDArray[np.uint64] | int, answers: Answers, chunk: int, starts: Iterator[int]
     ) -> bool:
         """Write the answers to the `chunk` rows from each of `starts` on; False, at once, if there is a NaN."""
-        from bigforest.kernels.route import vote
+        from bigforest.kernels.route import new_scratch, vote
 
         layout = self.packed.layout(rows.narrow)
         tiles = tiles_for(min(chunk, rows.rows), rows.features, layout is self.packed.narrow)
+        scratch = new_scratch()
         for first in starts:
             last = min(first + chunk, rows.rows)
             if not rows.fill(tiles, first, last):
                 return False
             votes = np.zeros((last - first, len(self.spec.target.classes)))
-            vote(tiles, last - first, layout, self.packed.roots, self.mixed, votes)
+            vote(tiles, last - first, layout, self.packed.roots, self.mixed, votes, scratch)
             answers.codes[first:last] = self.rule.decide(votes, self._numbers(numbers, first, last))
             if answers.proba is not None:
                 answers.proba[first:last] = votes / self.packed.roots.size
