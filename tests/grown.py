@@ -32,10 +32,14 @@ def check_tree(
     config: TrainConfig,
     tree: int = 0,
     split: Callable[..., Split | None] = best_split,
+    dtype: pl.DataType | None = None,
 ) -> list[Node]:
-    """Assert that bigforest grows the oracle's tree, node for node; returns that tree."""
+    """Assert that bigforest grows the oracle's tree, node for node; returns that tree.
+
+    dtype is the type the features have in the table that is encoded; float64 unless given.
+    """
     with tempfile.TemporaryDirectory() as folder:
-        store = store_of(data, Path(folder), config.max_bins)
+        store = store_of(frame_of(data, dtype), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
         table = table_of(store, data)
     rows = len(data.target)
@@ -50,14 +54,15 @@ def check_large_tree(data: Data, config: TrainConfig, tree: int = 0) -> list[Nod
     return check_tree(data, config, tree, quick_split)
 
 
-def frame_of(data: Data) -> pl.DataFrame:
-    """The table as a user has it: float columns x0, x1, ... and the class as the column y."""
-    return pl.DataFrame({**{f"x{i}": column for i, column in enumerate(data.values.T)}, "y": data.target})
+def frame_of(data: Data, dtype: pl.DataType | None = None) -> pl.DataFrame:
+    """The table as a user has it: the features x0, x1, ... and the class as the column y."""
+    features = pl.DataFrame({f"x{i}": column for i, column in enumerate(data.values.T)})
+    return features.cast(dtype or pl.Float64()).with_columns(y=pl.Series(data.target))
 
 
-def store_of(data: Data, folder: Path, max_bins: str | int = "exact") -> Store:
+def store_of(frame: pl.DataFrame, folder: Path, max_bins: str | int = "exact") -> Store:
     """The encoded table, kept in `folder`."""
-    source = open_source(frame_of(data), scratch=folder)
+    source = open_source(frame, scratch=folder)
     return encode(
         source,
         "y",

@@ -11,6 +11,7 @@ from itertools import product
 
 import numba
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -89,7 +90,9 @@ def test_grow_tree__classes_renamed_leave_the_shape(impurity: str) -> None:
     target = np.concatenate([np.arange(5), draw.integers(0, 5, 55)])
     one = check_tree(Data(values, target), TrainConfig(impurity=impurity, **ALL_ROWS))
     other = check_tree(Data(values, 4 - target), TrainConfig(impurity=impurity, **ALL_ROWS))
-    assert [node[:5] for node in one if node.feature >= 0] == [node[:5] for node in other if node.feature >= 0]
+    assert [node[:5] for node in one if node.feature >= 0] == [
+        node[:5] for node in other if node.feature >= 0
+    ]
 
 
 def test_grow_tree__extreme_values_are_ordinary() -> None:
@@ -111,6 +114,17 @@ def test_grow_tree__last_bit_is_enough() -> None:
 def test_grow_tree__signed_zeros_are_one_value() -> None:
     data = Data(np.array([[-0.0, 1.0], [0.0, 2.0]]), np.array([0, 1]))
     assert check_tree(data, TrainConfig(**ALL_ROWS))[0].feature == 1
+
+
+@pytest.mark.parametrize("dtype", [pl.Float32(), pl.Int8(), pl.UInt16(), pl.Int32(), pl.Int64(), pl.UInt64()])
+def test_grow_tree__numbers_of_any_type(dtype: pl.DataType) -> None:
+    draw = np.random.default_rng(3)
+    whole = draw.integers(0 if str(dtype).startswith("U") else -100, 100, (80, 3)).astype(np.float64)
+    neighbours = np.nextafter(np.float32(0.1), np.float32(draw.integers(-1, 2, (80, 3)))).astype(np.float64)
+    values = neighbours if dtype == pl.Float32 else whole
+    target = np.concatenate([[0, 1, 2], draw.integers(0, 3, 77)])
+    for max_bins in ("exact", 5):
+        check_tree(Data(values, target), TrainConfig(max_bins=max_bins), dtype=dtype)
 
 
 def test_grow_tree__rows_alike_stay_together() -> None:
