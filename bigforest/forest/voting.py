@@ -55,10 +55,11 @@ class Voting(NamedTuple):
         if workers == 1 or count * self.packed.roots.size < SMALL:
             sound = self._answer_chunks(rows, numbers, answers, chunk, iter(range(0, count, chunk)))
         else:
+            from bigforest.kernels.route import TILE
             from bigforest.schedule.tasks import run
 
             # One task per thread, which takes chunks until there are none: starting a task costs more than a chunk.
-            chunk = min(chunk, -(-count // (PIECES * workers)))
+            chunk = min(chunk, -(-count // (PIECES * workers * TILE)) * TILE)
             starts = iter(range(0, count, chunk))
             found: list[bool] = []
             tasks = [(rows, numbers, answers, chunk, starts)] * workers
