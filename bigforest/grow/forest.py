@@ -28,8 +28,9 @@ from bigforest.store.store import Store
 _PART_ROWS = 2_000_000
 # At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little.
 _PARTS = 16
-# The kernels keep squared weights in int64.
+# The kernels keep squared weights in int64; drawing without replacement, numpy counts to a billion.
 _MOST_ROWS = 2**31 - 1
+_MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 
 
 def part_size(rows: int, trees: int) -> int:
@@ -79,9 +80,10 @@ class _Ground(NamedTuple):
 
 
 def _prepare(store: Store, config: TrainConfig) -> _Ground:
-    if store.rows > _MOST_ROWS:
+    most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
+    if store.rows > most:
         raise DataError(
-            f"the table has {store.rows} rows; growing in memory takes at most {_MOST_ROWS}: train on a sample of them"
+            f"the table has {store.rows} rows; growing in memory takes at most {most}: train on a sample of them"
         )
     rules = Rules(
         mtry=config.drawn_features(len(store.spec.features)),
