@@ -57,8 +57,11 @@ def test_write_part__reads_back_the_same(tmp_path: Path) -> None:
         for group in (trees()[:3], trees()[3:])
     ]
     for part, expected in zip(parts, together, strict=True):
-        for name in ("feature", "right", "threshold", "counts"):
-            np.testing.assert_array_equal(getattr(part, name), getattr(expected, name), err_msg=name)
+        inner = expected.feature >= 0
+        np.testing.assert_array_equal(part.feature, expected.feature)
+        np.testing.assert_array_equal(part.counts, expected.counts)
+        np.testing.assert_array_equal(part.right[inner], expected.right[inner])
+        np.testing.assert_array_equal(part.threshold[inner], expected.threshold[inner])
 
 
 def test_write_part__rows_are_the_nodes(tmp_path: Path) -> None:
@@ -361,6 +364,15 @@ def test_read_forest__header(entries: dict[str, Any], words: str, tmp_path: Path
 def test_read_forest__parquet_of_someone_else(tmp_path: Path) -> None:
     write(tmp_path)
     pl.DataFrame({"a": [1]}).write_parquet(tmp_path / "run.parquet")
+    with pytest.raises(FormatError, match="no bigforest metadata"):
+        read_forest(tmp_path)
+
+
+@pytest.mark.parametrize("metadata", ["[" * 100_000, "no JSON", "[1]", "{}"])
+def test_read_forest__header_of_no_sense(metadata: str, tmp_path: Path) -> None:
+    write(tmp_path)
+    path = tmp_path / "features.parquet"
+    pq.write_table(pq.read_table(path).replace_schema_metadata({METADATA_KEY: metadata}), path)
     with pytest.raises(FormatError, match="no bigforest metadata"):
         read_forest(tmp_path)
 

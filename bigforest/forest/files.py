@@ -12,6 +12,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -97,7 +98,7 @@ def file_kind(path: Path) -> str | None:
     """The kind that a file of ours, of whatever version, says it is; None for any other file."""
     try:
         kind = json.loads((pq.read_schema(path).metadata or {})[METADATA_KEY])["kind"]
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError):
+    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return kind if isinstance(kind, str) else None
 
@@ -111,9 +112,8 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
     try:
-        raw = json.loads((schema.metadata or {})[METADATA_KEY])
-        version, found = raw["version"], raw["kind"]
-    except (KeyError, TypeError, ValueError) as error:
+        version, found, header = _parse((schema.metadata or {})[METADATA_KEY])
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise FormatError(f"{path} is not a file of a forest: it has no bigforest metadata") from error
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise FormatError(f"{path} has format version {version!r}, which never existed; the file is damaged")
@@ -123,11 +123,21 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
         )
     if found != kind:
         raise FormatError(f"{path} is a file of kind {found!r} where {kind!r} belongs; the forest is mixed up")
+    if isinstance(header, str):
+        raise FormatError(f"{path}: {header}")
+    return header, schema
+
+
+@lru_cache(maxsize=8)
+def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
+    """Version, kind, and the header or what is wrong with it. All parts of a forest have the same bytes here."""
+    raw = json.loads(metadata)
+    version, kind = raw["version"], raw["kind"]
     try:
-        spec, config = json.dumps(raw["spec"], sort_keys=True), json.dumps(raw["config"], sort_keys=True)
-        return Header(DataSpec.from_json(spec), TrainConfig.from_json(config), spec + config), schema
+        spec, config = (json.dumps(raw[name], sort_keys=True) for name in ("spec", "config"))
+        return version, kind, Header(DataSpec.from_json(spec), TrainConfig.from_json(config), spec + config)
     except (KeyError, TypeError, BigForestError) as error:
-        raise FormatError(f"{path}: {error}") from error
+        return version, kind, str(error)
 
 
 def read_table(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Table]:

@@ -20,15 +20,13 @@ _PART = re.compile(r"part-(\d{7,})\.parquet")
 
 
 class Nodes(NamedTuple):
-    """Consecutive trees, one after another.
-
-    All but the first two have one entry per node, and a leaf has the value in brackets.
+    """Consecutive trees, one after another; all but the first two have one entry per node.
 
     first_tree  number of the first tree
     starts      int64 [trees + 1], position of each tree's root, then the number of nodes
-    feature     int32 (-1), position in the dataspec
-    right       uint32 (0), number of the right child within the tree
-    threshold   float64 (nan)
+    feature     int32, position in the dataspec; -1 in a leaf
+    right       uint32, number of the right child within the tree; anything in a leaf
+    threshold   float64; anything in a leaf
     counts      uint32 [nodes, classes]
     """
 
@@ -125,8 +123,8 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
     starts = _starts(_numbers(column["tree"]), _numbers(column["node"]), require)
     right = _numbers(column["right"])
     threshold = _numbers(column["threshold"])
-    require(np.array_equal(np.isnan(threshold), leaf), "a threshold is not a number")
-    require(np.array_equal(np.isnan(_numbers(column["gain"])), leaf), "a gain is not a number")
+    require(not np.isnan(threshold)[~leaf].any(), "a threshold is not a number")
+    require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
     counts = _counts(column["counts"], len(spec.target.classes), require)
     left, depth, weight = (_numbers(column[name]) for name in ("left", "depth", "weight"))
     waiting = np.empty(leaf.size, np.int64)
@@ -143,11 +141,11 @@ def _nulls(array: Any) -> NDArray[np.bool_]:
 
 
 def _numbers(array: Any) -> NDArray[Any]:
-    """Values as numpy; null is 0 among integers and nan among floats."""
+    """Values as numpy; where null, anything."""
     if array.null_count == 0:
         return array.to_numpy()  # type: ignore[no-any-return]
-    filler = np.nan if pa.types.is_floating(array.type) else 0
-    return array.fill_null(pa.scalar(filler, array.type)).to_numpy()  # type: ignore[no-any-return]
+    values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
+    return values[array.offset : array.offset + len(array)]
 
 
 def _leaves(kind: Any, require: Any) -> NDArray[np.bool_]:

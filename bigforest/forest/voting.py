@@ -17,7 +17,7 @@ from bigforest.forest.votes import Rule
 SMALL = 300_000
 
 # Chunks per thread at least, so that threads which are held up leave work to the others.
-PIECES = 4
+PIECES = 8
 
 
 class Answers(NamedTuple):
