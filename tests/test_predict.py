@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bigforest.errors import BigForestError, ConfigError, DataError, OutputExistsError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted
-from bigforest.forest import values, voting
+from bigforest.forest import packed, values, voting
 from bigforest.forest.forest import Forest
 from bigforest.forest.packed import pack
 from bigforest.forest.parts import Nodes
@@ -83,8 +83,8 @@ def voting_of(grown: list[TreeArrays], rule: Rule) -> Voting:
         Nodes(i, np.array([0, tree.feature.size]), tree.feature, tree.right, tree.threshold, tree.counts)
         for i, tree in enumerate(grown)
     ]
-    packed = pack(parts)
-    return Voting(packed, packed.ballots(rule.ballots), rule, spec_of(FEATURES, (5, 7, 9)))
+    made = pack(parts)
+    return Voting(made, made.ballots(rule.ballots), rule, spec_of(FEATURES, (5, 7, 9)))
 
 
 @given(st.data())
@@ -270,10 +270,15 @@ def test_predict__from_several_threads_at_once(tmp_path: Path) -> None:
     assert all(frame.equals(found[0]) for frame in found)
 
 
-def test_predict__more_ballots_and_features_than_narrow_nodes_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bits", [0, packed._NARROW_BALLOT_BITS])
+def test_predict__float32_with_and_without_narrow_nodes(
+    bits: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packed, "_NARROW_BALLOT_BITS", bits)
     random = np.random.default_rng(8)
     grown = [random_tree(random, 300, CLASSES, 40, THRESHOLDS) for _ in range(3)]
     forest = forest_of(tmp_path, grown, spec_of(300, (5, 7, 9)))
+    assert (forest.voting(None, "lowest").packed.narrow is None) == (bits == 0)
     matrix = random.choice(np.array(THRESHOLDS, np.float32), (20, 300))
     codes, _ = expected(grown, matrix.astype(np.float64).tolist())
     assert forest.predict(matrix).tolist() == labelled(codes)
@@ -320,7 +325,10 @@ def test_expr__reads_only_features_that_are_used(tmp_path: Path) -> None:
         (lambda frame: frame.drop("x1"), "lacks feature 'x1'"),
         (lambda frame: frame.rename({"x1": "x11"}), "did you mean 'x11'"),
         (lambda frame: frame.with_columns(pl.col("x1").cast(pl.String)), "'x1' is String, in training it was Float64"),
-        (lambda frame: frame.with_columns(x1=pl.lit(None, pl.Float64)), r"null in the features 'x1' \(\d+ of \d+ rows\)"),
+        (
+            lambda frame: frame.with_columns(x1=pl.lit(None, pl.Float64)),
+            r"null in the features 'x1' \(\d+ of \d+ rows\)",
+        ),
         (lambda frame: frame.with_columns(x1=float("nan")), r"NaN in the features 'x1' \(\d+ of \d+ rows\)"),
         (lambda frame: frame.with_columns(x1=pl.lit(2**53 + 1)), "beyond 2"),
         (lambda frame: frame.with_columns(x1=pl.lit(-(2**60), pl.Int128)), "beyond 2"),
