@@ -93,16 +93,21 @@ def test_grow__codes_far_apart_and_in_clumps(impurity: str, classes: int, rows: 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("mirrored", [False, True])
 @pytest.mark.parametrize("classes", [2, 3, 8])
-def test_grow__best_split_just_inside_a_bucket(classes: int, mirrored: bool) -> None:
-    # A hundred rows of the last class fill one bucket of a histogram, ten more begin the next: no edge is as good.
+@pytest.mark.parametrize(("more", "others"), [(10, 90), (1, 1)])
+def test_grow__best_split_just_inside_a_bucket(classes: int, mirrored: bool, more: int, others: int) -> None:
+    # A hundred rows of the last class fill one bucket, a few more begin the next: no edge is as good.
     draw = np.random.default_rng(6)
-    codes = np.concatenate([np.arange(100), 1024 + np.arange(100), 16 * 1024 + 87 * np.arange(2800)])
+    codes = np.concatenate(
+        [np.arange(100), 1024 + np.arange(more + others), 16 * 1024 + 87 * np.arange(2800)]
+    )
     last = classes - 1
-    target = np.concatenate([np.full(110, last), np.arange(90) % last, draw.permutation(2800) % classes])
+    target = np.concatenate(
+        [np.full(100 + more, last), np.arange(others) % last, draw.permutation(2800) % classes]
+    )
     gaps = np.diff(codes, prepend=-1)
     if mirrored:
         gaps, target = np.concatenate([[1], gaps[:0:-1]]), target[::-1].copy()
     config = TrainConfig(mtry="all", max_depth=1)
-    data = Data(np.arange(3000.0).reshape(-1, 1), target)
-    nodes = check_kernel(data, [1] * 3000, config, 4, quick_split, gaps.tolist())
-    assert nodes[0].threshold == (2889.5 if mirrored else 109.5)
+    data = Data(np.arange(float(codes.size)).reshape(-1, 1), target)
+    nodes = check_kernel(data, [1] * codes.size, config, 4, quick_split, gaps.tolist())
+    assert nodes[0].threshold == (codes.size - more - 100.5 if mirrored else more + 99.5)
