@@ -18,8 +18,10 @@ def tree_arrays(store: Store, nodes: Nodes, impurity: Impurity) -> TreeArrays:
     """The tree `nodes`, grown on the codes of `store` under `impurity`, in values instead of codes."""
     split = nodes.feature >= 0
     threshold = np.full(split.size, np.nan)
-    for feature in np.unique(nodes.feature[split]):
-        here = nodes.feature == feature
+    inner = np.flatnonzero(split)
+    inner = inner[np.argsort(nodes.feature[inner], kind="stable")]  # nodes of one feature together
+    for here in np.split(inner, np.flatnonzero(np.diff(nodes.feature[inner])) + 1) if inner.size else ():
+        feature = nodes.feature[here[0]]
         below = store.high(feature)[nodes.left_code[here]]
         above = store.low(feature)[nodes.right_code[here]]
         threshold[here] = midpoint(below, above)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.jit import helper, inlined
+from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import SHIFT32
 
 
@@ -22,7 +22,7 @@ def gather_rows(table, slot, items, out):
         out[i] = table[items[i] >> SHIFT32, slot]
 
 
-@helper
+@inlined
 def gather(codes, by_row, feature, items, out):
     """out[i] = code of the row of items[i]; returns the smallest and the largest (uint32).
 

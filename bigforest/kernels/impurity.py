@@ -9,7 +9,8 @@ import numpy as np
 
 from bigforest.kernels.jit import helper
 from bigforest.kernels.node import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, W_L, W_R, class_of
-from bigforest.kernels.sort import sort_rows
+from bigforest.kernels.pairs import PAIRS
+from bigforest.kernels.sort import sort_few, sort_rows
 
 GINI, ENTROPY, ERROR = 0, 1, 2
 NUMBERS = {"gini": GINI, "entropy": ENTROPY, "error": ERROR}
@@ -55,7 +56,10 @@ def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work)
 
     best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
     """
-    sort_rows(low, high, node.items, work)
+    if node.items.size <= PAIRS:
+        sort_few(low, high, node.items, work)
+    else:
+        sort_rows(low, high, node.items, work)
     split, left, right, keys = best.split, work.left, work.inner, work.keys
     for k in range(np.uint64(node.total.size)):
         left[k] = 0

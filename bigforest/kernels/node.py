@@ -82,6 +82,7 @@ class Work(NamedTuple):
     left, inner          int64 [classes], running class weights
     pair_key             uint64 [PAIRS]
     pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairs.py
+    pair_one             uint32 [PAIRS], ones
     """
 
     codes: NDArray[np.uint32]
@@ -101,6 +102,7 @@ class Work(NamedTuple):
     pair_code: NDArray[np.uint32]
     pair_add: NDArray[np.uint32]
     pair_sum: NDArray[np.uint32]
+    pair_one: NDArray[np.uint32]
 
 
 def make_work(rows: int, classes: int) -> Work:
@@ -124,6 +126,7 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(PAIRS, np.uint32),
         np.empty(PAIRS, np.uint32),
         np.empty(PAIRS, np.uint32),
+        np.ones(PAIRS, np.uint32),
     )
 
 

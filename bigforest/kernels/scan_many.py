@@ -19,8 +19,9 @@ from bigforest.kernels.node import (
     offer_gini,
     shift_for,
 )
+from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.scan_two import collect
-from bigforest.kernels.sort import sort_bucket, sort_rows
+from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
 
 # Up to this many rows sorting beats the histogram, whose cost grows with the classes. Measured on seven and ten.
 _SORTED = 1024
@@ -51,7 +52,7 @@ def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
         best.limit[0] = score_many(sq_l, w_l, sq_r, w_r) * NEAR
 
 
-@helper
+@inlined
 def walk_many(begin, end, left, sq_l, w_l, sq_r, node, min_leaf, feature, best, work):
     """Offer every boundary between different codes of the sorted work.keys[begin:end].
 
@@ -232,42 +233,38 @@ def open_many(low, shift, buckets, node, min_leaf, feature, best, work):
 
 
 @helper
-def scan_many(low, high, node, min_leaf, feature, best, work):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high.
-
-    Few rows: sort and walk. Many, or so few codes that a histogram is smaller than the rows: histogram, score of the
-    bucket edges, then open the few buckets that could hide better.
-    """
+def scan_histogram(low, high, node, min_leaf, feature, best, work):
+    """scan_many by histogram: score the bucket edges, then open the few buckets that could hide better."""
     n = np.uint64(node.items.size)
     classes = np.uint64(node.total.size)
     span = np.uint64(high - low)
-    if n <= np.uint64(_SORTED) and (span * classes >= n or span >= np.uint64(BUCKETS)):
-        sort_rows(low, high, node.items, work)
-        clear(work.left)
-        walk_many(ZERO, n, work.left, NONE, NONE, node.sq, node, min_leaf, feature, best, work)
-        return
     shift = shift_for(span, np.uint64(BUCKETS // 4 if n < np.uint64(_LARGE) else BUCKETS))
     buckets = (span >> np.uint64(shift)) + ONE
     histogram_many(low, shift, node.items, buckets, classes, work)
     if buckets > TWO * _GROUP:
         sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work)
     else:
-        clear(work.left)
-        sweep_many(
-            work.hist,
-            low,
-            shift,
-            ZERO,
-            buckets,
-            work.left,
-            NONE,
-            NONE,
-            node.sq,
-            node,
-            min_leaf,
-            feature,
-            best,
-            work.bound,
-        )
+        hist, left, bound = work.hist, work.left, work.bound
+        clear(left)
+        sweep_many(hist, low, shift, ZERO, buckets, left, NONE, NONE, node.sq, node, min_leaf, feature, best, bound)
     if shift > np.uint32(0):
         open_many(low, shift, buckets, node, min_leaf, feature, best, work)
+
+
+@inlined
+def scan_many(low, high, node, min_leaf, feature, best, work):
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high.
+
+    Few rows: sort and walk. Many, or so few codes that a histogram is smaller than the rows: by histogram.
+    """
+    n = np.uint64(node.items.size)
+    span = np.uint64(high - low)
+    if n > np.uint64(_SORTED) or (span * np.uint64(node.total.size) < n and span < np.uint64(BUCKETS)):
+        scan_histogram(low, high, node, min_leaf, feature, best, work)
+        return
+    if n <= np.uint64(PAIRS):
+        sort_few(low, high, node.items, work)
+    else:
+        sort_rows(low, high, node.items, work)
+    clear(work.left)
+    walk_many(ZERO, n, work.left, NONE, NONE, node.sq, node, min_leaf, feature, best, work)

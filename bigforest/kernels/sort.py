@@ -42,6 +42,12 @@ def sort_many(keys, begin, end):
 
 
 @inlined
+def rank_pairs(n, work):
+    """work.pair_sum[i] = 1 + number of i < n <= PAIRS whose work.pair_code, distinct numbers, are smaller."""
+    sums_up_to(work.pair_code, work.pair_one, n, work.pair_sum)
+
+
+@inlined
 def sort_pairs(keys, begin, end, work):
     """Sort keys[begin:end] of 2 to PAIRS keys by code, by counting for each those that precede it."""
     n = end - begin
@@ -59,10 +65,26 @@ def sort_pairs(keys, begin, end, work):
         work.pair_key[i] = key
         # The position makes equal codes distinct, so that their ranks are.
         work.pair_code[i] = np.uint32((((key >> SHIFT32) - low) << _POSITION_BITS) | i)
-        work.pair_add[i] = np.uint32(1)
-    sums_up_to(work.pair_code, work.pair_add, n, work.pair_sum)
+    rank_pairs(n, work)
     for i in range(n):
         keys[begin + np.uint64(work.pair_sum[i]) - ONE] = work.pair_key[i]
+
+
+@inlined
+def sort_few(low, high, items, work):
+    """What sort_rows does, for up to PAIRS rows."""
+    n = np.uint64(items.size)
+    keys, codes = work.keys, work.codes
+    if np.uint64(high - low) >= _FAR:
+        for i in range(n):
+            keys[i] = as_key(codes[i], items[i])
+        sort_many(keys, ZERO, n)
+        return
+    for i in range(n):
+        work.pair_code[i] = np.uint32((np.uint64(codes[i] - low) << _POSITION_BITS) | i)
+    rank_pairs(n, work)
+    for i in range(n):
+        keys[np.uint64(work.pair_sum[i]) - ONE] = as_key(codes[i], items[i])
 
 
 @helper
@@ -96,15 +118,10 @@ def insertion_sort(keys, n):
 def sort_rows(low, high, items, work):
     """work.keys[:n] = sort keys of the items, ascending by code; work.codes[:n] in low..high are their codes.
 
-    By pairs for a few rows; else a counting sort into buckets, then each bucket. About 4 ns per row.
+    A counting sort into buckets, then each bucket. About 4 ns per row.
     """
     n = np.uint64(items.size)
     keys, codes, places = work.keys, work.codes, work.places
-    if n <= np.uint64(PAIRS):
-        for i in range(n):
-            keys[i] = as_key(codes[i], items[i])
-        sort_bucket(keys, ZERO, n, work)
-        return
     span = np.uint64(high - low)
     shift = shift_for(span, min(max(n, np.uint64(512)), np.uint64(SORT_BUCKETS)))
     buckets = (span >> np.uint64(shift)) + ONE
