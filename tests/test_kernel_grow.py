@@ -111,3 +111,14 @@ def test_grow__best_split_just_inside_a_bucket(classes: int, mirrored: bool, mor
     data = Data(np.arange(float(codes.size)).reshape(-1, 1), target)
     nodes = check_kernel(data, [1] * codes.size, config, 4, quick_split, gaps.tolist())
     assert nodes[0].threshold == (codes.size - more - 100.5 if mirrored else more + 99.5)
+
+
+@pytest.mark.parametrize("impurity", SCORES)
+def test_grow__four_hundred_siblings_wait_on_the_stack(impurity: str) -> None:
+    rows = 400 if COMPILED else 150
+    up = np.arange(float(rows))
+    data = Data(np.column_stack([up, up, up]), np.arange(rows) % 2)
+    bag = (np.arange(rows) + 1) ** 2 // 4 + 1  # the heaviest rows, on the right, are split off first
+    nodes = check_kernel(data, bag.tolist(), TrainConfig(mtry=1, impurity=impurity), split=quick_split)
+    assert len({node.feature for node in nodes}) == 4
+    assert impurity == "error" or max(node.depth for node in nodes) == rows - 1
