@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.gather import gather
 from bigforest.kernels.impurity import GINI, entropy_table, scan_scores
-from bigforest.kernels.jit import helper, kernel
+from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.node import BITS16, CODE, FEATURE, ONE, SHIFT32, ZERO, Best, Node, class_of, make_work
 from bigforest.kernels.partition import partition
@@ -76,7 +76,7 @@ class Draw(NamedTuple):
     undo: NDArray[np.uint64]
 
 
-@helper
+@inlined
 def find_split(codes, by_row, node, key, constant, rules, table, draw, best, work):
     """Draw features and scan them; the best split is left in `best` (feature -1: none).
 
@@ -125,7 +125,7 @@ def find_split(codes, by_row, node, key, constant, rules, table, draw, best, wor
         perm[j] = feature
 
 
-@helper
+@inlined
 def push(stack, top, begin, end, key, depth, parent, total, constant):
     """Put a node on the stack at `top`."""
     stack.begin[top] = begin
@@ -139,7 +139,7 @@ def push(stack, top, begin, end, key, depth, parent, total, constant):
         stack.constant[top, word] = constant[word]
 
 
-@helper
+@inlined
 def number_node(nodes, number, stack, top, total):
     """Write the node at `top` as leaf `number`, class weights to `total`; returns their sum and sum of squares."""
     weight = np.int64(0)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.jit import helper
+from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, W_L, W_R, class_of
 from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.sort import sort_few, sort_rows
@@ -28,7 +28,7 @@ def entropy_table() -> np.ndarray:
     return np.rint(n * np.log2(n) * ENTROPY_SCALE).astype(np.int64)
 
 
-@helper
+@inlined
 def n_log_n(n, table):
     """rint(n log2 n 2**20) of int64 n >= 0, from the table where it reaches."""
     if n < ENTROPY_TABLE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.jit import helper, inlined
+from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import BITS16, SHIFT32, ZERO, class_of
 
 
@@ -30,7 +30,7 @@ def partition_column(column, code, items, spare):
     return at_l, below, above
 
 
-@helper
+@inlined
 def partition(codes, feature, code, items, spare, total_l):
     """Reorder items stably: codes of `feature` up to `code` first. No branch depends on the data.
 

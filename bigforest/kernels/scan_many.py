@@ -77,7 +77,7 @@ def walk_many(begin, end, left, sq_l, w_l, sq_r, node, min_leaf, feature, best, 
             bar = best.limit[0]
 
 
-@helper
+@inlined
 def histogram_many(low, shift, items, buckets, classes, work):
     """work.hist[b * classes + k] = weight of class k among the rows whose work.codes fall into bucket b."""
     hist, codes = work.hist, work.codes
@@ -158,7 +158,7 @@ def clear(counts):
         counts[k] = 0
 
 
-@helper
+@inlined
 def sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work):
     """sweep_many over all buckets, but only inside those groups of GROUP neighbours that could hold something better.
 
@@ -209,7 +209,7 @@ def sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work):
         w_l += moved
 
 
-@helper
+@inlined
 def open_many(low, shift, buckets, node, min_leaf, feature, best, work):
     """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
     if not collect(low, shift, buckets, node.items, best.limit[0], work):

@@ -31,10 +31,10 @@ _PAIR_WEIGHT = 65_536
 
 
 @inlined
-def score_two(ones_l, w_l, node):
+def score_two(ones_l, w_l, ones, weight):
     """d**2 / (w_l w_r) of int64 counts; -1 where a side is empty."""
-    d = np.float64(ones_l * node.weight - node.total[ONE] * w_l)
-    room = np.float64(w_l) * np.float64(node.weight - w_l)
+    d = np.float64(ones_l * weight - ones * w_l)
+    room = np.float64(w_l) * np.float64(weight - w_l)
     return d * d / room if room > 0.0 else -1.0
 
 
@@ -46,18 +46,18 @@ def reaches(ones_l, w_l, ones, weight, bar):
 
 
 @helper
-def offer_two(node, min_leaf, feature, code, ones_l, w_l, best):
+def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
     """Offer a split by its counts; updates `best` when it is taken."""
-    w_r = node.weight - w_l
+    w_r = weight - w_l
     if w_l < min_leaf or w_r < min_leaf:
         return
     zeros_l = w_l - ones_l
-    ones_r = node.total[ONE] - ones_l
+    ones_r = ones - ones_l
     zeros_r = w_r - ones_r
     sq_l = zeros_l * zeros_l + ones_l * ones_l
     sq_r = zeros_r * zeros_r + ones_r * ones_r
     if offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-        best.limit[0] = score_two(ones_l, w_l, node) * NEAR
+        best.limit[0] = score_two(ones_l, w_l, ones, weight) * NEAR
 
 
 @helper
@@ -74,7 +74,7 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work):
         w_l += multiplicity
         key = keys[i]
         if key >> SHIFT32 != code and reaches(ones_l, w_l, ones, node.weight, bar):
-            offer_two(node, min_leaf, feature, np.int64(code), ones_l, w_l, best)
+            offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(code), ones_l, w_l, best)
             bar = best.limit[0]
 
 
@@ -95,7 +95,9 @@ def pairs_two(n, ones_l, w_l, node, min_leaf, feature, best, work):
         ones_here = ones_l + np.int64(upper)
         w_here = w_l + np.int64(upper + (work.pair_sum[i] & np.uint32(0xFFFF)))
         if reaches(ones_here, w_here, ones, node.weight, bar) and work.pair_code[i] != last:
-            offer_two(node, min_leaf, feature, np.int64(work.pair_code[i]), ones_here, w_here, best)
+            offer_two(
+                node.total[ONE], node.weight, min_leaf, feature, np.int64(work.pair_code[i]), ones_here, w_here, best
+            )
             bar = best.limit[0]
 
 
@@ -105,7 +107,7 @@ def pair_weight(item):
     return np.uint32(item & BITS16) << np.uint32(class_of(item) << np.uint64(4))
 
 
-@helper
+@inlined
 def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, best, work):
     """Offer every boundary of work.keys[begin:end], in any order, of total weight `inside`."""
     n = end - begin
@@ -126,7 +128,7 @@ def by_pairs(node):
     return node.items.size <= PAIRS and node.weight < _PAIR_WEIGHT
 
 
-@helper
+@inlined
 def prepare_two(node, work):
     """Once per node: work.add[i] = multiplicity of items[i], in the half of its class, where histograms need it."""
     if by_pairs(node):
@@ -136,7 +138,7 @@ def prepare_two(node, work):
         add[i] = (items[i] & BITS16) << (class_of(items[i]) << np.uint64(5))
 
 
-@helper
+@inlined
 def histogram_two(low, shift, n, buckets, work):
     """work.packed[b] = weights of the rows whose work.codes fall into bucket b."""
     packed, codes, add = work.packed, work.codes, work.add
@@ -146,7 +148,7 @@ def histogram_two(low, shift, n, buckets, work):
         packed[np.uint64((codes[i] - low) >> shift)] += add[i]
 
 
-@helper
+@inlined
 def edges_two(buckets, node, min_leaf, work):
     """sums[b] = weights before bucket b; edge[b] = score of the split after bucket b; bound[b] = most inside bucket b.
 
@@ -155,6 +157,7 @@ def edges_two(buckets, node, min_leaf, work):
     which are offered themselves; only where min_leaf may forbid them do they count here.
     """
     sums, edge, bound = work.sums, work.edge, work.bound
+    ones, weight = node.total[ONE], node.weight
     running = ZERO
     sums[ZERO] = ZERO
     for b in range(buckets):
@@ -165,9 +168,9 @@ def edges_two(buckets, node, min_leaf, work):
         zeros_before = np.int64(sums[b] & BITS32)
         ones_after = np.int64(sums[b + ONE] >> SHIFT32)
         zeros_after = np.int64(sums[b + ONE] & BITS32)
-        edge[b] = score_two(ones_after, zeros_after + ones_after, node)
-        one = score_two(ones_after, zeros_before + ones_after, node)
-        two = score_two(ones_before, zeros_after + ones_before, node)
+        edge[b] = score_two(ones_after, zeros_after + ones_after, ones, weight)
+        one = score_two(ones_after, zeros_before + ones_after, ones, weight)
+        two = score_two(ones_before, zeros_after + ones_before, ones, weight)
         bound[b] = max(one, two)
     if min_leaf > 1:
         bound[ZERO] = max(bound[ZERO], edge[ZERO])
@@ -175,7 +178,7 @@ def edges_two(buckets, node, min_leaf, work):
             bound[b] = max(bound[b], max(edge[b - ONE], edge[b]))
 
 
-@helper
+@inlined
 def collect(low, shift, buckets, items, bar, work):
     """Gather the keys of all buckets with bound >= bar and more than one row, bucket by bucket, from work.keys[1] on.
 
@@ -206,7 +209,7 @@ def collect(low, shift, buckets, items, bar, work):
     return at > np.uint32(1)
 
 
-@helper
+@inlined
 def open_two(low, shift, buckets, node, min_leaf, feature, best, work):
     """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
     if not collect(low, shift, buckets, node.items, best.limit[0], work):
@@ -251,6 +254,8 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
             after = work.sums[b + ONE]
             ones_l = np.int64(after >> SHIFT32)
-            offer_two(node, min_leaf, feature, code, ones_l, np.int64(after & BITS32) + ones_l, best)
+            offer_two(
+                node.total[ONE], node.weight, min_leaf, feature, code, ones_l, np.int64(after & BITS32) + ones_l, best
+            )
     if shift > np.uint32(0):
         open_two(low, shift, buckets, node, min_leaf, feature, best, work)
