@@ -8,13 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.grow.arrays import decrease
-from bigforest.kernels.grow import Rules, grow
+from bigforest.forest.table import TreeArrays
+from bigforest.grow.arrays import tree_arrays
+from bigforest.kernels.grow import Nodes, Rules, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
-from bigforest.kernels.rows import transpose
+from bigforest.store.store import Dictionaries
 from tests.naive import rng
-from tests.naive.split import Split, Table, best_split, threshold_between
+from tests.naive.split import Split, Table, best_split
 from tests.naive.tree import Node
 from tests.naive.tree import grow as grow_naively
 from tests.strategies import Data
@@ -49,28 +50,38 @@ def check_kernel(
         config.constants == "redraw",
     )
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
-    by_row = Rows(transpose(codes.u8), transpose(codes.u16), transpose(codes.u32), 20)
+    by_row = Rows(*(np.ascontiguousarray(matrix.T) for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
     with np.errstate(over="ignore"):
         found = grow(codes, by_row, items, data.classes, key, rules, entropy_table())
-    gain = decrease(found, config.impurity)
+    tree = in_values(found, dictionaries, config)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
         got = (found.feature[number], found.depth[number], found.counts[number].tolist())
         assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
         if node.feature >= 0:
-            value_of = dictionaries[node.feature]
-            left, right = value_of[found.left_code[number]], value_of[found.right_code[number]]
-            assert threshold_between(left, right) == node.threshold, f"node {number}: {left} {right} {node}"
-            assert found.right[number] == node.right
-            assert abs(gain[number] - node.gain) < 1e-9
+            assert tree.threshold[number] == node.threshold, f"node {number}: {tree.threshold[number]} {node}"
+            assert tree.left[number] == number + 1
+            assert tree.right[number] == node.right
+            assert abs(tree.gain[number] - node.gain) < 1e-9
     assert found.feature.size == len(expected)
     return expected
 
 
-def encoded(
-    values: NDArray[np.float64], width: int, gaps: Sequence[int]
-) -> tuple[list[dict[int, float]], Codes]:
+def in_values(found: Nodes, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:
+    """The tree in values; codes are numbered through first, because those of the test have gaps."""
+    left_code, right_code = found.left_code.copy(), found.right_code.copy()
+    for number in np.flatnonzero(found.feature >= 0):
+        codes = list(dictionaries[found.feature[number]])
+        left_code[number] = codes.index(found.left_code[number])
+        right_code[number] = codes.index(found.right_code[number])
+    values = np.concatenate([np.array(list(dictionary.values()), float) for dictionary in dictionaries])
+    offsets = np.cumsum([0, *map(len, dictionaries)])
+    nodes = found._replace(left_code=left_code, right_code=right_code)
+    return tree_arrays(nodes, Dictionaries(offsets, values, values), config.impurity)
+
+
+def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:
     """The value of every code, column by column, and the columns as codes."""
     dictionaries, columns = [], []
     for column in values.T:

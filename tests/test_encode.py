@@ -106,9 +106,7 @@ def pieces(frame: pl.DataFrame, sizes: list[int], folder: Path) -> dict[str, Any
 
 @settings(max_examples=15)
 @given(data=st.data(), frame=frames(), max_bins=st.sampled_from(["exact", 3]))
-def test_encode__pieces_give_the_same_bytes(
-    data: st.DataObject, frame: pl.DataFrame, max_bins: str | int
-) -> None:
+def test_encode__pieces_give_the_same_bytes(data: st.DataObject, frame: pl.DataFrame, max_bins: str | int) -> None:
     frame = frame.select(pl.exclude(pl.Int128)).with_columns(f=pl.int_range(pl.len()) * 0.1)
     sizes = data.draw(cuts(len(frame)))
     with tempfile.TemporaryDirectory() as name:
@@ -119,9 +117,7 @@ def test_encode__pieces_give_the_same_bytes(
             assert content(store) == whole, kind
 
 
-def test_encode__threads_and_order_of_ending_do_not_show(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_encode__threads_and_order_of_ending_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random = np.random.default_rng(1)
     frame = pl.DataFrame({f"f{i}": random.integers(0, 10**i, 70_000) for i in range(8)}).with_columns(
         y=pl.col("f1") > 4
@@ -140,9 +136,7 @@ def test_encode__threads_and_order_of_ending_do_not_show(
 @pytest.mark.parametrize("dtype", [pl.Int32, pl.Float64])
 def test_encode__narrowest_width(distinct: int, width: int, dtype: type[pl.DataType], tmp_path: Path) -> None:
     values = np.random.default_rng(0).permutation(np.arange(max(distinct, 300)) % distinct)
-    frame = pl.DataFrame(
-        {"x": pl.Series(values * 3 - 7, dtype=dtype), "y": values % 2 if distinct > 1 else values}
-    )
+    frame = pl.DataFrame({"x": pl.Series(values * 3 - 7, dtype=dtype), "y": values % 2 if distinct > 1 else values})
     frame = frame.with_columns(y=pl.int_range(pl.len()) % 2)
     store = encoded(frame, tmp_path)
     assert (store.spec.features[0].codes, store.spec.features[0].width) == (distinct, width)
@@ -150,9 +144,7 @@ def test_encode__narrowest_width(distinct: int, width: int, dtype: type[pl.DataT
     assert (store.low(0) == np.arange(distinct) * 3 - 7).all()
 
 
-@pytest.mark.parametrize(
-    "order", [["target", "label", "class", "y"], ["y", "class", "label"], ["class", "y"], ["y"]]
-)
+@pytest.mark.parametrize("order", [["target", "label", "class", "y"], ["y", "class", "label"], ["class", "y"], ["y"]])
 def test_target__found_by_usual_names(order: list[str], tmp_path: Path) -> None:
     frame = pl.DataFrame({name: [0, 1] for name in ["x", *order]})
     expected = next(name for name in ("target", "label", "class", "y") if name in order)
@@ -268,9 +260,7 @@ def test_encode__interrupted_leaves_nothing(tmp_path: Path) -> None:
 
 def test_encode__parquet_damaged_inside_is_a_clear_error(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
-    pq.write_table(
-        pa.table({"x": np.random.default_rng(0).normal(size=5000), "y": np.arange(5000) % 2}), path
-    )
+    pq.write_table(pa.table({"x": np.random.default_rng(0).normal(size=5000), "y": np.arange(5000) % 2}), path)
     raw = bytearray(path.read_bytes())
     raw[4:2000] = b"\x55" * 1996
     path.write_bytes(raw)

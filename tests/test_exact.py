@@ -90,9 +90,7 @@ def test_grow_tree__classes_renamed_leave_the_shape(impurity: str) -> None:
     target = np.concatenate([np.arange(5), draw.integers(0, 5, 55)])
     one = check_tree(Data(values, target), TrainConfig(impurity=impurity, **ALL_ROWS))
     other = check_tree(Data(values, 4 - target), TrainConfig(impurity=impurity, **ALL_ROWS))
-    assert [node[:5] for node in one if node.feature >= 0] == [
-        node[:5] for node in other if node.feature >= 0
-    ]
+    assert [node[:5] for node in one if node.feature >= 0] == [node[:5] for node in other if node.feature >= 0]
 
 
 def test_grow_tree__extreme_values_are_ordinary() -> None:

@@ -70,9 +70,7 @@ def test_rows_of__sees_a_change_of_seed(expected: dict[str, pl.DataFrame], tmp_p
 
 
 @pytest.mark.parametrize("threads", [2, 4])
-def test_train__any_number_of_threads(
-    threads: int, expected: dict[str, pl.DataFrame], tmp_path: Path
-) -> None:
+def test_train__any_number_of_threads(threads: int, expected: dict[str, pl.DataFrame], tmp_path: Path) -> None:
     bigforest.train(frame(), out=tmp_path / "f", threads=threads, **CONFIG)
     assert_equal(rows_of(tmp_path / "f"), expected)
 
@@ -107,9 +105,7 @@ def arrow_file(folder: Path) -> Path:
     return folder / "all.arrow"
 
 
-@pytest.mark.parametrize(
-    "shape", [one_file, small_row_groups, many_files, glob_of_files, lazy_frame, arrow_file]
-)
+@pytest.mark.parametrize("shape", [one_file, small_row_groups, many_files, glob_of_files, lazy_frame, arrow_file])
 def test_train__any_shape_of_the_data(
     shape: Callable[[Path], object], expected: dict[str, pl.DataFrame], tmp_path: Path
 ) -> None:

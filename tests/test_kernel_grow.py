@@ -97,13 +97,9 @@ def test_grow__codes_far_apart_and_in_clumps(impurity: str, classes: int, rows: 
 def test_grow__best_split_just_inside_a_bucket(classes: int, mirrored: bool, more: int, others: int) -> None:
     # A hundred rows of the last class fill one bucket, a few more begin the next: no edge is as good.
     draw = np.random.default_rng(6)
-    codes = np.concatenate(
-        [np.arange(100), 1024 + np.arange(more + others), 16 * 1024 + 87 * np.arange(2800)]
-    )
+    codes = np.concatenate([np.arange(100), 1024 + np.arange(more + others), 16 * 1024 + 87 * np.arange(2800)])
     last = classes - 1
-    target = np.concatenate(
-        [np.full(100 + more, last), np.arange(others) % last, draw.permutation(2800) % classes]
-    )
+    target = np.concatenate([np.full(100 + more, last), np.arange(others) % last, draw.permutation(2800) % classes])
     gaps = np.diff(codes, prepend=-1)
     if mirrored:
         gaps, target = np.concatenate([[1], gaps[:0:-1]]), target[::-1].copy()

@@ -16,9 +16,7 @@ from bigforest.encode.ranks import dense_ranks, quantile_bins
 @given(
     st.lists(st.floats(allow_nan=False), min_size=1, max_size=40)
     | st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=40)
-    | st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=40).map(
-        lambda v: np.array(v, np.uint64).tolist()
-    )
+    | st.lists(st.integers(0, 2**64 - 1), min_size=1, max_size=40).map(lambda v: np.array(v, np.uint64).tolist())
 )
 def test_dense_ranks__equals_sorting(values: list[float]) -> None:
     array = np.array(values)

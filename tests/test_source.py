@@ -137,9 +137,7 @@ def test_frame_from_numpy__names_and_errors() -> None:
 
 @settings(max_examples=25)
 @given(data=st.data(), frame=frames(), rows=st.integers(1, 40), part=st.sampled_from([1, 100, 1 << 20]))
-def test_source__batches_are_the_table_in_order(
-    data: st.DataObject, frame: pl.DataFrame, rows: int, part: int
-) -> None:
+def test_source__batches_are_the_table_in_order(data: st.DataObject, frame: pl.DataFrame, rows: int, part: int) -> None:
     frame = frame.select(pl.exclude(pl.Int128))
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(spool, "PART_BYTES", part)
@@ -162,9 +160,7 @@ def test_source__batches_are_the_table_in_order(
     ("name", "head", "line", "last"),
     [("t.csv", "a,b\n", "1,2\n", "1,2.5\n"), ("t.ndjson", "", '{"a":1,"b":2}\n', '{"a":1,"b":2.5}\n')],
 )
-def test_source__types_are_inferred_from_all_rows(
-    name: str, head: str, line: str, last: str, tmp_path: Path
-) -> None:
+def test_source__types_are_inferred_from_all_rows(name: str, head: str, line: str, last: str, tmp_path: Path) -> None:
     (tmp_path / name).write_text(head + line * 30_000 + last)
     assert open_source(tmp_path / name, scratch=tmp_path).schema == {"a": pl.Int64, "b": pl.Float64}
 

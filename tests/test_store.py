@@ -41,9 +41,7 @@ def make(folder: Path, **options: Any) -> Path:
     ).with_columns(y=pl.when(pl.col("small") < 6).then("y"))
     arguments: dict[str, Any] = {"max_bins": "exact", **options}
     source = open_source(frame, scratch=folder)
-    return encode(
-        source, "y", folder / "t.store", resources=Resources(threads=1), listener=silent, **arguments
-    ).path
+    return encode(source, "y", folder / "t.store", resources=Resources(threads=1), listener=silent, **arguments).path
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +91,7 @@ def test_open__arrays_are_plain_and_read_only(original: Path) -> None:
 def test_open__empty_matrices(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": [1, 2], "y": [0, 1]})
     resources = Resources(threads=1)
-    written = encode(
-        open_source(frame, scratch=tmp_path), None, tmp_path / "a", resources=resources, listener=silent
-    )
+    written = encode(open_source(frame, scratch=tmp_path), None, tmp_path / "a", resources=resources, listener=silent)
     store = Store.open(written.path)
     assert store.codes.u16.shape == store.codes.u32.shape == (0, 2)
     assert not store.codes.u32.flags.writeable
@@ -169,9 +165,7 @@ def test_open__flipped_byte_in_high_is_found(binned: Path, tmp_path: Path) -> No
 def test_open__missing_or_cut_file(name: str, copy: Path) -> None:
     content = (copy / name).read_bytes()
     (copy / name).write_bytes(content[:-1])
-    with pytest.raises(
-        FormatError, match=f"{name} has {len(content) - 1} bytes; {len(content)} bytes were written"
-    ):
+    with pytest.raises(FormatError, match=f"{name} has {len(content) - 1} bytes; {len(content)} bytes were written"):
         Store.open(copy)
     (copy / name).unlink()
     with pytest.raises(FormatError, match=f"{name} is missing"):
@@ -187,9 +181,7 @@ def forge(path: Path, name: str, dtype: str, change: Callable[[np.ndarray], None
     if name == "codes-u8.bin":
         checksums = np.fromfile(path / "checksums.bin", np.uint32).reshape(6, -1)
         rows = manifest["dataspec"]["rows"]
-        checksums[0] = [
-            zlib.crc32(array[i : min(i + BLOCK_ROWS, rows)].data) for i in range(0, rows, BLOCK_ROWS)
-        ]
+        checksums[0] = [zlib.crc32(array[i : min(i + BLOCK_ROWS, rows)].data) for i in range(0, rows, BLOCK_ROWS)]
         checksums.tofile(path / "checksums.bin")
         name, array = "checksums.bin", checksums
     manifest["crc32"][name] = zlib.crc32(array.data)
@@ -236,9 +228,7 @@ def test_open__newer_version(copy: Path) -> None:
     assert is_store(copy)
 
 
-@pytest.mark.parametrize(
-    "content", ["", "{", "[]", "null", "{}", '{"format": "other"}', "[" * 100_000, "\x00"]
-)
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", "{}", '{"format": "other"}', "[" * 100_000, "\x00"])
 def test_open__not_a_manifest(content: str, tmp_path: Path) -> None:
     with pytest.raises(FormatError, match="not a store"):
         Store.open(tmp_path)
@@ -250,9 +240,7 @@ def test_open__not_a_manifest(content: str, tmp_path: Path) -> None:
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths of all entries of a JSON value."""
-    entries = (
-        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []
-    )
+    entries = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else []
     return [path, *(place for key, entry in entries for place in places(entry, (*path, key)))]
 
 

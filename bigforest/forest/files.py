@@ -68,8 +68,7 @@ def write_tables(
         with pq.ParquetWriter(
             temporary,
             schema.with_metadata({METADATA_KEY: header}),
-            compression="zstd",
-            compression_level=1,
+            compression="lz4",  # a sixth less time than zstd for a tenth more bytes
             use_dictionary=[field.name for field in schema if not pa.types.is_primitive(field.type)],
             column_encoding=encoding,
             write_statistics=[name for name in ("tree", "row") if name in schema.names],

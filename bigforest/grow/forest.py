@@ -18,7 +18,7 @@ from bigforest.kernels.grow import Rules, compile_kernels, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rng import PURPOSE_GROW, stream_key
-from bigforest.kernels.rows import by_rows
+from bigforest.kernels.rows import by_rows, empty_rows, fill_rows
 from bigforest.resources import Resources
 from bigforest.sample import bag
 from bigforest.schedule.tasks import run
@@ -28,6 +28,8 @@ from bigforest.store.store import Store
 _PART_ROWS = 2_000_000
 # At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little.
 _PARTS = 16
+# Rows copied per task where a table is also kept by rows.
+_COPY_ROWS = 8_192
 # The kernels keep squared weights in int64; drawing without replacement, numpy counts to a billion.
 _MOST_ROWS = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
@@ -52,7 +54,15 @@ def grow_forest(
         compile_kernels()
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
-        ground = _prepare(store, config)
+        by_row = empty_rows(store.codes)
+        ranges = [(first, min(first + _COPY_ROWS, store.rows)) for first in range(0, store.rows, _COPY_ROWS)]
+        run(
+            lambda start, stop: fill_rows(store.codes, by_row, start, stop),
+            ranges if by_row.reach else [],
+            workers=resources.workers,
+            on_result=lambda *_: None,
+        )
+        ground = _prepare(store, config, by_row)
 
         def grow_group(trees: range) -> None:
             arrays = [_grow(store, config, ground, tree) for tree in trees]
@@ -68,7 +78,7 @@ def grow_forest(
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(store, config, _prepare(store, config), tree)
+    return _grow(store, config, _prepare(store, config, by_rows(store.codes)), tree)
 
 
 class _Ground(NamedTuple):
@@ -79,7 +89,7 @@ class _Ground(NamedTuple):
     entropies: NDArray[np.int64]
 
 
-def _prepare(store: Store, config: TrainConfig) -> _Ground:
+def _prepare(store: Store, config: TrainConfig, by_row: Rows) -> _Ground:
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
     if store.rows > most:
         raise DataError(
@@ -93,7 +103,7 @@ def _prepare(store: Store, config: TrainConfig) -> _Ground:
         min_leaf=config.min_leaf,
         redraw=config.constants == "redraw",
     )
-    return _Ground(by_rows(store.codes), rules, entropy_table())
+    return _Ground(by_row, rules, entropy_table())
 
 
 def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> TreeArrays:
@@ -104,4 +114,4 @@ def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> Tree
         key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
     classes = len(store.spec.target.classes)
     nodes = grow(store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
-    return tree_arrays(store, nodes, config.impurity)
+    return tree_arrays(nodes, store.dictionaries, config.impurity)

@@ -16,8 +16,8 @@ from bigforest.kernels.gather import gather
 from bigforest.kernels.impurity import GINI, entropy_table, scan_scores
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import Codes, Rows
-from bigforest.kernels.node import BITS16, CODE, FEATURE, ONE, SHIFT32, ZERO, Best, Node, class_of, make_work
-from bigforest.kernels.partition import partition
+from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO, Best, Node, make_work
+from bigforest.kernels.partition import partition, sum_classes
 from bigforest.kernels.rng import GOLDEN, LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.scan_many import scan_many
@@ -163,10 +163,7 @@ def number_node(nodes, number, stack, top, total):
 @kernel
 def put_root(stack, items, key):
     """Make all of `items` the only node on the stack."""
-    for k in range(np.uint64(stack.total.shape[1])):
-        stack.total[ZERO, k] = 0
-    for i in range(np.uint64(items.size)):
-        stack.total[ZERO, class_of(items[i])] += np.int64(items[i] & BITS16)
+    sum_classes(items, stack.total[ZERO])
     for word in range(np.uint64(stack.constant.shape[1])):
         stack.constant[ZERO, word] = ZERO
     stack.begin[ZERO] = ZERO

@@ -25,8 +25,9 @@ NONE = np.int64(0)
 BITS16 = np.uint64(0xFFFF)
 BITS32 = np.uint64(0xFFFFFFFF)
 
-# Most buckets of a histogram, and of a counting sort.
+# Most buckets of a histogram of many classes, of one of two classes, and of a counting sort.
 BUCKETS = 1024
+BUCKETS_TWO = 4096
 SORT_BUCKETS = 4096
 # Neighbouring buckets of a histogram that are judged together first.
 GROUP = 8
@@ -75,9 +76,9 @@ class Work(NamedTuple):
     add                  uint64 [rows], two classes: multiplicity, shifted to the upper half for class 1
     keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
-    packed, sums         uint64 [BUCKETS], [BUCKETS + 1]: histogram of two classes and its running sum
+    packed, sums         uint64 [BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist, groups         uint32 [BUCKETS * classes], [BUCKETS / GROUP * classes]: histogram of many classes
-    edge, bound          float64 [BUCKETS]: score after a bucket, upper bound of the scores inside
+    edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
     group_bound          float64 [BUCKETS / GROUP]
     left, inner          int64 [classes], running class weights
     pair_key             uint64 [PAIRS]
@@ -113,12 +114,12 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(size, np.uint64),
         np.empty(size + 1, np.uint64),
         np.empty(SORT_BUCKETS + 2, np.uint32),
-        np.empty(BUCKETS, np.uint64),
-        np.empty(BUCKETS + 1, np.uint64),
+        np.empty(BUCKETS_TWO, np.uint64),
+        np.empty(BUCKETS_TWO + 1, np.uint64),
         np.empty(BUCKETS * classes, np.uint32),
         np.empty(BUCKETS // GROUP * classes, np.uint32),
-        np.empty(BUCKETS, np.float64),
-        np.empty(BUCKETS, np.float64),
+        np.empty(BUCKETS_TWO, np.float64),
+        np.empty(BUCKETS_TWO, np.float64),
         np.empty(BUCKETS // GROUP, np.float64),
         np.empty(classes, np.int64),
         np.empty(classes, np.int64),

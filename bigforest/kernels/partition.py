@@ -31,6 +31,24 @@ def partition_column(column, code, items, spare):
 
 
 @inlined
+def sum_classes(items, total):
+    """total[k] = weight of class k among the items; int64 [classes]."""
+    if total.size == 2:  # sums without an array run in vectors
+        weight = ZERO
+        ones = ZERO
+        for i in range(np.uint64(items.size)):
+            weight += items[i] & BITS16
+            ones += (items[i] & BITS16) * class_of(items[i])
+        total[0] = np.int64(weight - ones)
+        total[1] = np.int64(ones)
+        return
+    for k in range(np.uint64(total.size)):
+        total[k] = 0
+    for i in range(np.uint64(items.size)):
+        total[class_of(items[i])] += np.int64(items[i] & BITS16)
+
+
+@inlined
 def partition(codes, feature, code, items, spare, total_l):
     """Reorder items stably: codes of `feature` up to `code` first. No branch depends on the data.
 
@@ -47,8 +65,5 @@ def partition(codes, feature, code, items, spare, total_l):
         size_l, below, above = partition_column(codes.u16[slot], limit, items, spare)
     else:
         size_l, below, above = partition_column(codes.u32[slot], limit, items, spare)
-    for k in range(np.uint64(total_l.size)):
-        total_l[k] = 0
-    for i in range(size_l):
-        total_l[class_of(items[i])] += np.int64(items[i] & BITS16)
+    sum_classes(items[:size_l], total_l)
     return size_l, below, above

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from bigforest.kernels.jit import kernel
 from bigforest.kernels.layout import Codes, Rows
@@ -17,30 +14,35 @@ WIDE_BYTES = 256
 _TILE = 64
 
 
+def empty_rows(codes: Codes) -> Rows:
+    """Room for the transposed copy of the codes; a table with narrow rows gets empty matrices and a reach of 0."""
+    rows = codes.u8.shape[1]
+    widths = [matrix.shape[0] * matrix.itemsize for matrix in codes[:3]]
+    wide = sum(widths) >= WIDE_BYTES
+    r8, r16, r32 = (np.empty((rows if wide else 0, matrix.shape[0]), matrix.dtype) for matrix in codes[:3])
+    return Rows(r8, r16, r32, CACHE_BYTES // sum(widths) if wide else 0)
+
+
+def fill_rows(codes: Codes, by_row: Rows, start: int, stop: int) -> None:
+    """Copy the rows from `start` to before `stop`; about a nanosecond per cell."""
+    if by_row.reach > 0:
+        for matrix, result in zip(codes[:3], by_row[:3], strict=True):
+            transpose(matrix, result, start, stop)
+
+
 def by_rows(codes: Codes) -> Rows:
-    """The transposed copy of the codes; costs their size in memory and about a nanosecond per cell.
-
-    A table with narrow rows gets empty matrices and a reach of 0.
-    """
-    width = codes.u8.shape[0] + 2 * codes.u16.shape[0] + 4 * codes.u32.shape[0]
-    if width < WIDE_BYTES:
-        return Rows(transpose(codes.u8[:0]), transpose(codes.u16[:0]), transpose(codes.u32[:0]), 0)
-    return Rows(transpose(codes.u8), transpose(codes.u16), transpose(codes.u32), CACHE_BYTES // width)
-
-
-def transpose(matrix: NDArray[Any]) -> NDArray[Any]:
-    """C-order transpose of a 2-D array."""
-    result = np.empty(matrix.shape[::-1], matrix.dtype)
-    transpose_tiles(matrix, result)
-    return result
+    """The transposed copy of the codes."""
+    by_row = empty_rows(codes)
+    fill_rows(codes, by_row, 0, codes.u8.shape[1])
+    return by_row
 
 
 @kernel
-def transpose_tiles(matrix, result):
-    """result [rows, columns] = transpose of matrix [columns, rows], by tiles so that both sides stay in the cache."""
-    columns, rows = matrix.shape
-    for row in range(0, rows, _TILE):
+def transpose(matrix, result, start, stop):
+    """result[r, c] = matrix[c, r] for start <= r < stop, by tiles so that both sides stay in the cache."""
+    columns = matrix.shape[0]
+    for row in range(start, stop, _TILE):
         for column in range(0, columns, _TILE):
             for c in range(column, min(column + _TILE, columns)):
-                for r in range(row, min(row + _TILE, rows)):
+                for r in range(row, min(row + _TILE, stop)):
                     result[np.uint64(r), np.uint64(c)] = matrix[np.uint64(c), np.uint64(r)]

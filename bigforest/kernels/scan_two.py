@@ -12,7 +12,7 @@ from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import (
     BITS16,
     BITS32,
-    BUCKETS,
+    BUCKETS_TWO,
     NEAR,
     NONE,
     ONE,
@@ -28,6 +28,8 @@ from bigforest.kernels.sort import sort_many
 
 # Pairs keep both classes' weights in one 32-bit number.
 _PAIR_WEIGHT = 65_536
+_HALF = np.uint32(16)
+_LOW_HALF = np.uint32(0xFFFF)
 
 
 @inlined
@@ -85,19 +87,24 @@ def pairs_two(n, ones_l, w_l, node, min_leaf, feature, best, work):
     For every row the weights of the rows with codes up to its own come from all pairs: no sorting, no branch.
     """
     sums_up_to(work.pair_code, work.pair_add, n, work.pair_sum)
+    sums = work.pair_sum
+    ones, weight = node.total[ONE], node.weight
+    bar = best.limit[0]
+    hits = ZERO
+    for i in range(n):  # no branch: this loop runs in vectors, and mostly nothing is found
+        ones_here = ones_l + np.int64(sums[i] >> _HALF)
+        w_here = w_l + np.int64((sums[i] >> _HALF) + (sums[i] & _LOW_HALF))
+        hits += np.uint64(w_here < weight) & np.uint64(reaches(ones_here, w_here, ones, weight, bar))
+    if hits == ZERO:
+        return
     last = np.uint32(0)
     for i in range(n):
         last = max(last, work.pair_code[i])
-    ones = node.total[ONE]
-    bar = best.limit[0]
     for i in range(n):
-        upper = work.pair_sum[i] >> np.uint32(16)
-        ones_here = ones_l + np.int64(upper)
-        w_here = w_l + np.int64(upper + (work.pair_sum[i] & np.uint32(0xFFFF)))
-        if reaches(ones_here, w_here, ones, node.weight, bar) and work.pair_code[i] != last:
-            offer_two(
-                node.total[ONE], node.weight, min_leaf, feature, np.int64(work.pair_code[i]), ones_here, w_here, best
-            )
+        ones_here = ones_l + np.int64(sums[i] >> _HALF)
+        w_here = w_l + np.int64((sums[i] >> _HALF) + (sums[i] & _LOW_HALF))
+        if work.pair_code[i] != last and reaches(ones_here, w_here, ones, weight, bar):
+            offer_two(ones, weight, min_leaf, feature, np.int64(work.pair_code[i]), ones_here, w_here, best)
             bar = best.limit[0]
 
 
@@ -242,7 +249,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
         pairs_two(n, NONE, NONE, node, min_leaf, feature, best, work)
         return
     wanted = np.uint64(64)
-    while wanted < np.uint64(BUCKETS) and wanted * np.uint64(8) < n:
+    while wanted < np.uint64(BUCKETS_TWO) and wanted * np.uint64(8) < n:
         wanted *= np.uint64(2)
     span = np.uint64(high - low)
     shift = shift_for(span, wanted)

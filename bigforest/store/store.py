@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,18 @@ from bigforest.store.format import (
 # Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for so many
 # rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.
 DECODE_ROWS = 2_048
+
+
+class Dictionaries(NamedTuple):
+    """The values of all codes. Feature f has low[offsets[f]:offsets[f + 1]], and high likewise.
+
+    offsets    [features + 1] int64
+    low, high  float64, smallest and largest value of each code; the same array without max_bins
+    """
+
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +117,11 @@ class Store:
     def rows(self) -> int:
         """Rows to train on."""
         return self.spec.rows
+
+    @property
+    def dictionaries(self) -> Dictionaries:
+        """The values of the codes of all features together."""
+        return Dictionaries(self._offsets, self._low, self._high)
 
     def feature_codes(self, feature: int) -> NDArray[Any]:
         """Codes of one feature, [rows], uint8, uint16 or uint32."""

@@ -1,0 +1,68 @@
+"""From a tree in codes to thresholds in values and decreases of impurity. Oracle: tests/naive/tree.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.impurity import ERROR, GINI
+from bigforest.kernels.jit import inlined, kernel
+
+
+@inlined
+def impurity_of(impurity, counts, weight):
+    """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of uint32 counts [classes]."""
+    value = 0.0
+    for k in range(np.uint64(counts.size)):
+        share = np.float64(counts[k]) / weight
+        if impurity == GINI:
+            value += share * share
+        elif impurity == ERROR:
+            value = max(value, share)
+        elif share > 0.0:
+            value -= share * np.log2(share)
+    return value if impurity != GINI and impurity != ERROR else 1.0 - value
+
+
+@inlined
+def midpoint(below, above):
+    """Threshold between neighbouring values: below <= threshold < above, always.
+
+    The middle where it separates them; the lower value where the middle rounds up to the upper one or is not finite.
+    """
+    middle = below / 2.0 + above / 2.0
+    return middle if below <= middle and middle < above else below
+
+
+@kernel
+def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weight, value):
+    """Work out what the table of a tree holds beside its Nodes.
+
+    nodes     Nodes of kernels/grow.py
+    offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
+    low, high float64, smallest and largest value of each code
+    left      uint32 [nodes], out: number of the left child, 0 in a leaf
+    threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight
+    weight    uint64 [nodes], out
+    value     float64 [nodes], out: the impurity
+    """
+    for back in range(np.uint64(nodes.feature.size)):
+        node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children come before their parent
+        total = np.uint64(0)
+        for k in range(np.uint64(nodes.counts.shape[1])):
+            total += np.uint64(nodes.counts[node, k])
+        weight[node] = total
+        value[node] = impurity_of(impurity, nodes.counts[node], np.float64(total))
+        if nodes.feature[node] < 0:
+            left[node] = np.uint32(0)
+            threshold[node] = np.nan
+            gain[node] = np.nan
+            continue
+        one = node + np.uint64(1)
+        two = np.uint64(nodes.right[node])
+        left[node] = np.uint32(one)
+        children = np.float64(weight[one]) * value[one] + np.float64(weight[two]) * value[two]
+        gain[node] = value[node] - children / np.float64(total)
+        start = np.uint64(offsets[np.uint64(nodes.feature[node])])
+        threshold[node] = midpoint(
+            high[start + np.uint64(nodes.left_code[node])], low[start + np.uint64(nodes.right_code[node])]
+        )
