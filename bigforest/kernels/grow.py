@@ -23,6 +23,9 @@ from bigforest.kernels.rows import by_rows
 from bigforest.kernels.scan_many import scan_many
 from bigforest.kernels.scan_two import prepare_two, scan_two
 
+# Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not
+# more than these class counts, because some systems count what is asked for.
+_MOST_COUNTS = 1 << 22
 _SIX = np.uint64(6)
 _BITS6 = np.uint64(63)
 
@@ -232,13 +235,14 @@ def grow(
     draw = Draw(np.arange(features), np.empty(features, np.uint64))
     totals = np.zeros((2, classes), np.int64)
     constant = np.zeros(words, np.uint64)
+    room = min(max(items.size, 256), max(_MOST_COUNTS // classes, 256))
     nodes = Nodes(
-        feature=np.empty(256, np.int32),
-        right=np.empty(256, np.uint32),
-        depth=np.empty(256, np.uint32),
-        left_code=np.empty(256, np.uint32),
-        right_code=np.empty(256, np.uint32),
-        counts=np.empty((256, classes), np.uint32),
+        feature=np.empty(room, np.int32),
+        right=np.empty(room, np.uint32),
+        depth=np.empty(room, np.uint32),
+        left_code=np.empty(room, np.uint32),
+        right_code=np.empty(room, np.uint32),
+        counts=np.empty((room, classes), np.uint32),
     )
     stack = Stack(
         begin=np.empty(64, np.uint64),
