@@ -31,7 +31,7 @@ from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
 # Trees that go over the rows together: fewer mean decoding the rows more often, more mean more memory.
-_GROUP_NODES = 1 << 20
+_GROUP_NODES = 1 << 18
 
 # Tasks per thread; a block is cut into several when blocks are few.
 _PIECES = 4
@@ -66,6 +66,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     with stage("oob", config.trees, "trees", listener) as progress:
         ranges = _ranges(rows, store.block_rows, _PIECES * resources.workers)
         for group in _groups(directory, config, resources.workers):
+            pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into, a group's worth
             trees = slice(group.first_tree, group.first_tree + group.packed.roots.size)
 
             def collect(_: int, change: NDArray[np.int64], trees: slice = trees) -> None:

@@ -25,7 +25,7 @@ from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
-_PART_ROWS = 2_000_000
+_PART_ROWS = 1_000_000
 # At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little.
 _PARTS = 16
 # Rows copied per task where a table is also kept by rows.
