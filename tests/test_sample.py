@@ -47,9 +47,7 @@ def test_bag__has_exactly_the_draws_asked_for(rows: int, fraction: float, replac
 
 @settings(max_examples=100 if COMPILED else 10)
 @given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5))
-def test_bag_block__alone_equals_its_part_of_the_whole(
-    rows: int, fraction: float, replace: bool, tree: int
-) -> None:
+def test_bag_block__alone_equals_its_part_of_the_whole(rows: int, fraction: float, replace: bool, tree: int) -> None:
     config = options(sample_fraction=fraction, replace=replace)
     blocks = range(math.ceil(rows / BLOCK))
     parts = {block: bag_block(rows, tree, block, config) for block in reversed(blocks)}
@@ -88,9 +86,7 @@ def test_bag__depends_on_seed_and_tree_alone() -> None:
 def test_bag__moments_with_replacement(rows: int, fraction: float) -> None:
     trees = 4000
     size = draws(rows, fraction)
-    counts = np.array(
-        [bag(rows, tree, options(sample_fraction=fraction)) for tree in range(trees)], np.float64
-    )
+    counts = np.array([bag(rows, tree, options(sample_fraction=fraction)) for tree in range(trees)], np.float64)
     mean, variance = size / rows, size / rows * (1 - 1 / rows)
     assert chi_square_fits((counts.sum(axis=0) - trees * mean) ** 2 / (trees * variance), rows - 1)
     assert abs(counts.var(axis=0).mean() - variance) < 4 * variance * math.sqrt(2 / rows / trees) + 1e-3
