@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
-from bigforest.kernels.grow import Nodes, Rules, grow
+from bigforest.kernels.grow import CodeTree, Rules, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.store.store import Dictionaries
@@ -49,8 +49,8 @@ def check_kernel(
         config.min_leaf,
         config.constants == "redraw",
     )
-    # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
-    by_row = Rows(*(np.ascontiguousarray(matrix.T) for matrix in codes[:3]), reach=20)
+    # CodeTree of up to 20 rows read the codes by rows, larger ones by columns.
+    by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
     with np.errstate(over="ignore"):
         found = grow(codes, by_row, items, data.classes, key, rules, entropy_table())
@@ -68,7 +68,7 @@ def check_kernel(
     return expected
 
 
-def in_values(found: Nodes, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:
+def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:
     """The tree in values; codes are numbered through first, because those of the test have gaps."""
     left_code, right_code = found.left_code.copy(), found.right_code.copy()
     for number in np.flatnonzero(found.feature >= 0):
