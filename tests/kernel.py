@@ -49,7 +49,7 @@ def check_kernel(
         config.min_leaf,
         config.constants == "redraw",
     )
-    # CodeTree of up to 20 rows read the codes by rows, larger ones by columns.
+    # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
     with np.errstate(over="ignore"):

@@ -23,7 +23,7 @@ from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
 from bigforest.forest.parts import check_count, check_parts, part_paths, read_parts
 from bigforest.forest.table import NODES, TreeArrays, part_path, write_part
-from bigforest.kernels.nodes import SOUND, check_trees, narrow_nodes
+from bigforest.kernels.packing import SOUND, check_trees, narrow_nodes
 from bigforest.kernels.route import Layout
 from tests.forests import forest_of, random_tree, spec_of, write_forest
 from tests.naive.predict import is_preorder, round_down

@@ -54,7 +54,7 @@ class Packed(NamedTuple):
 
 def pack(parts: Sequence[Nodes]) -> Packed:
     """Pack checked parts, in their order. Raises FormatError beyond 4,294,967,295 nodes."""
-    from bigforest.kernels.nodes import count_mixed, pack_nodes
+    from bigforest.kernels.packing import count_mixed, pack_nodes
     from bigforest.kernels.route import Layout
 
     sizes = [part.feature.size for part in parts]
@@ -92,7 +92,7 @@ def _used_features(parts: Sequence[Nodes]) -> tuple[NDArray[np.int64], NDArray[n
 
 
 def _narrow(wide: Layout, features: int) -> Layout | None:
-    from bigforest.kernels.nodes import narrow_nodes
+    from bigforest.kernels.packing import narrow_nodes
     from bigforest.kernels.route import Layout
 
     shift = 32 - int(features - 1).bit_length()

@@ -107,7 +107,7 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
 
     Raises FormatError naming `path` otherwise.
     """
-    from bigforest.kernels.nodes import check_trees
+    from bigforest.kernels.packing import check_trees
 
     def require(sound: object, problem: str) -> None:
         if not sound:
@@ -189,14 +189,14 @@ def _counts(column: Any, classes: int, require: Any) -> NDArray[np.uint32]:
 
 
 def _judgement(found: int) -> tuple[bool, str]:
-    from bigforest.kernels import nodes
+    from bigforest.kernels import packing
 
     problems = {
-        nodes.SOUND: "",
-        nodes.WRONG_LEFT: "a left child does not follow its parent",
-        nodes.WRONG_RIGHT: "a right child is not where the left subtree ends",
-        nodes.WRONG_DEPTH: "a depth is not that of the parent plus one",
-        nodes.WRONG_END: "a tree ends too early or too late",
-        nodes.WRONG_COUNTS: "counts do not add up to the weight, or are all 0",
+        packing.SOUND: "",
+        packing.WRONG_LEFT: "a left child does not follow its parent",
+        packing.WRONG_RIGHT: "a right child is not where the left subtree ends",
+        packing.WRONG_DEPTH: "a depth is not that of the parent plus one",
+        packing.WRONG_END: "a tree ends too early or too late",
+        packing.WRONG_COUNTS: "counts do not add up to the weight, or are all 0",
     }
-    return found == nodes.SOUND, problems[found]
+    return found == packing.SOUND, problems[found]

@@ -6,13 +6,13 @@ import numpy as np
 
 from bigforest.config import Impurity
 from bigforest.forest.table import TreeArrays
-from bigforest.kernels.grow import Nodes
+from bigforest.kernels.grow import CodeTree
 from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.values import fill_values
 from bigforest.store.store import Dictionaries
 
 
-def tree_arrays(nodes: Nodes, dictionaries: Dictionaries, impurity: Impurity) -> TreeArrays:
+def tree_arrays(nodes: CodeTree, dictionaries: Dictionaries, impurity: Impurity) -> TreeArrays:
     """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`."""
     size = nodes.feature.size
     left, weight = np.empty(size, np.uint32), np.empty(size, np.uint64)

@@ -41,7 +41,7 @@ class Rules(NamedTuple):
     redraw: bool
 
 
-class Nodes(NamedTuple):
+class CodeTree(NamedTuple):
     """A tree in preorder. A split sends codes up to left_code to the left; right_code is the smallest on the right.
 
     feature int32 (-1 in a leaf), right uint32 (number of the right child, 0 in a leaf; the left child is the next
@@ -222,8 +222,8 @@ def grow(
     key: np.uint64,
     rules: Rules,
     table: NDArray[np.int64],
-) -> Nodes:
-    """Grow a tree on the rows of `items` and return its Nodes.
+) -> CodeTree:
+    """Grow a tree on the rows of `items` and return it in codes.
 
     codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py), reordered in place; key: of the root;
     table: impurity.entropy_table. The total weight must be below 2**31.
@@ -236,7 +236,7 @@ def grow(
     totals = np.zeros((2, classes), np.int64)
     constant = np.zeros(words, np.uint64)
     room = min(max(items.size, 256), max(_MOST_COUNTS // classes, 256))
-    nodes = Nodes(
+    nodes = CodeTree(
         feature=np.empty(room, np.int32),
         right=np.empty(room, np.uint32),
         depth=np.empty(room, np.uint32),
@@ -261,10 +261,10 @@ def grow(
         )
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
-            nodes = Nodes(*[_twice_as_long(array) for array in nodes])
+            nodes = CodeTree(*[_twice_as_long(array) for array in nodes])
         if top == stack.begin.size:
             stack = Stack(*(_twice_as_long(array) for array in stack))
-    return Nodes(*[_first(array, int(count)) for array in nodes])
+    return CodeTree(*[_first(array, int(count)) for array in nodes])
 
 
 def compile_kernels() -> None:

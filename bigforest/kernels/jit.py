@@ -20,20 +20,25 @@ Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 _STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
 
 
-class _PackageStamp:
+class _FolderOfThisSource:
+    """A folder for each state of the sources: what another version left behind is not even opened."""
+
     def get_source_stamp(self) -> str:
         return _STAMP
 
+    def get_cache_path(self) -> str:
+        return str(Path(super().get_cache_path()) / f"bigforest-{_STAMP[:16]}")  # type: ignore[misc]
 
-class _ProvidedFolder(_PackageStamp, caching.UserProvidedCacheLocator):  # type: ignore[misc]
+
+class _ProvidedFolder(_FolderOfThisSource, caching.UserProvidedCacheLocator):  # type: ignore[misc]
     """The folder of NUMBA_CACHE_DIR, where the user set it."""
 
 
-class _BesideSources(_PackageStamp, caching.InTreeCacheLocator):  # type: ignore[misc]
+class _BesideSources(_FolderOfThisSource, caching.InTreeCacheLocator):  # type: ignore[misc]
     """__pycache__ of the package, where it can be written."""
 
 
-class _UserFolder(_PackageStamp, caching.UserWideCacheLocator):  # type: ignore[misc]
+class _UserFolder(_FolderOfThisSource, caching.UserWideCacheLocator):  # type: ignore[misc]
     """The user's cache folder."""
 
 
@@ -44,8 +49,18 @@ class _KernelCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
 class _KernelCache(caching.FunctionCache):  # type: ignore[misc]
     _impl_class = _KernelCacheImpl
 
+    # A damaged cache, or a full or read-only disk, costs a compilation and no more.
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        try:
+            return super().load_overload(sig, target_context)
+        except Exception:
+            with contextlib.suppress(Exception):
+                self.flush()  # start an empty index, or the damage would stay for good
+            return None
+
     def save_overload(self, sig: Any, data: Any) -> None:
-        with contextlib.suppress(OSError):  # a full or read-only disk costs the next process a compilation, no more
+        with contextlib.suppress(Exception):
             super().save_overload(sig, data)
 
 

@@ -81,12 +81,12 @@ def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work):
 
 
 @inlined
-def pairs_two(n, ones_l, w_l, node, min_leaf, feature, best, work):
-    """What walk_two does, for n <= PAIRS rows in any order: work.pair_code, and work.pair_add with class 1 shifted 16.
+def pairs_two(codes, n, ones_l, w_l, node, min_leaf, feature, best, work):
+    """What walk_two does, for n <= PAIRS rows in any order: their codes, and work.pair_add with class 1 shifted 16.
 
     For every row the weights of the rows with codes up to its own come from all pairs: no sorting, no branch.
     """
-    sums_up_to(work.pair_code, work.pair_add, n, work.pair_sum)
+    sums_up_to(codes, work.pair_add, n, work.pair_sum)
     sums = work.pair_sum
     ones, weight = node.total[ONE], node.weight
     bar = best.limit[0]
@@ -99,12 +99,12 @@ def pairs_two(n, ones_l, w_l, node, min_leaf, feature, best, work):
         return
     last = np.uint32(0)
     for i in range(n):
-        last = max(last, work.pair_code[i])
+        last = max(last, codes[i])
     for i in range(n):
         ones_here = ones_l + np.int64(sums[i] >> _HALF)
         w_here = w_l + np.int64((sums[i] >> _HALF) + (sums[i] & _LOW_HALF))
-        if work.pair_code[i] != last and reaches(ones_here, w_here, ones, weight, bar):
-            offer_two(ones, weight, min_leaf, feature, np.int64(work.pair_code[i]), ones_here, w_here, best)
+        if codes[i] != last and reaches(ones_here, w_here, ones, weight, bar):
+            offer_two(ones, weight, min_leaf, feature, np.int64(codes[i]), ones_here, w_here, best)
             bar = best.limit[0]
 
 
@@ -123,7 +123,7 @@ def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, bes
             key = work.keys[begin + i]
             work.pair_code[i] = np.uint32(key >> SHIFT32)
             work.pair_add[i] = pair_weight(key)
-        pairs_two(n, ones_l, w_l, node, min_leaf, feature, best, work)
+        pairs_two(work.pair_code, n, ones_l, w_l, node, min_leaf, feature, best, work)
     else:
         sort_many(work.keys, begin, end)
         walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work)
@@ -137,10 +137,12 @@ def by_pairs(node):
 
 @inlined
 def prepare_two(node, work):
-    """Once per node: work.add[i] = multiplicity of items[i], in the half of its class, where histograms need it."""
-    if by_pairs(node):
-        return
+    """Once per node: its multiplicities by class, in work.pair_add for pairs or in work.add for histograms."""
     items, add = node.items, work.add
+    if by_pairs(node):
+        for i in range(np.uint64(items.size)):
+            work.pair_add[i] = pair_weight(items[i])
+        return
     for i in range(np.uint64(items.size)):
         add[i] = (items[i] & BITS16) << (class_of(items[i]) << np.uint64(5))
 
@@ -243,10 +245,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
     """
     n = np.uint64(node.items.size)
     if by_pairs(node):
-        for i in range(n):
-            work.pair_code[i] = work.codes[i]
-            work.pair_add[i] = pair_weight(node.items[i])
-        pairs_two(n, NONE, NONE, node, min_leaf, feature, best, work)
+        pairs_two(work.codes, n, NONE, NONE, node, min_leaf, feature, best, work)
         return
     wanted = np.uint64(64)
     while wanted < np.uint64(BUCKETS_TWO) and wanted * np.uint64(8) < n:

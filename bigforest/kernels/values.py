@@ -35,9 +35,9 @@ def midpoint(below, above):
 
 @kernel
 def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weight, value):
-    """Work out what the table of a tree holds beside its Nodes.
+    """Work out what the table of a tree holds beside the tree in codes.
 
-    nodes     Nodes of kernels/grow.py
+    nodes     CodeTree of kernels/grow.py
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
     left      uint32 [nodes], out: number of the left child, 0 in a leaf
