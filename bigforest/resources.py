@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from bigforest.errors import ConfigError
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 
 
 def available_threads() -> int:
@@ -14,12 +18,30 @@ def available_threads() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
+def parse_bytes(size: str | int) -> int:
+    """Bytes of a size such as "4GB" (10**9 each), "512MiB" (2**20 each) or a plain number. Raises ConfigError."""
+    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
+        return size
+    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
+    total = int(float(found[1]) * _UNITS[(found[2] or "").lower()]) if found else 0
+    if total < 1:
+        raise ConfigError(f"memory must be a size such as 4GB, 512MiB or a number of bytes, not {size!r}")
+    return total
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
-    """threads: worker threads, None for all processors. scratch: folder for temporary files, None for the system's."""
+    """Where a run goes.
+
+    threads  worker threads, None for all processors.
+    scratch  folder for temporary files, None for the system's.
+    memory   most bytes of anonymous memory the whole process may use, interpreter and libraries included; None for
+             no limit.
+    """
 
     threads: int | None = None
     scratch: Path | None = None
+    memory: int | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and (
@@ -28,6 +50,8 @@ class Resources:
             raise ConfigError(f"threads must be a whole number of at least 1, not {self.threads!r}")
         if self.scratch is not None and not Path(self.scratch).is_dir():
             raise ConfigError(f"scratch folder {self.scratch} does not exist; create it or name another")
+        if self.memory is not None:
+            parse_bytes(self.memory)
 
     @property
     def workers(self) -> int:

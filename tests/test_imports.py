@@ -18,7 +18,7 @@ PACKAGE = ROOT / "bigforest"
 
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
-COMMON = {"config", "errors", "events", "output", "resources", "schedule", "version"}
+COMMON = {"config", "errors", "events", "memory", "output", "resources", "schedule", "version"}
 MAY_IMPORT = {
     "source": set(),
     "encode": {"source", "store"},
@@ -93,7 +93,7 @@ def test_stage__knows_its_left_neighbours_only(stage: str) -> None:
 
 
 def test_stages__all_listed() -> None:
-    outside = {"__init__", "api", "kernels", "namespaces"}
+    outside = {"__init__", "api", "kernels", "namespaces", "plan"}
     assert {_stage(path) for path in _modules(PACKAGE)} <= set(MAY_IMPORT) | COMMON | outside
 
 

@@ -1,0 +1,56 @@
+"""What a stage will need, from one small model, so that a run is refused before it starts instead of killed in its
+middle. Every stage has a function that says its `Need` for a `Shape`; plan.py puts them together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+# Anonymous memory of a process that has loaded everything: interpreter, libraries, compiled kernels. Measured: 140 MB
+# after training on a small table, 325 MB where the kernels had to be compiled first.
+BASE_BYTES = 200_000_000
+COMPILE_BYTES = 350_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides the memory of a run, known or bounded from above before it starts.
+
+    rows     rows of the table.
+    widths   bytes of a code of each feature, in their order.
+    codes    distinct values of all features together.
+    classes  classes of the target.
+    """
+
+    rows: int
+    widths: tuple[int, ...]
+    codes: int
+    classes: int
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return len(self.widths)
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of the codes of one row."""
+        return sum(self.widths)
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a stage needs.
+
+    stage     its name, as in the events.
+    memory    most bytes of anonymous memory at the budget it was asked about, BASE_BYTES included.
+    smallest  the smallest budget it can work with.
+    scratch   bytes on disk beside its output.
+    passes    times it reads the table or store from end to end.
+    """
+
+    stage: str
+    memory: int
+    smallest: int
+    scratch: int = 0
+    passes: int = 1
