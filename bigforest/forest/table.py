@@ -13,7 +13,7 @@ the configuration in its Parquet schema metadata: see files.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,9 +23,12 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
-from bigforest.forest.files import write_table
+from bigforest.forest.files import write_tables
 
 KINDS = ("leaf", "axis")
+
+# Nodes of a row group, the last one of a part aside: what is written and read at a time.
+GROUP_NODES = 1 << 18
 
 # tree, node     node is the number in preorder within its tree; the root is 0
 # left, right    node numbers of the children, null in a leaf; left is always node + 1
@@ -147,45 +150,83 @@ class TreeArrays(NamedTuple):
     weight: NDArray[np.uint64]
     counts: NDArray[np.uint32]
 
+    def rows(self, begin: int, end: int) -> TreeArrays:
+        """Nodes from `begin` to before `end`."""
+        return TreeArrays._make(array[begin:end] for array in self)
+
 
 def part_path(directory: Path, first_tree: int) -> Path:
     """Name of the part that starts with `first_tree` in the forest `directory`; names sort like trees."""
     return directory / "trees" / f"part-{first_tree:07d}.parquet"
 
 
-def write_part(directory: Path, first_tree: int, trees: list[TreeArrays], spec: DataSpec, config: TrainConfig) -> Path:
+def write_part(
+    directory: Path, first_tree: int, trees: Iterable[Iterable[TreeArrays]], spec: DataSpec, config: TrainConfig
+) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its
     path.
 
-    May be called from any thread; writing the same part again replaces it.
+    Each tree comes in one or more pieces of consecutive nodes, whose left and right are numbers within the
+    tree. Memory: one piece, and a row group of GROUP_NODES nodes. May be called from any thread; writing the
+    same part again replaces it.
     """
-    table = nodes_table(first_tree, trees, [feature.name for feature in spec.features])
+    names = [feature.name for feature in spec.features]
+    tables = (nodes_table(group, names) for group in _groups(first_tree, trees))
     path = part_path(directory, first_tree)
-    write_table(table, path, "trees", spec, config)
+    write_tables(NODES, tables, path, "trees", spec, config)
     return path
 
 
-def nodes_table(first_tree: int, trees: list[TreeArrays], names: list[str]) -> pa.Table:
-    """The trees as a table of schema NODES, numbered from `first_tree`; features are called `names`."""
-    sizes = [tree.feature.size for tree in trees]
-    feature = np.concatenate([tree.feature for tree in trees])
-    leaf = feature < 0
-    counts = np.concatenate([tree.counts for tree in trees])
+class Piece(NamedTuple):
+    """Consecutive nodes of one tree, from number `first` on."""
+
+    tree: int
+    first: int
+    nodes: TreeArrays
+
+
+def _groups(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[list[Piece]]:
+    """The nodes of all trees in row groups of GROUP_NODES nodes, the last one smaller: however they come in."""
+    waiting: list[Piece] = []
+    room = GROUP_NODES
+    for tree, pieces in enumerate(trees, first_tree):
+        number = 0
+        for nodes in pieces:
+            taken, size = 0, nodes.feature.size
+            while taken < size:
+                part = nodes.rows(taken, taken + room)
+                waiting.append(Piece(tree, number, part))
+                room -= part.feature.size
+                taken += part.feature.size
+                number += part.feature.size
+                if room == 0:
+                    yield waiting
+                    waiting, room = [], GROUP_NODES
+    if waiting:
+        yield waiting
+
+
+def nodes_table(pieces: list[Piece], names: list[str]) -> pa.Table:
+    """The pieces as a table of schema NODES; features are called `names`."""
+    sizes = [piece.nodes.feature.size for piece in pieces]
+    joined = TreeArrays._make(map(np.concatenate, zip(*(piece.nodes for piece in pieces), strict=True)))
+    leaf = joined.feature < 0
+    numbers = [np.arange(piece.first, piece.first + size) for piece, size in zip(pieces, sizes, strict=True)]
     columns = {
-        "tree": pa.array(np.repeat(np.arange(len(trees), dtype=np.uint32) + np.uint32(first_tree), sizes)),
-        "node": pa.array(np.concatenate([np.arange(size, dtype=np.uint32) for size in sizes])),
-        "left": pa.array(np.concatenate([tree.left for tree in trees]), mask=leaf),
-        "right": pa.array(np.concatenate([tree.right for tree in trees]), mask=leaf),
-        "depth": pa.array(np.concatenate([tree.depth for tree in trees])),
+        "tree": pa.array(np.repeat(np.array([piece.tree for piece in pieces], np.uint32), sizes)),
+        "node": pa.array(np.concatenate(numbers).astype(np.uint32)),
+        "left": pa.array(joined.left, mask=leaf),
+        "right": pa.array(joined.right, mask=leaf),
+        "depth": pa.array(joined.depth),
         "kind": pa.DictionaryArray.from_arrays(pa.array((~leaf).astype(np.int8)), pa.array(KINDS)),
-        "feature": pa.DictionaryArray.from_arrays(pa.array(feature, mask=leaf), pa.array(names, pa.string())),
-        "threshold": pa.array(np.concatenate([tree.threshold for tree in trees]), mask=leaf),
+        "feature": pa.DictionaryArray.from_arrays(pa.array(joined.feature, mask=leaf), pa.array(names, pa.string())),
+        "threshold": pa.array(joined.threshold, mask=leaf),
         "terms": pa.nulls(leaf.size, NODES.field("terms").type),
-        "gain": pa.array(np.concatenate([tree.gain for tree in trees]), mask=leaf),
-        "weight": pa.array(np.concatenate([tree.weight for tree in trees])),
+        "gain": pa.array(joined.gain, mask=leaf),
+        "weight": pa.array(joined.weight),
         "counts": pa.ListArray.from_arrays(
-            pa.array(np.arange(leaf.size + 1, dtype=np.int64) * counts.shape[1], pa.int32()),
-            pa.array(counts.reshape(-1)),
+            pa.array(np.arange(leaf.size + 1, dtype=np.int64) * joined.counts.shape[1], pa.int32()),
+            pa.array(joined.counts.reshape(-1)),
             type=NODES.field("counts").type,
         ),
     }

@@ -2,100 +2,132 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
-from bigforest.events import Listener, stage
+from bigforest.events import Listener, Stage, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.need import Way, choose_way, part_size
+from bigforest.grow.passes import grow_by_passes
+from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
-from bigforest.kernels.rng import PURPOSE_GROW, stream_key
 from bigforest.kernels.rows import by_rows, empty_rows, fill_rows
+from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
-from bigforest.sample import bag
+from bigforest.sample import bag, bag_size
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
-# A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
-_PART_ROWS = 1_000_000
-# At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little.
-_PARTS = 16
 # Rows copied per task where a table is also kept by rows.
 _COPY_ROWS = 8_192
-# The kernels keep squared weights in int64; drawing without replacement, numpy counts to a billion.
-_MOST_ROWS = 2**31 - 1
+# Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
+# Drawing without replacement, numpy counts to a billion.
+_MOST_ROWS = 2**32 - 1
+_MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
 
 
-def part_size(rows: int, trees: int) -> int:
-    """Trees per part; a function of the task alone, so that the files do not depend on the machine."""
-    return max(1, min(-(-trees // _PARTS), _PART_ROWS // rows))
-
-
 def grow_forest(
-    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
+    store: Store,
+    config: TrainConfig,
+    directory: Path,
+    *,
+    resources: Resources,
+    listener: Listener,
+    finished: Sequence[range] = (),
+    way: Way | None = None,
 ) -> None:
-    """Write `directory`/trees/part-*.parquet: all trees of the forest.
+    """Write `directory`/trees/part-*.parquet: all trees of the forest but the parts that are `finished`.
 
-    The files are a function of (store, config). Raises DataError for tables too large to grow in memory.
+    way  how to grow; None for the best within `resources`. It decides nothing else.
+
+    The files are a function of (store, config). Raises DataError for tables too large, and ConfigError for too small
+    a budget of memory.
     """
-    size = part_size(store.rows, config.trees)
-    groups = [range(first, min(first + size, config.trees)) for first in range(0, config.trees, size)]
-
+    way = way or choose_way(store.shape, config, resources)
+    _check_rows(store, config, way)
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         compile_kernels()
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
-        by_row = empty_rows(store.codes)
-        ranges = [(first, min(first + _COPY_ROWS, store.rows)) for first in range(0, store.rows, _COPY_ROWS)]
-        run(
-            lambda start, stop: fill_rows(store.codes, by_row, start, stop),
-            ranges if by_row.reach else [],
-            workers=resources.workers,
-            on_result=lambda *_: None,
-        )
-        ground = _prepare(store, config, by_row)
+        parts = [part for part in tree_parts(store.rows, config.trees) if part not in finished]
+        progress.advance(sum(map(len, finished)))
+        if way.limits is None:
+            _grow_in_memory(store, config, parts, directory, way.workers, progress)
+            return
+        ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
+        for group in _groups(parts, way.group):
+            with TemporaryFolder(resources.scratch) as folder:
+                grow_by_passes(
+                    store, config, ground, group, directory, folder, workers=way.workers, on_trees=progress.advance
+                )
 
-        def grow_group(trees: range) -> None:
-            arrays = [_grow(store, config, ground, tree) for tree in trees]
-            write_part(directory, trees.start, arrays, store.spec, config)
 
-        run(
-            grow_group,
-            [(group,) for group in groups],
-            workers=resources.workers,
-            on_result=lambda index, _: progress.advance(len(groups[index])),
-        )
+def tree_parts(rows: int, trees: int) -> list[range]:
+    """The trees of each part."""
+    size = part_size(rows, trees)
+    return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(store, config, _prepare(store, config, by_rows(store.codes)), tree)
+    return _grow(store, config, by_rows(store.codes), tree)
 
 
-class _Ground(NamedTuple):
-    """What all trees of a forest share, besides the store."""
+def _grow_in_memory(
+    store: Store, config: TrainConfig, parts: Sequence[range], directory: Path, workers: int, progress: Stage
+) -> None:
+    by_row = empty_rows(store.codes)
+    ranges = [(first, min(first + _COPY_ROWS, store.rows)) for first in range(0, store.rows, _COPY_ROWS)]
+    run(
+        lambda start, stop: fill_rows(store.codes, by_row, start, stop),
+        ranges if by_row.reach else [],
+        workers=workers,
+        on_result=lambda *_: None,
+    )
 
-    by_row: Rows
-    rules: Rules
-    entropies: NDArray[np.int64]
+    def grow_part(trees: range) -> None:
+        grown = ([_grow(store, config, by_row, tree)] for tree in trees)
+        write_part(directory, trees.start, grown, store.spec, config)
+
+    run(
+        grow_part,
+        [(part,) for part in parts],
+        workers=workers,
+        on_result=lambda index, _: progress.advance(len(parts[index])),
+    )
 
 
-def _prepare(store: Store, config: TrainConfig, by_row: Rows) -> _Ground:
+def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
+    """Parts that follow each other, together of about `trees` trees and of one part at least."""
+    groups: list[list[range]] = []
+    for part in parts:
+        if groups and sum(map(len, groups[-1])) + len(part) <= trees:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+    return groups
+
+
+def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
+    draws = bag_size(store.rows, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
-    if store.rows > most:
-        raise DataError(
-            f"the table has {store.rows} rows; growing in memory takes at most {most}: train on a sample of them"
-        )
-    rules = Rules(
+    if draws > most:
+        raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
+    if way.limits is None and draws > _MOST_ROWS_IN_MEMORY:
+        raise DataError(f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} grow in memory: set a budget of it")
+
+
+def _rules(store: Store, config: TrainConfig) -> Rules:
+    return Rules(
         mtry=config.drawn_features(len(store.spec.features)),
         impurity=NUMBERS[config.impurity],
         max_depth=-1 if config.max_depth is None else config.max_depth,
@@ -103,15 +135,13 @@ def _prepare(store: Store, config: TrainConfig, by_row: Rows) -> _Ground:
         min_leaf=config.min_leaf,
         redraw=config.constants == "redraw",
     )
-    return _Ground(by_row, rules, entropy_table())
 
 
-def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> TreeArrays:
+def _grow(store: Store, config: TrainConfig, by_row: Rows, tree: int) -> TreeArrays:
     multiplicity = bag(store.rows, tree, config)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     pack_items(store.target, multiplicity, items)
-    with np.errstate(over="ignore"):
-        key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
     classes = len(store.spec.target.classes)
-    nodes = grow(store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
+    key = root_key(config, tree)
+    nodes = grow(store.codes, by_row, items, classes, key, _rules(store, config), entropy_table())
     return tree_arrays(nodes, store.dictionaries, config.impurity)

@@ -50,3 +50,10 @@ def pack_items(target, counts, items):
         if counts[row] > 0:
             items[at] = (row << _BITS32) | (np.uint64(target[row]) << _BITS16) | np.uint64(counts[row])
             at += np.uint64(1)
+
+
+@kernel
+def count_classes(target, counts, total):
+    """Add counts[row] to total[target[row]] for all rows; target, counts uint16 [rows], total int64 [classes]."""
+    for row in range(np.uint64(counts.size)):
+        total[np.uint64(target[row])] += np.int64(counts[row])

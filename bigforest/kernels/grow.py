@@ -164,15 +164,15 @@ def number_node(nodes, number, stack, top, total):
 
 
 @kernel
-def put_root(stack, items, key):
-    """Make all of `items` the only node on the stack."""
+def put_root(stack, items, key, depth, constant):
+    """Make all of `items` the only node on the stack; constant uint64 [words] as in find_split."""
     sum_classes(items, stack.total[ZERO])
     for word in range(np.uint64(stack.constant.shape[1])):
-        stack.constant[ZERO, word] = ZERO
+        stack.constant[ZERO, word] = constant[word]
     stack.begin[ZERO] = ZERO
     stack.end[ZERO] = np.uint64(items.size)
     stack.key[ZERO] = key
-    stack.depth[ZERO] = 0
+    stack.depth[ZERO] = depth
     stack.parent[ZERO] = -1
 
 
@@ -222,11 +222,14 @@ def grow(
     key: np.uint64,
     rules: Rules,
     table: NDArray[np.int64],
+    depth: int = 0,
+    constant: NDArray[np.bool_] | None = None,
 ) -> CodeTree:
-    """Grow a tree on the rows of `items` and return it in codes.
+    """Grow a tree, or the part of one below a node, on the rows of `items` and return it in codes.
 
-    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py), reordered in place; key: of the root;
-    table: impurity.entropy_table. The total weight must be below 2**31.
+    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py), reordered in place; table:
+    impurity.entropy_table. key, depth: of the topmost node; constant bool [features]: features known to be constant
+    in it, None for none known. The total weight must be below 2**31.
     """
     features = codes.place.shape[0]
     words = -(-features // 64)
@@ -234,7 +237,9 @@ def grow(
     best = Best(np.empty(6, np.int64), np.empty(1))
     draw = Draw(np.arange(features), np.empty(features, np.uint64))
     totals = np.zeros((2, classes), np.int64)
-    constant = np.zeros(words, np.uint64)
+    known = np.zeros(64 * words, np.bool_)
+    known[:features] = False if constant is None else constant
+    known_words = np.packbits(known, bitorder="little").view("<u8").astype(np.uint64)
     room = min(max(items.size, 256), max(_MOST_COUNTS // classes, 256))
     nodes = CodeTree(
         feature=np.empty(room, np.int32),
@@ -253,11 +258,11 @@ def grow(
         total=np.empty((64, classes), np.int64),
         constant=np.empty((64, words), np.uint64),
     )
-    put_root(stack, items, key)
+    put_root(stack, items, key, depth, known_words)
     count, top = ZERO, ONE
     while top > 0:
         count, top = grow_while_room(
-            codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work
+            codes, by_row, items, rules, table, nodes, count, stack, top, totals, known_words, draw, best, work
         )
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:

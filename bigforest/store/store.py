@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.kernels.layout import Codes
+from bigforest.memory import Shape
 from bigforest.store.format import (
     CHECKSUM_TYPE,
     CHECKSUMS,
@@ -117,6 +118,17 @@ class Store:
     def rows(self) -> int:
         """Rows to train on."""
         return self.spec.rows
+
+    @property
+    def shape(self) -> Shape:
+        """What decides how much memory training on it takes."""
+        features = self.spec.features
+        return Shape(
+            rows=self.rows,
+            widths=tuple(feature.width for feature in features),
+            codes=int(self._offsets[-1]),
+            classes=len(self.spec.target.classes),
+        )
 
     @property
     def dictionaries(self) -> Dictionaries:

@@ -1,0 +1,218 @@
+"""A node too large for memory, on its way to a split: what it asks of the next pass, and what it makes of the answer.
+
+A node draws features as kernels/grow.py does and asks for a histogram of each (`Count`). Every edge of a bucket is a
+split and is offered. A bucket that could hide a better one is looked into: its rows' keys are collected (`Collect`),
+or, where there are too many of them, it is counted again in narrower buckets. When nothing is left to ask, the best
+split stands, and it is the one that growing in memory finds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.judge import Counts, Judge, boundaries
+from bigforest.kernels.grow import Rules
+from bigforest.kernels.level import draw_order
+
+# A histogram of a node has about one bucket for so many bag rows, within these limits. More buckets cost memory, fewer
+# make more rows be looked at twice.
+ROWS_PER_BUCKET = 256
+LEAST_BUCKETS = 64
+MOST_BUCKETS = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Ask for class weights of codes low .. low + (buckets << shift) - 1 of a feature, in buckets of 1 << shift codes.
+
+    left int64 [classes]: weights of the codes below `low`; None for a feature that is looked at the first time.
+    """
+
+    feature: int
+    low: int
+    shift: int
+    buckets: int
+    left: Counts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Collect:
+    """Ask for the sort keys of the rows in the buckets that are `wanted`, bool [buckets]; the buckets are of `count`.
+
+    left int64 [wanted buckets, classes]: weights before each of them. rows: most rows there can be.
+    """
+
+    count: Count
+    wanted: NDArray[np.bool_]
+    left: Counts
+    rows: int
+
+
+Probe = Count | Collect
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """The answer to a Count: int64 [buckets, classes], and the smallest and largest code of the feature in the node."""
+
+    counts: Counts
+    low: int
+    high: int
+
+
+Answer = Counted | NDArray[np.uint64]
+
+
+@dataclass(slots=True)
+class Search:
+    """The search for the split of one node.
+
+    codes       codes of each feature in the table
+    constant    bool [features], known to be constant in the node; found ones are added
+    order       int64 [features], in which they are drawn
+    most_keys   rows that may be collected at once
+    most_cells  counts of the histogram of one feature
+    """
+
+    judge: Judge
+    rules: Rules
+    codes: Sequence[int]
+    constant: NDArray[np.bool_]
+    order: NDArray[np.int64]
+    most_keys: int
+    most_cells: int
+    asking: list[Probe] = field(default_factory=list)
+    _drawn: int = 0
+    _usable: int = 0
+    _open: list[tuple[Count, Counts, Counts]] = field(default_factory=list)
+
+    @classmethod
+    def start(
+        cls,
+        key: np.uint64,
+        judge: Judge,
+        rules: Rules,
+        codes: Sequence[int],
+        constant: NDArray[np.bool_],
+        most_keys: int,
+        most_cells: int,
+    ) -> Search:
+        """Begin: `asking` holds the first probes, or none when every feature is known to be constant."""
+        order = np.arange(len(codes))
+        draw_order(key, order)
+        search = cls(judge, rules, codes, constant.copy(), order, most_keys, most_cells)
+        search._draw()
+        return search
+
+    def hear(self, answers: Sequence[Answer]) -> None:
+        """Take the answers to `asking`, in order, and ask anew; `asking` is empty when the best split is known."""
+        asked, self.asking = self.asking, []
+        for probe, answer in zip(asked, answers, strict=True):
+            if isinstance(probe, Collect):
+                self._offer_keys(probe, answer)
+            else:
+                self._offer_edges(probe, answer)
+        self._draw()
+        if not self.asking:
+            self._look_inside()
+
+    def _draw(self) -> None:
+        """Ask for features until as many usable ones are drawn as the rules want, if none of those asked is constant.
+
+        Features found constant afterwards are replaced in the next round.
+        """
+        hoped = self._usable
+        while self._drawn < self.order.size and (
+            hoped < self.rules.mtry if self.rules.redraw else (self._drawn < self.rules.mtry or hoped == 0)
+        ):
+            feature = int(self.order[self._drawn])
+            self._drawn += 1
+            if not self.constant[feature]:
+                hoped += 1
+                self.asking.append(self._count(feature, 0, self.codes[feature], self.judge.weight, None))
+
+    def _count(self, feature: int, low: int, codes: int, weight: int, left: Counts | None, least: int = 1) -> Count:
+        """A Count of `codes` codes from `low` on, with buckets for `weight` bag rows, but at least `least`."""
+        most = max(buckets_for(weight, self.judge.total.size, self.most_cells), least)
+        shift = 0
+        while ((codes - 1) >> shift) >= most:
+            shift += 1
+        return Count(feature, low, shift, ((codes - 1) >> shift) + 1, left)
+
+    def _offer_edges(self, probe: Count, answer: Answer) -> None:
+        assert isinstance(answer, Counted)
+        left = probe.left
+        if left is None:
+            if answer.low == answer.high:
+                self.constant[probe.feature] = True
+                return
+            self._usable += 1
+            left = np.zeros(self.judge.total.size, np.int64)
+        after = left + np.cumsum(answer.counts, axis=0)
+        edges = probe.low + (np.arange(1, probe.buckets + 1) << probe.shift) - 1
+        self.judge.offer(probe.feature, edges, after)
+        if probe.shift > 0:
+            self._open.append((probe, after - answer.counts, answer.counts))
+
+    def _look_inside(self) -> None:
+        """Ask about the buckets that could hide a better split than the best; what is too much for now has to wait."""
+        keys, cells = self.most_keys, self.most_cells
+        waiting, self._open = self._open, []
+        for probe, before, counts in waiting:
+            weights = counts.sum(axis=1)
+            wanted = (weights > 1) & (self.judge.bounds(before, counts) >= self.judge.limit)
+            rows = int(weights[wanted].sum())
+            if 0 < rows <= self.most_keys:
+                if rows <= keys:
+                    keys -= rows
+                    self.asking.append(Collect(probe, wanted, before[wanted], rows))
+                else:
+                    self._open.append((probe, before, counts))
+                continue
+            longest = max(self.most_cells // (2 * self.judge.total.size), 1)
+            for first, stop in _runs(wanted, longest):
+                run = replace(probe, low=probe.low + (first << probe.shift), buckets=stop - first)
+                narrower = self._narrower(run, before[first], int(weights[first:stop].sum()))
+                size = narrower.buckets * self.judge.total.size
+                if self.asking and size > cells:
+                    self._open.append((run, before[first:stop], counts[first:stop]))
+                else:
+                    cells -= size
+                    self.asking.append(narrower)
+
+    def _narrower(self, run: Count, left: Counts, weight: int) -> Count:
+        """A Count of the codes of `run` in narrower buckets, at least twice as many."""
+        codes = min(run.buckets << run.shift, self.codes[run.feature] - run.low)
+        return self._count(run.feature, run.low, codes, weight, left, least=2 * run.buckets)
+
+    def _offer_keys(self, probe: Collect, answer: Answer) -> None:
+        assert isinstance(answer, np.ndarray)
+        keys = np.sort(answer)
+        count = probe.count
+        buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
+        passed = np.zeros(self.judge.total.size, np.int64)
+        bases = np.zeros_like(probe.left)
+        last = -1
+        for codes, upto in boundaries(keys, self.judge.total.size):
+            number = buckets[(codes - count.low) >> count.shift]
+            starts = np.flatnonzero(np.diff(number, prepend=last))
+            ahead = np.concatenate([passed[None], upto[:-1]])
+            bases[number[starts]] = probe.left[number[starts]] - ahead[starts]
+            self.judge.offer(count.feature, codes, upto + bases[number])
+            passed, last = upto[-1], int(number[-1])
+
+
+def buckets_for(weight: int, classes: int, most_cells: int) -> int:
+    """Buckets of the histogram of a feature in a node of `weight` bag rows; at least 2."""
+    wanted = min(max(weight // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
+    return max(min(wanted, most_cells // classes), 2)
+
+
+def _runs(wanted: NDArray[np.bool_], longest: int) -> list[tuple[int, int]]:
+    """First and one past the last of each run of wanted buckets, those of more than `longest` cut."""
+    edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False)).reshape(-1, 2).tolist()
+    return [(begin, min(begin + longest, stop)) for first, stop in edges for begin in range(first, stop, longest)]

@@ -1,0 +1,283 @@
+"""Split the nodes that do not fit in memory, breadth first, by passes over the store.
+
+A pass goes over the blocks once, in order. For every tree it draws the bag of the block again, sends its rows down the
+part of the tree that stands, and answers what the nodes ask (frontier.py). Many nodes and many trees share a pass.
+Blocks are spread over tasks; what tasks find is added up, in integers, so it does not matter how.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
+from bigforest.grow.top import TreeTop
+from bigforest.kernels.draw import pack_items
+from bigforest.kernels.layout import Codes
+from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
+from bigforest.sample import BLOCK_ROWS, bag_block
+from bigforest.schedule.tasks import run
+from bigforest.store.blocks import BlockReader
+from bigforest.store.store import Store
+
+
+class Question(NamedTuple):
+    """What a pass asks about one tree.
+
+    draws    int64 [blocks], see sample.block_draws; None without bootstrap
+    top      the part of the tree that stands; classes of the target
+    counts   probes of Count
+    collects probes of Collect; wanted bool, the wanted buckets of all of them
+    """
+
+    tree: int
+    draws: NDArray[np.int64] | None
+    top: Top
+    classes: int
+    counts: Probes
+    collects: Probes
+    wanted: NDArray[np.bool_]
+
+
+class Reply(NamedTuple):
+    """What the blocks of one task answer about one tree; see kernels/level.py. keys: one array per Collect."""
+
+    counts: NDArray[np.uint32]
+    low: NDArray[np.uint32]
+    high: NDArray[np.uint32]
+    keys: list[NDArray[np.uint64]]
+    below: NDArray[np.uint32]
+    above: NDArray[np.uint32]
+
+
+class Routed(NamedTuple):
+    """The rows of one block and tree, sorted by the nodes they fall into; see route_block."""
+
+    codes: Codes
+    items: NDArray[np.uint64]
+    begin: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+
+def split_large(
+    store: Store,
+    config: TrainConfig,
+    tops: Sequence[TreeTop],
+    draws: Sequence[NDArray[np.int64] | None],
+    room: int,
+    workers: int,
+) -> None:
+    """Pass over the store until no node of `tops` searches; room: counts of all histograms of a pass, and keys."""
+    while True:
+        chosen = _choose(tops, room)
+        if not chosen:
+            return
+        questions = [question(tops[at], draws[at], entries, store) for at, entries in chosen]
+        for (at, entries), asked, reply in zip(chosen, questions, ask(store, config, questions, workers), strict=True):
+            _tell(tops[at], entries, asked, reply)
+
+
+def ask(store: Store, config: TrainConfig, questions: list[Question], workers: int) -> list[Reply]:
+    """The replies of all blocks to the questions."""
+    replies: list[Reply] = []
+
+    def add(_: int, found: list[Reply]) -> None:
+        replies[:] = [merged(one, two) for one, two in zip(replies, found, strict=True)] if replies else found
+
+    tasks = [(store, config, questions, blocks) for blocks in block_ranges(store, workers)]
+    run(answer, tasks, workers=workers, on_result=add)
+    return replies
+
+
+def merged(one: Reply, two: Reply) -> Reply:
+    """The reply of the blocks of both; takes the counts of `one` over."""
+    return Reply(
+        counts=np.add(one.counts, two.counts, out=one.counts),
+        low=np.minimum(one.low, two.low),
+        high=np.maximum(one.high, two.high),
+        keys=[np.concatenate(pair) for pair in zip(one.keys, two.keys, strict=True)],
+        below=np.maximum(one.below, two.below),
+        above=np.minimum(one.above, two.above),
+    )
+
+
+def block_ranges(store: Store, tasks: int) -> list[range]:
+    """All blocks of the store in `tasks` runs of about equal length, or fewer where there are fewer blocks."""
+    blocks = -(-store.rows // store.block_rows)
+    cuts = np.linspace(0, blocks, min(tasks, blocks) + 1).astype(int).tolist()
+    return [range(first, stop) for first, stop in pairwise(cuts)]
+
+
+def answer(store: Store, config: TrainConfig, questions: list[Question], blocks: range) -> list[Reply]:
+    """Task: the replies of some blocks to the questions."""
+    by_row = no_rows()
+    fetched = np.empty(BLOCK_ROWS, np.uint32)
+    most = max((_most_probes(asked) for asked in questions), default=0)
+    found = np.empty(most * BLOCK_ROWS + 1, np.uint64)
+    pieces: list[list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]] = [[] for _ in questions]
+    replies = [no_reply(asked) for asked in questions]
+    needed = sorted(set().union(*(_features(asked) for asked in questions)))
+    for at, routed in route(store, config, questions, blocks, needed, replies):
+        asked, reply = questions[at], replies[at]
+        codes, items, begin, end = routed
+        classes = np.uint64(asked.classes)
+        count_block(
+            codes, by_row, items, begin, end, asked.counts, classes, fetched, reply.counts, reply.low, reply.high
+        )
+        if asked.collects.node.size:
+            ends = np.empty(asked.collects.node.size, np.uint64)
+            collect_block(codes, by_row, items, begin, end, asked.collects, asked.wanted, fetched, found, ends)
+            pieces[at].append((found[: int(ends[-1])].copy(), ends))
+    return [reply._replace(keys=_joined(reply, parts)) for reply, parts in zip(replies, pieces, strict=True)]
+
+
+def route(
+    store: Store,
+    config: TrainConfig,
+    questions: Sequence[Question],
+    blocks: range,
+    needed: Sequence[int],
+    replies: Sequence[Reply],
+) -> Iterator[tuple[int, Routed]]:
+    """For every block and question, the question's number and the block's rows sorted by the nodes they fall into.
+
+    needed  features whose codes are wanted. `replies` learn which codes were sent left and right.
+    """
+    items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
+    with BlockReader(store.path, store.spec, store.block_rows, store.codes.place) as reader:
+        for block in blocks:
+            codes = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
+            start = block * store.block_rows
+            target = store.target[start : start + reader.size(block)]
+            for at, asked in enumerate(questions):
+                bag = bag_block(store.rows, asked.tree, block, config, asked.draws)
+                here = items[: np.count_nonzero(bag)]
+                pack_items(target, bag, here)
+                nodes = asked.top.feature.size
+                begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
+                total = np.empty(asked.classes, np.int64)
+                below, above = replies[at].below, replies[at].above
+                route_block(codes, here, spare, asked.top, begin, end, below, above, total)
+                yield at, Routed(codes, here, begin, end)
+
+
+def _choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
+    """Trees and those of their searching nodes whose histograms fit, in order; at least one node if any searches."""
+    chosen: list[tuple[int, list[int]]] = []
+    left = room
+    for at, top in enumerate(tops):
+        entries: list[int] = []
+        for entry in top.searching():
+            size = sum(_cells(probe, top, entry) for probe in _asking(top, entry))
+            if size > left and (chosen or entries):
+                return [*chosen, (at, entries)] if entries else chosen
+            left -= size
+            entries.append(entry)
+        if entries:
+            chosen.append((at, entries))
+    return chosen
+
+
+def _cells(probe: Probe, top: TreeTop, entry: int) -> int:
+    if isinstance(probe, Collect):  # 8 bytes a key, as for a count
+        return probe.rows
+    return probe.buckets * top.nodes[entry].total.size
+
+
+def _asking(top: TreeTop, entry: int) -> list[Probe]:
+    search = top.nodes[entry].search
+    assert search is not None
+    return search.asking
+
+
+def question(top: TreeTop, draws: NDArray[np.int64] | None, entries: list[int], store: Store) -> Question:
+    """What the nodes `entries` of a tree ask."""
+    counts: list[tuple[int, Count]] = []
+    collects: list[tuple[int, Collect]] = []
+    for entry in entries:
+        for probe in _asking(top, entry):
+            if isinstance(probe, Collect):
+                collects.append((entry, probe))
+            else:
+                counts.append((entry, probe))
+    wanted = [probe.wanted for _, probe in collects]
+    return Question(
+        tree=top.tree,
+        draws=draws,
+        top=top.arrays(),
+        classes=len(store.spec.target.classes),
+        counts=_probes(counts),
+        collects=_probes([(entry, probe.count) for entry, probe in collects]),
+        wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
+    )
+
+
+def _probes(asked: Sequence[tuple[int, Count]]) -> Probes:
+    buckets = np.array([probe.buckets for _, probe in asked], np.uint64)
+    return Probes(
+        node=np.array([entry for entry, _ in asked], np.uint32),
+        feature=np.array([probe.feature for _, probe in asked], np.uint32),
+        low=np.array([probe.low for _, probe in asked], np.uint32),
+        shift=np.array([probe.shift for _, probe in asked], np.uint32),
+        buckets=buckets,
+        offset=np.cumsum(buckets, dtype=np.uint64) - buckets,
+    )
+
+
+def no_reply(asked: Question) -> Reply:
+    """The reply of no blocks."""
+    cells = int(asked.counts.buckets.sum()) * asked.classes
+    probes, nodes = asked.counts.node.size, asked.top.feature.size
+    return Reply(
+        counts=np.zeros(cells, np.uint32),
+        low=np.full(probes, 0xFFFFFFFF, np.uint32),
+        high=np.zeros(probes, np.uint32),
+        keys=[],
+        below=np.zeros(nodes, np.uint32),
+        above=np.full(nodes, 0xFFFFFFFF, np.uint32),
+    )
+
+
+def _features(asked: Question) -> set[int]:
+    parts = (asked.counts.feature, asked.collects.feature, asked.top.feature[asked.top.feature >= 0])
+    return {int(feature) for part in parts for feature in part}
+
+
+def _most_probes(asked: Question) -> int:
+    """Most Collects of one node: no row is collected more often."""
+    return int(np.unique(asked.collects.node, return_counts=True)[1].max(initial=0))
+
+
+def _joined(reply: Reply, parts: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]) -> list[NDArray[np.uint64]]:
+    """The keys of each Collect from those of each block, which stand one Collect after the other."""
+    if not parts:
+        return reply.keys
+    cuts = [np.concatenate([[0], ends.astype(np.int64)]) for _, ends in parts]
+    return [
+        np.concatenate([keys[cut[p] : cut[p + 1]] for (keys, _), cut in zip(parts, cuts, strict=True)])
+        for p in range(parts[0][1].size)
+    ]
+
+
+def _tell(top: TreeTop, entries: list[int], asked: Question, reply: Reply) -> None:
+    """Hand every node its answers and settle those that know their split."""
+    keys = iter(reply.keys)
+    counted = iter(zip(asked.counts.offset, asked.counts.buckets, reply.low, reply.high, strict=True))
+
+    def answered(probe: Probe) -> Answer:
+        if isinstance(probe, Collect):
+            return next(keys)
+        offset, buckets, low, high = (int(number) for number in next(counted))
+        cells = reply.counts[offset * asked.classes : (offset + buckets) * asked.classes]
+        return Counted(cells.reshape(buckets, asked.classes).astype(np.int64), low, high)
+
+    for entry in entries:
+        search = top.nodes[entry].search
+        assert search is not None
+        search.hear([answered(probe) for probe in search.asking])
+        top.settle(entry)

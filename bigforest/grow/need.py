@@ -1,0 +1,153 @@
+"""Whether a forest is grown in memory or by passes over the store, and what either needs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.forest.table import GROUP_NODES
+from bigforest.grow.frontier import buckets_for
+from bigforest.grow.spill import BUFFER_BYTES
+from bigforest.grow.top import Limits
+from bigforest.kernels.rows import WIDE_BYTES
+from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.resources import Resources
+from bigforest.sample import BLOCK_ROWS, bag_size
+
+# A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
+_PART_ROWS = 1_000_000
+# At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little.
+_PARTS = 16
+# Trees that share passes at most: more save little, and their rows wait on disk together.
+_MOST_TREES = 16
+# Fewest bag rows that a node grown in memory should have room for.
+_LEAST_ROWS = 4_096
+# Counts of the histogram of one feature, at most.
+_MOST_CELLS = 1 << 18
+# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 20.
+_ROW = 28
+# Bytes of a node of a finished tree besides its counts: in codes 20, in values 36.
+_NODE = 56
+# Bytes of a node of a row group on its way into a Parquet file, besides its counts.
+_WRITTEN = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """How a forest is grown.
+
+    workers  threads that fit
+    limits   None: whole trees in memory. Otherwise large nodes are split by passes over the store.
+    group    trees that share passes
+    memory   most bytes of anonymous memory
+    """
+
+    workers: int
+    limits: Limits | None
+    group: int
+    memory: int
+
+
+def part_size(rows: int, trees: int) -> int:
+    """Trees per part; a function of the task alone, so that the files do not depend on the machine."""
+    return max(1, min(-(-trees // _PARTS), _PART_ROWS // rows))
+
+
+def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
+    """The fastest way that keeps within the budget. Raises ConfigError, naming the smallest budget, if there is none.
+
+    In memory means: the codes and the growing trees together fit, so that no page of the store is read twice.
+    """
+    budget = resources.memory
+    for workers in range(resources.workers, 0, -1):
+        memory = _in_memory(shape, config, workers)
+        if budget is None or memory + shape.rows * shape.row_bytes <= budget:
+            return Way(workers, None, config.trees, memory)
+    assert budget is not None
+    for workers in range(resources.workers, 0, -1):
+        limits = _limits(shape, config, workers, budget)
+        if limits is not None:
+            root = _drawn(shape, config) * buckets_for(shape.rows, shape.classes, limits.cells) * shape.classes
+            group = max(1, min(config.trees, _MOST_TREES, limits.room // root))
+            return Way(workers, limits, group, budget)
+    smallest = _smallest(shape, config)
+    raise ConfigError(
+        f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is {smallest:,} bytes"
+    )
+
+
+def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
+    """What growing needs at the budget of `resources`. Raises ConfigError as `choose_way`."""
+    way = choose_way(shape, config, resources)
+    smallest = _smallest(shape, config)
+    if way.limits is None:
+        return Need("grow", way.memory, min(smallest, way.memory))
+    rows = distinct_rows(shape.rows, config)
+    scratch = min(way.group, config.trees) * rows * (shape.row_bytes + 4)
+    levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
+    groups = -(-config.trees // way.group)
+    return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2))
+
+
+def distinct_rows(rows: int, config: TrainConfig) -> int:
+    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
+
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average.
+    """
+    draws = bag_size(rows, config) if config.bootstrap else rows
+    if not config.bootstrap or not config.replace:
+        return draws
+    return min(draws, math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)))
+
+
+def _tree_bytes(rows: int, nodes: int, classes: int) -> int:
+    """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
+    return rows * _ROW + nodes * max(2 * (20 + 4 * classes), _NODE + 4 * classes)
+
+
+def _written(classes: int) -> int:
+    return GROUP_NODES * (_WRITTEN + 16 * classes)
+
+
+def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
+    rows = distinct_rows(shape.rows, config)
+    copy = shape.rows * shape.row_bytes if shape.row_bytes >= WIDE_BYTES else 0
+    tree = (
+        4 * shape.rows
+        + _tree_bytes(rows, 2 * rows, shape.classes)
+        + min(2 * rows, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
+    )
+    return BASE_BYTES + copy + workers * tree
+
+
+def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
+    """What fits into the budget, None if too little does."""
+    drawn = _drawn(shape, config)
+    block = BLOCK_ROWS * (shape.row_bytes + 24 + 8 * (drawn + 1))
+    free = budget - BASE_BYTES - workers * (block + BUFFER_BYTES * 5 // 4)
+    # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
+    room = free // (4 * workers + 48)
+    cells = min(_MOST_CELLS, room // (2 * drawn))
+    codes = shape.row_bytes * (2 if shape.row_bytes >= WIDE_BYTES else 1)
+    per_row = 8 + codes + _tree_bytes(1, 2, shape.classes)
+    rows = ((budget - BASE_BYTES) // workers - _written(shape.classes)) // per_row
+    if cells < 4 * shape.classes or rows < _LEAST_ROWS:
+        return None
+    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room)
+
+
+def _smallest(shape: Shape, config: TrainConfig) -> int:
+    """The smallest budget for which `_limits` says yes with one worker."""
+    low, high = BASE_BYTES, BASE_BYTES + (1 << 20)
+    while _limits(shape, config, 1, high) is None:
+        low, high = high, BASE_BYTES + 2 * (high - BASE_BYTES)
+    while high - low > 1 << 20:
+        middle = (low + high) // 2
+        low, high = (low, middle) if _limits(shape, config, 1, middle) else (middle, high)
+    return min(high, _in_memory(shape, config, 1) + shape.rows * shape.row_bytes)
+
+
+def _drawn(shape: Shape, config: TrainConfig) -> int:
+    return config.drawn_features(shape.features)

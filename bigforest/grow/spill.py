@@ -1,0 +1,151 @@
+"""Rows of small nodes, written to disk by node in one pass over the store, and read again node by node.
+
+A file holds the rows of one node from one run of blocks, as chunks in the order of the rows:
+
+    chunk   uint64 rows, uint64 CRC-32 of what follows
+            uint32 [rows]           class << 16 | multiplicity
+            uint32 [columns, rows]  codes of the features of 4 bytes
+            uint16 [columns, rows]  of 2 bytes
+            uint8  [columns, rows]  of 1 byte
+
+little-endian, each matrix in C order. Files are made by one task each and may be made again.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.errors import FormatError
+from bigforest.grow.level import Question, Reply, Routed, no_reply, route
+from bigforest.kernels.layout import Codes
+from bigforest.kernels.level import number_items, pick_columns, pick_tags
+from bigforest.store.store import Store
+
+# Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes.
+BUFFER_BYTES = 32 << 20
+
+_HEAD = np.dtype("<u8")
+
+
+def spill(
+    store: Store,
+    config: TrainConfig,
+    questions: list[Question],
+    small: list[list[int]],
+    blocks: range,
+    folder: Path,
+) -> list[Reply]:
+    """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
+
+    questions  one per tree, without probes. Returns the replies, which know the codes sent left and right.
+    """
+    replies = [no_reply(asked) for asked in questions]
+    waiting: dict[Path, list[bytes]] = {}
+    held = 0
+    for entries, asked in zip(small, questions, strict=True):
+        for entry in entries:
+            rows_path(folder, asked.tree, entry, blocks).unlink(missing_ok=True)
+    every = range(len(store.spec.features))
+    for at, routed in route(store, config, questions, blocks, every, replies):
+        for entry in small[at]:
+            chunk = _chunk(routed, entry)
+            if chunk:
+                waiting.setdefault(rows_path(folder, questions[at].tree, entry, blocks), []).extend(chunk)
+                held += sum(map(len, chunk))
+        if held > BUFFER_BYTES:
+            _write(waiting)
+            held = 0
+    _write(waiting)
+    return replies
+
+
+def rows_path(folder: Path, tree: int, entry: int, blocks: range) -> Path:
+    """The file with the rows of one node from some blocks."""
+    return folder / f"rows-{tree}-{entry}-{blocks.start}.bin"
+
+
+def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray[np.uint64]]:
+    """The rows of a node, from its files in order, as kernels take them: codes, and items numbered from 0.
+
+    most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
+    """
+    files = [path for path in paths if path.exists()]
+    chunks = [(path, place, rows) for path in files for place, rows in _heads(path, store)]
+    total = sum(rows for *_, rows in chunks)
+    if not 0 < total <= most:
+        raise FormatError(f"{paths[0].parent}: the rows of a node are not complete; start the training anew")
+    columns = _columns(store)
+    matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
+    tags = np.empty(total, np.uint32)
+    at = 0
+    for path, place, rows in chunks:
+        body = np.fromfile(path, np.uint8, _size(rows, store), offset=place)
+        if body.size < _size(rows, store) or zlib.crc32(body.data) != _crc(path, place):
+            raise FormatError(f"{path}: the checksum differs; start the training anew")
+        tags[at : at + rows] = body[: 4 * rows].view("<u4")
+        first = 4 * rows
+        for width, count in columns:
+            stop = first + width * count * rows
+            matrices[width][:, at : at + rows] = body[first:stop].view(f"<u{width}").reshape(count, rows)
+            first = stop
+        at += rows
+    items = np.empty(total, np.uint64)
+    number_items(tags, items)
+    for matrix in matrices.values():
+        matrix.flags.writeable = False
+    return Codes(matrices[1], matrices[2], matrices[4], store.codes.place), items
+
+
+def _chunk(routed: Routed, entry: int) -> list[bytes]:
+    items = routed.items[int(routed.begin[entry]) : int(routed.end[entry])]
+    if items.size == 0:
+        return []
+    tags = np.empty(items.size, np.uint32)
+    pick_tags(items, tags)
+    parts: list[NDArray[Any]] = [tags]
+    for matrix in (routed.codes.u32, routed.codes.u16, routed.codes.u8):
+        part = np.empty((matrix.shape[0], items.size), matrix.dtype)
+        pick_columns(matrix, items, part)
+        parts.append(part)
+    body = b"".join(part.tobytes() for part in parts)
+    return [np.array([items.size, zlib.crc32(body)], _HEAD).tobytes(), body]
+
+
+def _write(waiting: dict[Path, list[bytes]]) -> None:
+    for path, pieces in waiting.items():
+        with path.open("ab") as file:
+            file.writelines(pieces)
+    waiting.clear()
+
+
+def _columns(store: Store) -> list[tuple[int, int]]:
+    """Widths and their numbers of columns, as they follow each other in a chunk."""
+    return [(4, store.codes.u32.shape[0]), (2, store.codes.u16.shape[0]), (1, store.codes.u8.shape[0])]
+
+
+def _size(rows: int, store: Store) -> int:
+    return rows * (4 + sum(width * count for width, count in _columns(store)))
+
+
+def _heads(path: Path, store: Store) -> Iterable[tuple[int, int]]:
+    """Where each chunk's content begins, and its rows."""
+    place, end = 0, path.stat().st_size
+    while place < end:
+        head = np.fromfile(path, _HEAD, 2, offset=place)
+        rows = int(head[0]) if head.size == 2 else 0
+        if not 0 < rows <= store.block_rows:
+            raise FormatError(f"{path}: the file is damaged; start the training anew")
+        place += 2 * _HEAD.itemsize
+        yield place, rows
+        place += _size(rows, store)
+
+
+def _crc(path: Path, place: int) -> int:
+    return int(np.fromfile(path, _HEAD, 1, offset=place - _HEAD.itemsize)[0])

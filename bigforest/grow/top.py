@@ -1,0 +1,153 @@
+"""The upper part of a tree, split by passes over the store: its nodes, and which of them still search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.grow.frontier import Search
+from bigforest.grow.judge import Counts, Judge
+from bigforest.kernels.grow import CodeTree, Rules
+from bigforest.kernels.level import Top, child_keys
+
+# What becomes of a node.
+SEARCHING, SPLIT, LEAF, SMALL = range(4)
+
+
+class Limits(NamedTuple):
+    """What fits in memory.
+
+    rows   bag rows of a node that is grown in memory; larger ones are split by passes
+    keys   rows of a node that are collected at once, to look into buckets
+    cells  counts of the histogram of one feature
+    room   counts of all histograms of a pass, and keys
+    """
+
+    rows: int
+    keys: int
+    cells: int
+    room: int
+
+
+class Ground(NamedTuple):
+    """What all nodes of a forest share. codes: number of codes of each feature; table: impurity.entropy_table."""
+
+    rules: Rules
+    codes: tuple[int, ...]
+    table: NDArray[np.int64]
+    limits: Limits
+
+
+@dataclass(slots=True)
+class Place:
+    """A node of the upper part. left, right: entries of its children; search: while it is SEARCHING."""
+
+    key: np.uint64
+    depth: int
+    total: Counts
+    constant: NDArray[np.bool_]
+    state: int
+    search: Search | None
+    feature: int = -1
+    code: int = 0
+    left: int = 0
+    right: int = 0
+
+
+class TreeTop:
+    """The upper part of tree number `tree`; `nodes` has parents before their children, the root first."""
+
+    def __init__(self, tree: int, key: np.uint64, total: Counts, ground: Ground) -> None:
+        self.tree = tree
+        self._ground = ground
+        self.nodes: list[Place] = []
+        self._add(key, 0, total, np.zeros(len(ground.codes), np.bool_))
+
+    def searching(self) -> list[int]:
+        """Entries of the nodes that ask something of the next pass."""
+        return [entry for entry, node in enumerate(self.nodes) if node.state == SEARCHING]
+
+    def small(self) -> list[int]:
+        """Entries of the nodes to be grown in memory."""
+        return [entry for entry, node in enumerate(self.nodes) if node.state == SMALL]
+
+    def settle(self, entry: int) -> None:
+        """Split the node, or make it a leaf, if its search is over."""
+        node = self.nodes[entry]
+        assert node.search is not None
+        if node.search.asking:
+            return
+        best = node.search.judge.best
+        node.constant = node.search.constant
+        node.search = None
+        if best is None:
+            node.state = LEAF
+            return
+        node.state, node.feature, node.code = SPLIT, best.feature, best.code
+        key_l, key_r = child_keys(node.key)
+        node.left = self._add(np.uint64(key_l), node.depth + 1, best.left, node.constant)
+        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - best.left, node.constant)
+
+    def arrays(self) -> Top:
+        """The nodes as kernels read them."""
+        columns = [[getattr(node, name) for node in self.nodes] for name in ("feature", "code", "left", "right")]
+        kinds = (np.int32, np.uint32, np.uint32, np.uint32)
+        return Top._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
+
+    def preorder(self) -> Iterator[int]:
+        """Entries of the nodes as they are numbered in the tree."""
+        waiting = [0]
+        while waiting:
+            entry = waiting.pop()
+            yield entry
+            node = self.nodes[entry]
+            if node.state == SPLIT:
+                waiting += [node.right, node.left]
+
+    def skeleton(self, below: NDArray[np.uint32], above: NDArray[np.uint32]) -> CodeTree:
+        """The upper part as a tree whose frontier are leaves; below, above as from route_block."""
+        order = list(self.preorder())
+        number = {entry: place for place, entry in enumerate(order)}
+        nodes = [self.nodes[entry] for entry in order]
+        inner = np.array([node.state == SPLIT for node in nodes])
+        entries = np.array(order)
+        return CodeTree(
+            feature=np.array([node.feature for node in nodes], np.int32),
+            right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
+            depth=np.array([node.depth for node in nodes], np.uint32),
+            left_code=np.where(inner, below[entries], 0).astype(np.uint32),
+            right_code=np.where(inner, above[entries], 0).astype(np.uint32),
+            counts=np.stack([node.total for node in nodes]).astype(np.uint32),
+        )
+
+    def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_]) -> int:
+        rules, limits = self._ground.rules, self._ground.limits
+        weight = int(total.sum())
+        node = Place(key, depth, total, constant, LEAF, None)
+        if _may_split(total, weight, depth, rules):
+            node.state = SMALL if weight <= limits.rows else SEARCHING
+        if node.state == SEARCHING:
+            judge = Judge(total, rules.impurity, self._ground.table, rules.min_leaf)
+            node.search = Search.start(key, judge, rules, self._ground.codes, constant, limits.keys, limits.cells)
+            if not node.search.asking:
+                node.state, node.search = LEAF, None
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+
+def _may_split(total: Counts, weight: int, depth: int, rules: Rules) -> bool:
+    pure = np.count_nonzero(total) <= 1
+    return not pure and weight >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
+
+
+def root_key(config: TrainConfig, tree: int) -> np.uint64:
+    """Key of the root of a tree."""
+    from bigforest.kernels.rng import PURPOSE_GROW, stream_key
+
+    with np.errstate(over="ignore"):
+        return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
