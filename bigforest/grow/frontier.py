@@ -2,14 +2,14 @@
 
 A node draws features as kernels/grow.py does and asks for a histogram of each (`Count`). Every edge of a bucket is a
 split and is offered. A bucket that could hide a better one is looked into: its rows' keys are collected (`Collect`),
-or, where there are too many of them, it is counted again in narrower buckets. When nothing is left to ask, the best
+or, where they alone are too many, it is counted again in narrower buckets. When nothing is left to ask, the best
 split stands, and it is the one that growing in memory finds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +68,22 @@ Answer = Counted | NDArray[np.uint64]
 
 
 @dataclass(slots=True)
+class Hidden:
+    """What a histogram does not show: the order of the rows inside its buckets.
+
+    before, counts  int64 [buckets, classes], weights before and in each bucket
+    waiting         bool [buckets], still to be looked into
+    bounds          float64 [buckets], what a split inside can reach at most
+    """
+
+    probe: Count
+    before: Counts
+    counts: Counts
+    waiting: NDArray[np.bool_]
+    bounds: NDArray[np.float64]
+
+
+@dataclass(slots=True)
 class Search:
     """The search for the split of one node.
 
@@ -88,7 +104,7 @@ class Search:
     asking: list[Probe] = field(default_factory=list)
     _drawn: int = 0
     _usable: int = 0
-    _open: list[tuple[Count, Counts, Counts]] = field(default_factory=list)
+    _open: list[Hidden] = field(default_factory=list)
 
     @classmethod
     def start(
@@ -135,9 +151,9 @@ class Search:
                 hoped += 1
                 self.asking.append(self._count(feature, 0, self.codes[feature], self.judge.weight, None))
 
-    def _count(self, feature: int, low: int, codes: int, weight: int, left: Counts | None, least: int = 1) -> Count:
-        """A Count of `codes` codes from `low` on, with buckets for `weight` bag rows, but at least `least`."""
-        most = max(buckets_for(weight, self.judge.total.size, self.most_cells), least)
+    def _count(self, feature: int, low: int, codes: int, weight: int, left: Counts | None) -> Count:
+        """A Count of `codes` codes from `low` on, with buckets for `weight` bag rows."""
+        most = buckets_for(weight, self.judge.total.size, self.most_cells)
         shift = 0
         while ((codes - 1) >> shift) >= most:
             shift += 1
@@ -156,38 +172,49 @@ class Search:
         edges = probe.low + (np.arange(1, probe.buckets + 1) << probe.shift) - 1
         self.judge.offer(probe.feature, edges, after)
         if probe.shift > 0:
-            self._open.append((probe, after - answer.counts, answer.counts))
+            several = answer.counts.sum(axis=1) > 1
+            self._open.append(Hidden(probe, after - answer.counts, answer.counts, several, np.empty(0)))
 
     def _look_inside(self) -> None:
-        """Ask about the buckets that could hide a better split than the best; what is too much for now has to wait."""
-        keys, cells = self.most_keys, self.most_cells
-        waiting, self._open = self._open, []
-        for probe, before, counts in waiting:
-            weights = counts.sum(axis=1)
-            wanted = (weights > 1) & (self.judge.bounds(before, counts) >= self.judge.limit)
-            rows = int(weights[wanted].sum())
-            if 0 < rows <= self.most_keys:
-                if rows <= keys:
-                    keys -= rows
-                    self.asking.append(Collect(probe, wanted, before[wanted], rows))
-                else:
-                    self._open.append((probe, before, counts))
-                continue
-            longest = max(self.most_cells // (2 * self.judge.total.size), 1)
-            for first, stop in _runs(wanted, longest):
-                run = replace(probe, low=probe.low + (first << probe.shift), buckets=stop - first)
-                narrower = self._narrower(run, before[first], int(weights[first:stop].sum()))
-                size = narrower.buckets * self.judge.total.size
-                if self.asking and size > cells:
-                    self._open.append((run, before[first:stop], counts[first:stop]))
-                else:
-                    cells -= size
-                    self.asking.append(narrower)
+        """Ask about the buckets that could hide a better split than the best, the most promising first.
 
-    def _narrower(self, run: Count, left: Counts, weight: int) -> Count:
-        """A Count of the codes of `run` in narrower buckets, at least twice as many."""
-        codes = min(run.buckets << run.shift, self.codes[run.feature] - run.low)
-        return self._count(run.feature, run.low, codes, weight, left, least=2 * run.buckets)
+        What is too much for now has to wait, and has often lost its promise when its turn comes.
+        """
+        for hidden in self._open:
+            bounds = self.judge.bounds(hidden.before, hidden.counts)
+            hidden.bounds = np.where(hidden.waiting & (bounds >= self.judge.limit), bounds, -np.inf)
+            hidden.waiting &= hidden.bounds > -np.inf
+        self._open = [hidden for hidden in self._open if hidden.waiting.any()]
+        buckets = [(at, bucket) for at, hidden in enumerate(self._open) for bucket in np.flatnonzero(hidden.waiting)]
+        buckets.sort(key=lambda place: -self._open[place[0]].bounds[place[1]])
+        chosen = [np.zeros(hidden.waiting.size, np.bool_) for hidden in self._open]
+        keys, cells = self.most_keys, self.most_cells
+        for at, bucket in buckets:
+            hidden = self._open[at]
+            rows = int(hidden.counts[bucket].sum())
+            if rows <= self.most_keys:
+                if rows > keys:
+                    continue
+                keys -= rows
+                chosen[at][bucket] = True
+            else:
+                narrower = self._narrower(hidden, int(bucket), rows)
+                if cells < self.most_cells and narrower.buckets * self.judge.total.size > cells:
+                    continue
+                cells -= narrower.buckets * self.judge.total.size
+                self.asking.append(narrower)
+            hidden.waiting[bucket] = False
+        for hidden, wanted in zip(self._open, chosen, strict=True):
+            if wanted.any():
+                rows = int(hidden.counts[wanted].sum())
+                self.asking.append(Collect(hidden.probe, wanted, hidden.before[wanted], rows))
+
+    def _narrower(self, hidden: Hidden, bucket: int, rows: int) -> Count:
+        """A Count of the codes of one bucket."""
+        probe = hidden.probe
+        low = probe.low + (bucket << probe.shift)
+        codes = min(1 << probe.shift, self.codes[probe.feature] - low)
+        return self._count(probe.feature, low, codes, rows, hidden.before[bucket])
 
     def _offer_keys(self, probe: Collect, answer: Answer) -> None:
         assert isinstance(answer, np.ndarray)
@@ -210,9 +237,3 @@ def buckets_for(weight: int, classes: int, most_cells: int) -> int:
     """Buckets of the histogram of a feature in a node of `weight` bag rows; at least 2."""
     wanted = min(max(weight // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
     return max(min(wanted, most_cells // classes), 2)
-
-
-def _runs(wanted: NDArray[np.bool_], longest: int) -> list[tuple[int, int]]:
-    """First and one past the last of each run of wanted buckets, those of more than `longest` cut."""
-    edges = np.flatnonzero(np.diff(wanted, prepend=False, append=False)).reshape(-1, 2).tolist()
-    return [(begin, min(begin + longest, stop)) for first, stop in edges for begin in range(first, stop, longest)]

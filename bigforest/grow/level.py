@@ -195,8 +195,8 @@ def _asking(top: TreeTop, entry: int) -> list[Probe]:
     return search.asking
 
 
-def question(top: TreeTop, draws: NDArray[np.int64] | None, entries: list[int], store: Store) -> Question:
-    """What the nodes `entries` of a tree ask."""
+def question(top: TreeTop, draws: NDArray[np.int64] | None, entries: Sequence[int], store: Store) -> Question:
+    """What the nodes `entries` of a tree ask; with none, rows are sent down to all nodes."""
     counts: list[tuple[int, Count]] = []
     collects: list[tuple[int, Collect]] = []
     for entry in entries:
@@ -209,7 +209,7 @@ def question(top: TreeTop, draws: NDArray[np.int64] | None, entries: list[int], 
     return Question(
         tree=top.tree,
         draws=draws,
-        top=top.arrays(),
+        top=top.arrays(set(entries) or None),
         classes=len(store.spec.target.classes),
         counts=_probes(counts),
         collects=_probes([(entry, probe.count) for entry, probe in collects]),

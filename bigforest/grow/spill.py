@@ -80,7 +80,7 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
     chunks = [(path, place, rows) for path in files for place, rows in _heads(path, store)]
     total = sum(rows for *_, rows in chunks)
     if not 0 < total <= most:
-        raise FormatError(f"{paths[0].parent}: the rows of a node are not complete; start the training anew")
+        raise FormatError(f"{paths[0]}: the file is damaged; start the training anew")
     columns = _columns(store)
     matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
     tags = np.empty(total, np.uint32)

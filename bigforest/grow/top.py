@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -93,11 +93,18 @@ class TreeTop:
         node.left = self._add(np.uint64(key_l), node.depth + 1, best.left, node.constant)
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - best.left, node.constant)
 
-    def arrays(self) -> Top:
-        """The nodes as kernels read them."""
+    def arrays(self, wanted: Collection[int] | None = None) -> Top:
+        """The nodes as kernels read them; with `wanted` entries, only the way to those is split."""
+        needed = [wanted is None or entry in wanted for entry in range(len(self.nodes))]
+        for entry in reversed(range(len(self.nodes))):
+            node = self.nodes[entry]
+            if node.state == SPLIT:
+                needed[entry] = wanted is None or needed[node.left] or needed[node.right]
         columns = [[getattr(node, name) for node in self.nodes] for name in ("feature", "code", "left", "right")]
         kinds = (np.int32, np.uint32, np.uint32, np.uint32)
-        return Top._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
+        top = Top._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
+        top.feature[~np.array(needed)] = -1
+        return top
 
     def preorder(self) -> Iterator[int]:
         """Entries of the nodes as they are numbered in the tree."""

@@ -1,0 +1,175 @@
+"""Growing by passes gives the files that growing in memory gives, whatever fits in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError, FormatError
+from bigforest.events import silent
+from bigforest.forest.parts import part_paths
+from bigforest.grow import passes
+from bigforest.grow.forest import grow_forest
+from bigforest.grow.need import Way, choose_way, distinct_rows, grow_need
+from bigforest.grow.top import Limits
+from bigforest.memory import BASE_BYTES, Shape
+from bigforest.resources import Resources
+from bigforest.sample import bag
+from bigforest.store.store import Store
+from tests.grown import frame_of, store_of
+from tests.strategies import Data, configs, tables
+
+WHOLE = Way(workers=1, limits=None, group=1, memory=0)
+
+
+def parts(store: Store, config: TrainConfig, way: Way, threads: int = 1) -> list[bytes]:
+    """The part files of the forest, grown in that way."""
+    with tempfile.TemporaryDirectory() as folder:
+        grow_forest(store, config, Path(folder), resources=Resources(threads=threads), listener=silent, way=way)
+        return [path.read_bytes() for path in part_paths(Path(folder))]
+
+
+@st.composite
+def ways(draw: st.DrawFn) -> Way:
+    """Budgets from next to nothing to everything: nodes of any size by passes, few buckets, few keys."""
+    limits = Limits(
+        rows=draw(st.sampled_from([0, 1, 5, 20, 1000])),
+        keys=draw(st.sampled_from([1, 2, 10, 1000])),
+        cells=draw(st.sampled_from([1, 8, 60, 1 << 18])),
+        room=draw(st.sampled_from([1, 500, 1 << 20])),
+    )
+    return Way(workers=draw(st.sampled_from([1, 2])), limits=limits, group=draw(st.integers(1, 3)), memory=0)
+
+
+@given(data=tables(), config=configs(), way=ways())
+@settings(deadline=None, max_examples=60)
+def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainConfig, way: Way) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder))
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+def wide_table(rows: int, classes: int, seed: int = 3) -> pl.DataFrame:
+    """Columns of one, two and four bytes, with ties, a heavy value and noise, and a class that some of them tell."""
+    draw = np.random.default_rng(seed)
+    heavy = np.where(draw.random(rows) < 0.6, 0.0, draw.gamma(2.0, 3.0, rows))
+    smooth = draw.normal(size=rows)
+    few = draw.integers(0, 5, rows)
+    signal = heavy / 4 + smooth + few / 3 + draw.normal(0, 0.7, rows)
+    target = np.digitize(signal, np.quantile(signal, np.linspace(0, 1, classes + 1)[1:-1]))
+    return pl.DataFrame(
+        {
+            "few": few.astype(np.int8),
+            "heavy": heavy,
+            "smooth": smooth,
+            "rounded": np.round(smooth, 2),
+            "noise": draw.normal(size=rows).astype(np.float32),
+            "y": target,
+        }
+    )
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize(("classes", "impurity"), [(2, "gini"), (5, "gini"), (3, "entropy"), (3, "error")])
+def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str) -> None:
+    store = store_of(wide_table(150_000, classes), tmp_path)
+    config = TrainConfig(trees=3, seed=7, impurity=impurity, mtry=3, min_leaf=2, max_depth=12)
+    whole = parts(store, config, WHOLE)
+    roomy = Limits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
+    tight = Limits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    assert parts(store, config, Way(2, roomy, 3, 0), threads=2) == whole
+    assert parts(store, config, Way(3, tight, 2, 0), threads=3) == whole
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+def test_grow_forest__the_same_under_any_budget(tmp_path: Path) -> None:
+    store = store_of(wide_table(300_000, 2), tmp_path)
+    config = TrainConfig(trees=2, seed=1, max_depth=14)
+    ways = [choose_way(store.shape, config, Resources(threads=2, memory=size)) for size in (None, 275_000_000)]
+    assert ways[0].limits is None
+    assert ways[1].limits is not None
+    assert ways[1].limits.rows < 150_000
+    assert parts(store, config, ways[0]) == parts(store, config, ways[1])
+
+
+def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    config = TrainConfig(trees=3)
+    way = Way(1, Limits(50, 100, 64, 1000), 3, 0)
+    grow_forest(
+        store,
+        config,
+        tmp_path,
+        resources=Resources(threads=1),
+        listener=silent,
+        way=way,
+        finished=[range(1), range(2, 3)],
+    )
+    assert [path.name for path in part_paths(tmp_path)] == ["part-0000001.parquet"]
+    assert part_paths(tmp_path)[0].read_bytes() == parts(store, config, WHOLE)[1]
+
+
+@pytest.mark.parametrize("place", [0, 12, 40, -1])
+def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    grow = passes.grow_seedling
+
+    def damage(*arguments: object) -> int:
+        path = next(path for path in arguments[4] if path.exists())  # type: ignore[attr-defined]
+        content = bytearray(path.read_bytes())
+        content[place] ^= 0x10
+        path.write_bytes(bytes(content))
+        return grow(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(passes, "grow_seedling", damage)
+    with pytest.raises(FormatError, match=r"rows-0-.*(damaged|checksum)"):
+        parts(store, TrainConfig(trees=1), Way(1, Limits(50, 100, 64, 1000), 3, 0))
+
+
+def test_distinct_rows__bounds_every_bag() -> None:
+    for rows in (1, 2, 10, 1000, 70_000):
+        for options in ({}, {"sample_fraction": 0.3}, {"replace": False, "sample_fraction": 0.5}, {"bootstrap": False}):
+            config = TrainConfig(**options)
+            bound = distinct_rows(rows, config)
+            assert bound <= rows
+            for tree in range(20):
+                found = np.count_nonzero(bag(rows, tree, config)) if config.bootstrap else rows
+                assert found <= bound
+
+
+SHAPE = Shape(rows=30_000_000, widths=(4,) * 30, codes=30 * 2**24, classes=2)
+
+
+def test_choose_way__fits_the_budget() -> None:
+    config = TrainConfig(trees=4)
+    assert choose_way(SHAPE, config, Resources(threads=2)).limits is None
+    need = grow_need(SHAPE, config, Resources(threads=2, memory=1_000_000_000))
+    assert need.memory <= 1_000_000_000
+    assert need.passes > 1
+    assert need.scratch > 0
+    assert choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest)).limits is not None
+
+
+def test_choose_way__too_little_names_the_smallest() -> None:
+    config = TrainConfig(trees=4)
+    smallest = grow_need(SHAPE, config, Resources(memory=10**12)).smallest
+    for memory in (1, BASE_BYTES, smallest - (4 << 20)):
+        with pytest.raises(ConfigError, match=f"smallest budget is {smallest:,} bytes"):
+            choose_way(SHAPE, config, Resources(threads=2, memory=memory))
+    choose_way(SHAPE, config, Resources(threads=2, memory=smallest))
+
+
+def test_choose_way__more_memory_means_fewer_passes() -> None:
+    config = TrainConfig(trees=4)
+    budgets = [400_000_000, 800_000_000, 1_600_000_000, 10_000_000_000]
+    passes_ = [grow_need(SHAPE, config, Resources(threads=2, memory=budget)).passes for budget in budgets]
+    assert passes_ == sorted(passes_, reverse=True)
+    assert passes_[-1] == 1
