@@ -20,6 +20,7 @@ from bigforest.version import __version__
 if TYPE_CHECKING:
     from bigforest.api import encode_store, predict_file, train
     from bigforest.forest.forest import Forest, read_forest
+    from bigforest.images.api import images_to_features
     from bigforest.store.store import Store
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "encode_store",
+    "images_to_features",
     "predict_file",
     "read_forest",
     "train",
@@ -42,6 +44,7 @@ _HOMES = {
     "Forest": "bigforest.forest.forest",
     "Store": "bigforest.store.store",
     "encode_store": "bigforest.api",
+    "images_to_features": "bigforest.images.api",
     "predict_file": "bigforest.api",
     "read_forest": "bigforest.forest.forest",
     "train": "bigforest.api",
