@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from bigforest.api import encode_store, predict_file, train
     from bigforest.forest.forest import Forest, read_forest
     from bigforest.images.api import images_to_features
+    from bigforest.images.convert import ImageFeatures
     from bigforest.store.store import Store
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "DataError",
     "Forest",
     "FormatError",
+    "ImageFeatures",
     "OutputExistsError",
     "Store",
     "TrainConfig",
@@ -42,6 +44,7 @@ __all__ = [
 
 _HOMES = {
     "Forest": "bigforest.forest.forest",
+    "ImageFeatures": "bigforest.images.convert",
     "Store": "bigforest.store.store",
     "encode_store": "bigforest.api",
     "images_to_features": "bigforest.images.api",

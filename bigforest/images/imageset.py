@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,8 +58,7 @@ class ImageSet:
 
 def runs(images: list[NDArray[np.uint8]]) -> list[NDArray[np.uint8]]:
     """Images [rows, columns] as arrays [images, rows, columns] of those of one shape that follow each other."""
-    starts = [place for place in range(len(images)) if not place or images[place].shape != images[place - 1].shape]
-    return [np.stack(images[start:stop]) for start, stop in zip(starts, [*starts[1:], len(images)], strict=True)]
+    return [np.stack(list(run)) for _, run in groupby(images, key=lambda image: image.shape)]
 
 
 def check_shape(rows: int, columns: int) -> None:
