@@ -17,6 +17,7 @@ from .images import images
 from .inspect import inspect
 from .oob import oob
 from .predict import predict
+from .simulate import simulate
 from .train import train
 
 app = typer.Typer(
@@ -28,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode, images):
+for command in (train, predict, oob, inspect, encode, images, simulate):
     app.command(cls=GuardedCommand)(command)
 
 
