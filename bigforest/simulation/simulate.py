@@ -108,7 +108,9 @@ class BayesError:
     how: str
 
 
-def configured(kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any) -> Any:
+def _configured(
+    kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any
+) -> SimulationConfig:
     """The SimulationConfig of the options of `simulate`. Raises ConfigError."""
     if dims is None:
         if kind != "shapes":
@@ -118,8 +120,9 @@ def configured(kind: str, rows: int, dims: int | None, affine: bool, noise: floa
         noise = SHAPES_NOISE if kind == "shapes" else 0.0
     if affine:
         others.update(rotate=True, scale=True)
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in others.items()}
-    return SimulationConfig(kind=kind, rows=rows, dims=dims, noise=noise, **plain)
+    given = {"rows": rows, "dims": dims, "noise": noise, **others}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    return SimulationConfig(kind=kind, **plain)
 
 
 def simulate(
@@ -160,7 +163,7 @@ def simulate(
     its last bits may differ between versions of numpy and, where it is rotated or multimodal, between processors.
     Raises ConfigError and OutputExistsError.
     """
-    config: SimulationConfig = configured(
+    config = _configured(
         kind, rows, dims, affine, noise, rotate=rotate, scale=scale, outliers=outliers, sample=sample, seed=seed
     )
     if out is None:
@@ -194,7 +197,7 @@ def bayes_error(
     draws  rows to sample for multimodal, which has no closed form; None samples 100,000 of at most 64 dims, and above
            gives None.
     """
-    config: SimulationConfig = configured(kind, 1, dims, False, noise, seed=seed)
+    config = _configured(kind, 1, dims, False, noise, seed=seed)
     family = config.family()
     if not isinstance(family, Multimodal):
         error = family.bayes()
