@@ -27,7 +27,8 @@ def simulate(
     ],
     rows: Annotated[int, typer.Option(metavar="N", show_default=False, help="Rows to draw.")],
     dims: Annotated[
-        int | None, typer.Option(metavar="P", help="Columns x0, x1, ...; shapes has 2 unless given, and then junk.")
+        int | None,
+        typer.Option(metavar="P", help="Columns, named x0 and so on; shapes has 2 unless given, others are junk."),
     ] = None,
     rotate: Annotated[bool, typer.Option("--rotate", help="Turn all rows by one random rotation.")] = False,
     scale: Annotated[bool, typer.Option("--scale", help="Stretch every column by a factor from 0 to 10.")] = False,
