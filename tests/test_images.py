@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import struct
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -79,15 +82,11 @@ def test_features__of_twenty_by_twenty_are_those_of_the_paper(stride: str, count
 
 def digits() -> NDArray[np.uint8]:
     """The images of the sample."""
-    import gzip
-
     return np.frombuffer(gzip.decompress(DIGITS.read_bytes())[16:], np.uint8).reshape(100, 28, 28)
 
 
 def labels() -> NDArray[np.uint8]:
     """The labels of the sample."""
-    import gzip
-
     packed = DIGITS.with_name(DIGITS.name.replace("images-idx3", "labels-idx1")).read_bytes()
     return np.frombuffer(gzip.decompress(packed)[8:], np.uint8)
 
@@ -133,19 +132,19 @@ def test_invert__is_dark_on_light(tmp_path: Path) -> None:
     assert pl.read_parquet(tmp_path / "a").equals(pl.read_parquet(tmp_path / "b"))
 
 
-@pytest.mark.parametrize(("cells", "group"), [(784, 784), (3000, 9000), (1 << 22, 1 << 25)])
+@pytest.mark.parametrize(("cells", "group"), [(5000, 1), (3000, 9000), (1 << 22, 1 << 25)])
 def test_file__does_not_depend_on_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cells: int, group: int
 ) -> None:
     monkeypatch.setattr(convert, "CHUNK_CELLS", cells)
-    monkeypatch.setattr(convert, "GROUP_CELLS", group)
+    monkeypatch.setattr(convert, "GROUP_BYTES", group)
     bigforest.images_to_features(DIGITS, tmp_path / "f.parquet", names=True)
     table = pl.read_parquet(tmp_path / "f.parquet")
     assert np.array_equal(table.drop("image", "target").to_numpy(), digits().reshape(100, -1))
     assert table["target"].to_list() == labels().tolist()
     assert table["image"].to_list() == [str(number) for number in range(100)]
     groups = pq.ParquetFile(tmp_path / "f.parquet").num_row_groups
-    assert groups == {784: 100, 9000: 9, 1 << 25: 1}[group]
+    assert groups == {1: 17, 9000: 9, 1 << 25: 1}[group]
 
 
 def test_file__says_what_it_is_and_is_trained_on(tmp_path: Path) -> None:
@@ -217,3 +216,17 @@ def test_options__wrong_ones_are_named(
     with pytest.raises(error, match=message):
         bigforest.images_to_features(DIGITS, tmp_path / "f.parquet", **options)
     assert not list(tmp_path.iterdir())
+
+
+def test_memory__is_that_of_a_chunk_and_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = tmp_path / "many-images"
+    place.write_bytes(bytes([0, 0, 8, 3]) + struct.pack(">3I", 100, 400, 400) + bytes(100 * 400 * 400))
+    bigforest.images_to_features(DIGITS, tmp_path / "f.parquet")  # what is imported on the way does not count
+    peaks = []
+    for cells in (1 << 17, 1 << 25):  # the second, which holds it all, shows that the first would be seen
+        monkeypatch.setattr(convert, "CHUNK_CELLS", cells)
+        tracemalloc.start()
+        bigforest.images_to_features(place, tmp_path / "f.parquet", size="10x10", overwrite=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[0] < 4_000_000 < 16_000_000 < peaks[1]

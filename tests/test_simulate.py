@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -380,3 +381,15 @@ def test_options__wrong_ones_are_named(kind: str, options: dict[str, Any], messa
 def test_options__may_be_numpy_numbers() -> None:
     table = bigforest.simulate("trunk", rows=np.int64(5), dims=np.int32(2), seed=np.uint8(1))  # type: ignore[arg-type]
     assert bigforest.simulate("trunk", rows=5, dims=2, seed=1).equals(table)  # type: ignore[union-attr, arg-type]
+
+
+def test_memory__is_that_of_a_row_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "GROUP_CELLS", 1)
+    bigforest.simulate("trunk", rows=9, dims=9, out=tmp_path / "t.parquet")  # what it imports does not count
+    peaks = []
+    for rows in (300_000, 900_000):  # 30 and 90 MB
+        tracemalloc.start()
+        bigforest.simulate("trunk", rows=rows, dims=12, out=tmp_path / "t.parquet", overwrite=True)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] < 1.1 * peaks[0] < 40_000_000

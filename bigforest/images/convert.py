@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,8 +30,9 @@ if TYPE_CHECKING:
 KIND = "image-features"
 NAME, TARGET = "image", "target"
 
-# Values of a row group, and pixels or values that pass through the steps at a time.
-GROUP_CELLS = 1 << 25
+# Bytes of a row group, in which a value of true or false is a bit, and pixels or values that pass through the steps at
+# a time. Parquet remembers every column of every row group until the end, so groups must not be small.
+GROUP_BYTES = 1 << 25
 CHUNK_CELLS = 1 << 22
 
 # More columns than this make Parquet's own bookkeeping larger than the table.
@@ -181,20 +181,24 @@ class _Conversion:
 
     def groups(self) -> Iterator[pa.Table]:
         """The row groups of the file. Raises DataError when no image is sound."""
-        held: list[tuple[NDArray[Any], list[str], pl.Series | None]] = []
-        most, rows = CHUNK_CELLS // max(1, len(self.columns)), 0
+        import pyarrow as pa
+
+        held: list[pa.Table] = []
+        size = 0
+        most = CHUNK_CELLS // max(1, len(self.columns))
         with stage("images", self._images.count, "images", self._listener) as progress:
             for chunk in self._images.chunks(max(1, most), CHUNK_CELLS):
                 self._tell(chunk.damaged)
                 if chunk.names:
-                    held.append((self._features(chunk), chunk.names, chunk.labels))
-                    rows += len(chunk.names)
+                    held.append(self._table(chunk))
+                    size += held[-1].nbytes
+                    self.rows += len(chunk.names)
                 progress.advance(len(chunk.names) + len(chunk.damaged))
-                if rows * len(self.columns) >= GROUP_CELLS:
-                    yield self._table(held)
-                    held, rows = [], 0
+                if size >= GROUP_BYTES:
+                    yield pa.concat_tables(held)
+                    held, size = [], 0
             if held:
-                yield self._table(held)
+                yield pa.concat_tables(held)
         if not self.rows:
             raise DataError(f"{self._images.name}: none of the {self._images.count:,} images can be read")
 
@@ -235,19 +239,15 @@ class _Conversion:
             self.shrunk += shrunk
         return feature_values(np.concatenate(fitted), config.features, config.stride, config.threshold)
 
-    def _table(self, held: list[tuple[NDArray[Any], list[str], pl.Series | None]]) -> pa.Table:
-        """The row group of some chunks: image where wanted, the features, target where there are labels."""
+    def _table(self, chunk: Chunk) -> pa.Table:
+        """The rows of a chunk: image where wanted, the features, target where there are labels."""
         import pyarrow as pa
 
-        values = np.concatenate([part for part, _, _ in held], axis=1)
-        arrays: dict[str, Any] = {}
-        if self._names:
-            arrays[NAME] = pa.array(list(chain.from_iterable(names for _, names, _ in held)), pa.string())
+        values = self._features(chunk)
+        arrays: dict[str, Any] = {NAME: pa.array(chunk.names, pa.string())} if self._names else {}
         arrays.update((name, pa.array(values[place])) for place, name in enumerate(self.columns))
-        if self._images.labelled:
-            labels = pl.concat([labels for _, _, labels in held if labels is not None])
-            arrays[TARGET] = labels.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
-        self.rows += values.shape[1]
+        if chunk.labels is not None:
+            arrays[TARGET] = chunk.labels.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
         return pa.table(arrays)
 
 

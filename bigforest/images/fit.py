@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-# Rows of a large image that are widened to float64 at a time.
+# Rows of a large image that are widened to int64 at a time.
 _STRIP = 256
 
 
@@ -43,21 +45,25 @@ def shrink(image: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.uint8]
         new = (size[0], max(1, (2 * columns * size[0] + rows) // (2 * rows)))
     else:
         new = (max(1, (2 * rows * size[1] + columns) // (2 * columns)), size[1])
-    across = _overlaps(columns, new[1]).T
-    strips = [image[row : row + _STRIP].astype(np.float64) @ across for row in range(0, rows, _STRIP)]
-    # Sums of integers below 2**53, so exact whatever their order: an image has at most 2**26 pixels of at most 255.
-    total = _overlaps(rows, new[0]) @ np.concatenate(strips)
+    strips = [_area_sums(image[row : row + _STRIP], new[1]) for row in range(0, rows, _STRIP)]
+    total = _area_sums(np.concatenate(strips).T, new[0]).T
     area = rows * columns
-    mean: NDArray[np.uint8] = ((2 * total.astype(np.int64) + area) // (2 * area)).astype(np.uint8)
+    mean: NDArray[np.uint8] = ((2 * total + area) // (2 * area)).astype(np.uint8)
     return mean
 
 
-def _overlaps(old: int, new: int) -> NDArray[np.float64]:
-    """How much of each old cell lies in each new one, [new, old], where an old cell has length `new`."""
-    starts = np.arange(old) * new
-    begin, end = np.arange(new)[:, None] * old, (np.arange(new)[:, None] + 1) * old
-    overlaps: NDArray[np.float64] = np.clip(np.minimum(starts + new, end) - np.maximum(starts, begin), 0, None) * 1.0
-    return overlaps
+def _area_sums(lines: NDArray[np.integer[Any]], new: int) -> NDArray[np.int64]:
+    """Sums of the values of each line over `new` stretches of equal length, times `new`: int64 [lines, new].
+
+    What lies on the edge of two stretches counts for each with its share.
+    """
+    old = lines.shape[1]
+    whole, part = np.divmod(np.arange(new + 1) * old, new)
+    before = np.zeros((len(lines), old + 1), dtype=np.int64)
+    np.cumsum(lines, axis=1, out=before[:, 1:])
+    until = new * before[:, whole] + part * lines[:, whole.clip(max=old - 1)].astype(np.int64)
+    sums: NDArray[np.int64] = np.diff(until, axis=1)
+    return sums
 
 
 def _ink_boxes(ink: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -220,16 +220,18 @@ def _groups(config: SimulationConfig, truth: bool, listener: Listener) -> Iterat
     key = (config.dims, config.seed, config.sample)
     ahead = chain(blocks(config.rows, *key, Purpose.ROWS), blocks(config.outliers, *key, Purpose.OUTLIERS, spread=2.0))
     held: list[pa.Table] = []
+    cells = 0
     with stage("simulate", config.rows + config.outliers, "rows", listener) as progress:
         for block in ahead:
             drawn = family.rows(block)
             held.append(_table(drawn._replace(values=transform.apply(drawn.values)), family.classes, truth))
             progress.advance(block.rows)
-            if sum(part.num_rows for part in held) * config.dims >= GROUP_CELLS:
-                yield pa.concat_tables(held).combine_chunks()
-                held = []
+            cells += block.rows * config.dims
+            if cells >= GROUP_CELLS:
+                yield pa.concat_tables(held)
+                held, cells = [], 0
         if held:
-            yield pa.concat_tables(held).combine_chunks()
+            yield pa.concat_tables(held)
 
 
 def _table(rows: Rows, classes: int, truth: bool) -> pa.Table:
