@@ -20,30 +20,43 @@ from bigforest.version import __version__
 if TYPE_CHECKING:
     from bigforest.api import encode_store, predict_file, train
     from bigforest.forest.forest import Forest, read_forest
+    from bigforest.images.api import images_to_features
+    from bigforest.images.convert import ImageFeatures
+    from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
 
 __all__ = [
+    "BayesError",
     "BigForestError",
     "ConfigError",
     "DataError",
     "Forest",
     "FormatError",
+    "ImageFeatures",
     "OutputExistsError",
     "Store",
     "TrainConfig",
     "__version__",
+    "bayes_error",
     "encode_store",
+    "images_to_features",
     "predict_file",
     "read_forest",
+    "simulate",
     "train",
 ]
 
 _HOMES = {
+    "BayesError": "bigforest.simulation.simulate",
     "Forest": "bigforest.forest.forest",
+    "ImageFeatures": "bigforest.images.convert",
     "Store": "bigforest.store.store",
+    "bayes_error": "bigforest.simulation.simulate",
     "encode_store": "bigforest.api",
+    "images_to_features": "bigforest.images.api",
     "predict_file": "bigforest.api",
     "read_forest": "bigforest.forest.forest",
+    "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api",
 }
 

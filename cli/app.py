@@ -13,9 +13,11 @@ import typer
 
 from .encode import encode
 from .guard import GuardedCommand
+from .images import images
 from .inspect import inspect
 from .oob import oob
 from .predict import predict
+from .simulate import simulate
 from .train import train
 
 app = typer.Typer(
@@ -27,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode):
+for command in (train, predict, oob, inspect, encode, images, simulate):
     app.command(cls=GuardedCommand)(command)
 
 

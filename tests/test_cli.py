@@ -20,7 +20,7 @@ from cli.app import app
 from cli.train import train
 from tests.commands import Run
 
-COMMANDS = ["train", "predict", "oob", "inspect", "encode"]
+COMMANDS = ["train", "predict", "oob", "inspect", "encode", "images", "simulate"]
 
 # Where the command line and the function of the same name may differ: what only a terminal has.
 SCREEN_ONLY = {"json", "quiet"}
@@ -62,7 +62,15 @@ def test_train__every_option_is_a_keyword_of_the_function() -> None:
     assert option_names("train") - SCREEN_ONLY == keywords | set(TrainConfig.__dataclass_fields__)
 
 
-@pytest.mark.parametrize(("command", "function"), [("predict", "predict_file"), ("encode", "encode_store")])
+@pytest.mark.parametrize(
+    ("command", "function"),
+    [
+        ("predict", "predict_file"),
+        ("encode", "encode_store"),
+        ("images", "images_to_features"),
+        ("simulate", "simulate"),
+    ],
+)
 def test_command__every_option_is_a_keyword_of_the_function(command: str, function: str) -> None:
     keywords = set(inspect.signature(getattr(bigforest, function)).parameters) - {"listener"}
     assert option_names(command) - SCREEN_ONLY == keywords

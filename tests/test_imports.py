@@ -28,8 +28,11 @@ MAY_IMPORT = {
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "forest"},
     "predict": {"source", "encode.dataspec", "forest"},
+    "tablefile": {"forest.files"},
+    "images": {"source", "encode.target", "tablefile"},
+    "simulation": {"tablefile"},
 }
-COSTLY = {"numba", "dask", "distributed", "pyarrow"}
+COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL"}
 
 
 def _modules(folder: Path) -> list[Path]:
@@ -70,6 +73,13 @@ def test_dask__imported_by_schedule_only() -> None:
         _stage(path) for path in _modules(PACKAGE) if any(_within(n, {"dask", "distributed"}) for n in _imports(path))
     }
     assert users <= {"schedule"}
+
+
+def test_pillow__imported_where_images_are_decoded_only() -> None:
+    users = {
+        path.relative_to(PACKAGE) for path in _modules(PACKAGE) if any(_within(n, {"PIL"}) for n in _imports(path))
+    }
+    assert users == {Path("images/decode.py")}
 
 
 def test_cli__imported_by_nothing() -> None:

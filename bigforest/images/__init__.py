@@ -1,0 +1,1 @@
+"""From images to the table of their features."""

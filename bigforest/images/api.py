@@ -1,0 +1,68 @@
+"""The function behind `bigforest images`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from bigforest.errors import ConfigError
+from bigforest.events import Listener, silent
+from bigforest.images.convert import KIND, ImageConfig, ImageFeatures, convert, open_images
+from bigforest.output import TemporaryFolder
+from bigforest.resources import Resources
+from bigforest.tablefile import check_table_file
+
+
+def images_to_features(
+    source: Any,
+    out: str | Path,
+    *,
+    features: str = "pixels",
+    size: str | tuple[int, int] | None = None,
+    crop: bool = False,
+    ink: int = 1,
+    invert: bool = False,
+    threshold: int | None = None,
+    stride: str = "paper",
+    labels: str | Path | None = None,
+    column: str | None = None,
+    target: str | None = None,
+    names: bool = False,
+    on_corrupt: str = "skip",
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> ImageFeatures:
+    """Write the features of images to the Parquet file `out`, ready for `train`, in bounded memory.
+
+    source      an IDX file of images (gzip or not); a folder with a subfolder of PNG, JPEG or TIFF files per class,
+                or with such files alone; a table as for `train` with a column of images; or a numpy array
+                [images, rows, columns], alone or in a pair with its labels.
+    features    "pixels", or "neighbours": these and the directional neighbours of Ho 1995.
+    size        rows x columns, such as "20x20" or (20, 20), in whose middle every image is put; one that is larger is
+                scaled down. None for the images' own, which then must be one.
+    crop        put only the box around the ink there.
+    ink         the least grey value that is ink for `crop`.
+    invert      turn dark on light into light on dark, the way ink is looked for.
+    threshold   pixels are true from this grey value on; None keeps grey values, or is 128 for neighbours.
+    stride      places of the neighbour features: "paper" takes 452 of them for 20 x 20 pixels, "full" all 1,062.
+    labels      the IDX file of labels; None for the one beside the images by its name, if there is one.
+    column      the column of images in a table; None for the only one.
+    target      the column of labels in a table; None for the one with a usual name, if there is one.
+    names       begin with a column `image`: the file's path below the folder, or the number of the image.
+    on_corrupt  "skip" leaves damaged images out and names them in notices, "refuse" stops at the first.
+
+    scratch, overwrite and listener are those of `train`. The columns are the features (`feature_names` in
+    images/features.py), bool with a threshold, else uint8, and last the label as `target`. Raises ConfigError,
+    DataError and OutputExistsError.
+    """
+    config = ImageConfig(
+        features=features, size=size, crop=crop, ink=ink, invert=invert, threshold=threshold, stride=stride
+    )
+    if on_corrupt not in ("skip", "refuse"):
+        raise ConfigError(f"on_corrupt must be skip or refuse, not {on_corrupt!r}")
+    check_table_file(out, KIND, overwrite=overwrite)
+    resources = Resources(scratch=None if scratch is None else Path(scratch))
+    with TemporaryFolder(resources.scratch) as work:
+        images = open_images(source, labels=labels, column=column, target=target, scratch=work)
+        return convert(images, out, config, names=names, on_corrupt=on_corrupt, overwrite=overwrite, listener=listener)

@@ -1,0 +1,267 @@
+"""Images to features, in chunks: read, fit into one size, take the features, write row groups."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.errors import ConfigError, DataError
+from bigforest.events import Listener, Notice, stage
+from bigforest.images.features import SMALLEST, feature_names, feature_values
+from bigforest.images.fit import fit
+from bigforest.images.folder import folder_images
+from bigforest.images.idx import idx_images, labels_beside
+from bigforest.images.imageset import Chunk, ImageSet
+from bigforest.images.table import array_images, table_images
+from bigforest.source import open_source
+from bigforest.source.files import KINDS
+from bigforest.tablefile import write_table_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+KIND = "image-features"
+NAME, TARGET = "image", "target"
+
+# Bytes of a row group, in which a value of true or false is a bit, and pixels or values that pass through the steps at
+# a time. Parquet remembers every column of every row group until the end, so groups must not be small.
+GROUP_BYTES = 1 << 25
+CHUNK_CELLS = 1 << 22
+
+# More columns than this make Parquet's own bookkeeping larger than the table.
+MAX_FEATURES = 1 << 16
+
+# Damaged images that are named, in notices and in the result; the rest is counted.
+_NAMED = 20
+_KEPT = 1000
+
+_DEFAULT_THRESHOLD = 128
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageConfig:
+    """What is made of an image; see `bigforest.images_to_features`. Raises ConfigError.
+
+    size  rows and columns, "20x20" being read as (20, 20); None for the images' own.
+    """
+
+    features: str = "pixels"
+    size: str | tuple[int, int] | None = None
+    crop: bool = False
+    ink: int = 1
+    invert: bool = False
+    threshold: int | None = None
+    stride: str = "paper"
+
+    def __post_init__(self) -> None:
+        for name, words in (("features", ("pixels", "neighbours")), ("stride", ("paper", "full"))):
+            if getattr(self, name) not in words:
+                raise ConfigError(f"{name} must be {' or '.join(words)}, not {getattr(self, name)!r}")
+        for name in ("ink", "threshold"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 255):
+                raise ConfigError(f"{name} must be a grey value from 1 to 255, not {value!r}")
+        if self.threshold is None and self.features == "neighbours":
+            object.__setattr__(self, "threshold", _DEFAULT_THRESHOLD)
+        object.__setattr__(self, "size", None if self.size is None else _pair(self.size))
+
+    def names(self, size: tuple[int, int]) -> list[str]:
+        """The features of an image of this size. Raises ConfigError when it is too small or too large."""
+        if self.features == "neighbours" and min(size) < SMALLEST:
+            raise ConfigError(
+                f"neighbours need images of at least {SMALLEST} x {SMALLEST} pixels, not {size[0]} x {size[1]}; "
+                "choose another size"
+            )
+        count = size[0] * size[1]
+        names = feature_names(size, self.features, self.stride) if count <= MAX_FEATURES else []
+        if not names or len(names) > MAX_FEATURES:
+            raise ConfigError(
+                f"images of {size[0]} x {size[1]} pixels have more than the {MAX_FEATURES:,} features a table can "
+                "hold; choose a smaller size"
+            )
+        return names
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFeatures:
+    """What `images_to_features` did.
+
+    rows      images in the file.
+    features  columns of features.
+    size      rows and columns of pixels that each image was brought to.
+    labelled  whether there is a column target.
+    shrunk    images that had to be scaled down to fit.
+    skipped   images left out because they are damaged.
+    damaged   name of the first 1,000 of these, and what is wrong with each.
+    """
+
+    rows: int
+    features: int
+    size: tuple[int, int]
+    labelled: bool
+    shrunk: int
+    skipped: int
+    damaged: list[tuple[str, str]]
+
+
+def open_images(source: Any, *, labels: Any, column: str | None, target: str | None, scratch: Path) -> ImageSet:
+    """The images a user hands over; arguments and errors as in `bigforest.images_to_features`."""
+    if isinstance(source, str | Path):
+        place = Path(source)
+        if place.is_dir() and not _has_tables(place):
+            _refuse({"labels": labels, "column": column, "target": target}, "a folder of images")
+            return folder_images(place)
+        if place.is_file() and place.suffix.lower() not in KINDS:
+            _refuse({"column": column, "target": target}, "an IDX file")
+            return idx_images(place, labels_beside(place) if labels is None else Path(labels))
+    pair = source if isinstance(source, tuple) and len(source) == 2 else (source, None)
+    if isinstance(pair[0], np.ndarray):
+        _refuse({"labels": labels, "column": column, "target": target}, "an array of images")
+        return array_images(*pair)
+    _refuse({"labels": labels}, "a table, whose labels are a column (see target)")
+    return table_images(open_source(source, scratch=scratch), column, target)
+
+
+def _has_tables(folder: Path) -> bool:
+    return any(file.suffix.lower() in KINDS for file in folder.iterdir())
+
+
+def _refuse(options: dict[str, object], what: str) -> None:
+    for name, value in options.items():
+        if value is not None:
+            raise ConfigError(f"{name} does not apply to {what}; leave it out")
+
+
+def convert(
+    images: ImageSet,
+    out: str | Path,
+    config: ImageConfig,
+    *,
+    names: bool,
+    on_corrupt: str,
+    overwrite: bool,
+    listener: Listener,
+) -> ImageFeatures:
+    """Write the features of `images` to the Parquet file `out`; arguments as in `bigforest.images_to_features`."""
+    run = _Conversion(images, config, names, on_corrupt, listener)
+    if not images.labelled:
+        listener(Notice(f"{images.name}: no labels, so the table has no column {TARGET}"))
+    about = {"config": asdict(config)}
+    write_table_file(out, run.groups(), kind=KIND, about=json.loads(json.dumps(about)), overwrite=overwrite)
+    if run.skipped > _NAMED:
+        listener(Notice(f"{images.name}: {run.skipped - _NAMED:,} more damaged images were left out"))
+    if run.shrunk:
+        listener(Notice(f"{images.name}: {run.shrunk:,} images larger than {_text(run.size)} were scaled down to it"))
+    counts = {"rows": run.rows, "features": len(run.columns), "shrunk": run.shrunk, "skipped": run.skipped}
+    return ImageFeatures(size=run.size, labelled=images.labelled, damaged=run.damaged, **counts)
+
+
+class _Conversion:
+    """Images on their way to row groups, and what there is to tell about them."""
+
+    def __init__(self, images: ImageSet, config: ImageConfig, names: bool, on_corrupt: str, listener: Listener) -> None:
+        self.rows = self.shrunk = self.skipped = 0
+        self.damaged: list[tuple[str, str]] = []
+        self.size: tuple[int, int] = (0, 0)
+        self.columns: list[str] = []
+        self._images = images
+        self._config = config
+        self._names = names
+        self._refuse = on_corrupt == "refuse"
+        self._listener = listener
+        if isinstance(config.size, tuple):
+            self._resize(config.size)
+
+    def groups(self) -> Iterator[pa.Table]:
+        """The row groups of the file. Raises DataError when no image is sound."""
+        import pyarrow as pa
+
+        held: list[pa.Table] = []
+        size = 0
+        most = CHUNK_CELLS // max(1, len(self.columns))
+        with stage("images", self._images.count, "images", self._listener) as progress:
+            for chunk in self._images.chunks(max(1, most), CHUNK_CELLS):
+                self._tell(chunk.damaged)
+                if chunk.names:
+                    held.append(self._table(chunk))
+                    size += held[-1].nbytes
+                    self.rows += len(chunk.names)
+                progress.advance(len(chunk.names) + len(chunk.damaged))
+                if size >= GROUP_BYTES:
+                    yield pa.concat_tables(held)
+                    held, size = [], 0
+            if held:
+                yield pa.concat_tables(held)
+        if not self.rows:
+            raise DataError(f"{self._images.name}: none of the {self._images.count:,} images can be read")
+
+    def _resize(self, size: tuple[int, int]) -> None:
+        self.size = size
+        self.columns = self._config.names(size)
+
+    def _tell(self, damaged: list[tuple[str, str]]) -> None:
+        """Name the damaged images, or raise DataError for the first where they are refused."""
+        for name, why in damaged:
+            where = f"{self._images.name}: image {name} is damaged: {why}"
+            if self._refuse:
+                raise DataError(f"{where}; mend or remove it, or have damaged images skipped (on_corrupt)")
+            if self.skipped < _NAMED:
+                self._listener(Notice(f"{where}; it was left out"))
+            if self.skipped < _KEPT:
+                self.damaged.append((name, why))
+            self.skipped += 1
+
+    def _features(self, chunk: Chunk) -> NDArray[Any]:
+        """The features of the sound images of a chunk, [features, images]."""
+        config = self._config
+        fitted = []
+        at = 0
+        for run in chunk.images:
+            shape = (run.shape[1], run.shape[2])
+            if not self.columns:
+                self._resize(shape)
+            if config.size is None and shape != self.size:
+                raise DataError(
+                    f"{self._images.name}: image {chunk.names[at]} has {_text(shape)} pixels and the first one "
+                    f"{_text(self.size)}; choose a size for all"
+                )
+            at += len(run)
+            grey = 255 - run if config.invert else run
+            part, shrunk = fit(grey, self.size, crop=config.crop, ink=config.ink)
+            fitted.append(part)
+            self.shrunk += shrunk
+        return feature_values(np.concatenate(fitted), config.features, config.stride, config.threshold)
+
+    def _table(self, chunk: Chunk) -> pa.Table:
+        """The rows of a chunk: image where wanted, the features, target where there are labels."""
+        import pyarrow as pa
+
+        values = self._features(chunk)
+        arrays: dict[str, Any] = {NAME: pa.array(chunk.names, pa.string())} if self._names else {}
+        arrays.update((name, pa.array(values[place])) for place, name in enumerate(self.columns))
+        if chunk.labels is not None:
+            arrays[TARGET] = chunk.labels.rechunk().to_arrow(compat_level=pl.CompatLevel.oldest())
+        return pa.table(arrays)
+
+
+def _pair(size: Any) -> tuple[int, int]:
+    """Rows and columns of "20x20" or a pair. Raises ConfigError."""
+    sides = size.lower().split("x") if isinstance(size, str) else size
+    try:
+        rows, columns = (int(side) for side in sides)
+    except (TypeError, ValueError):
+        rows = columns = 0
+    if rows < 1 or columns < 1:
+        raise ConfigError(f"size must be rows x columns, such as 20x20, not {size!r}")
+    return rows, columns
+
+
+def _text(size: tuple[int, int]) -> str:
+    return f"{size[0]} x {size[1]}"

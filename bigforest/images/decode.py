@@ -1,0 +1,61 @@
+"""From the bytes of a PNG, JPEG or TIFF to a grey image. Pillow is imported here only."""
+
+from __future__ import annotations
+
+import io
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import ConfigError
+from bigforest.images.imageset import DamagedImage, check_shape
+
+SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
+_FORMATS = ("PNG", "JPEG", "TIFF")
+_DEEP = ("I;16", "I;16L", "I;16B", "I;16N")
+_TOO_DEEP = ("I", "F")
+
+
+def check_pillow() -> None:
+    """Raise ConfigError when Pillow is not installed."""
+    try:
+        import PIL.Image  # noqa: F401
+    except ImportError as error:
+        raise ConfigError(
+            "encoded images are read with Pillow, which is not installed: pip install 'bigforest[images]'"
+        ) from error
+
+
+def decode(content: Path | bytes) -> NDArray[np.uint8]:
+    """The first frame of an encoded image as grey values, uint8 [rows, columns], turned upright as its EXIF data says.
+
+    Colours are weighed as in ITU-R BT.601, transparency is ignored, of 16 bits the upper 8 are taken. Raises
+    DamagedImage for everything that is not such an image.
+    """
+    from PIL import Image, ImageOps
+
+    try:
+        with warnings.catch_warnings():
+            # Its sizes are checked below, and what it thinks of odd metadata does not matter here.
+            warnings.simplefilter("ignore")
+            with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content, formats=_FORMATS) as image:
+                check_shape(image.height, image.width)
+                if image.mode in _TOO_DEEP:
+                    raise DamagedImage("its pixels have 32 bits; convert it to 8 or 16")
+                image.load()
+                upright = ImageOps.exif_transpose(image)
+                return _grey(upright)
+    except (DamagedImage, MemoryError):
+        raise
+    except Exception as error:  # the decoders raise whatever they trip over on bytes from anywhere
+        detail = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise DamagedImage(f"it cannot be decoded ({detail})") from error
+
+
+def _grey(image: Any) -> NDArray[np.uint8]:
+    if image.mode in _DEEP:
+        return (np.asarray(image) >> 8).astype(np.uint8)
+    return np.array(image.convert("L"), dtype=np.uint8)

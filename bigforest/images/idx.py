@@ -1,0 +1,151 @@
+"""Images in the IDX format of the MNIST digits, plain or compressed with gzip.
+
+Two zero bytes, the type of a value (8 for unsigned bytes), the number of dimensions, each dimension as a big-endian
+uint32, then the values. Images have three dimensions (images, rows, columns), labels one.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import struct
+import zlib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.errors import DataError
+from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape
+
+IMAGES, LABELS = 3, 1
+_WHAT = {IMAGES: "images", LABELS: "labels"}
+_UNSIGNED_BYTE = 8
+_GZIP = b"\x1f\x8b"
+
+# Deflate cannot compress better, so a header that promises more than this is refused before anything is unpacked.
+_MOST_COMPRESSION = 1032
+
+
+class Idx(NamedTuple):
+    """An open IDX file, at its first value; shape is what its header promises."""
+
+    path: Path
+    stream: IO[bytes]
+    shape: tuple[int, ...]
+
+
+def idx_images(path: Path, labels: Path | None) -> ImageSet:
+    """The images in the IDX file `path`, with the labels in the IDX file `labels` if there are any.
+
+    Raises DataError when a header is wrong or the two files do not fit; reading them, when one is damaged, because
+    then no image after that place can be found.
+    """
+    with _open(path, IMAGES) as images:
+        shape = images.shape
+    try:
+        check_shape(*shape[1:])
+    except DamagedImage as error:
+        raise DataError(f"{path}: an image is damaged: {error}; check that this is the right file") from error
+    if labels is not None:
+        with _open(labels, LABELS) as found:
+            if found.shape[0] != shape[0]:
+                raise DataError(
+                    f"{labels} has {found.shape[0]} labels and {path} {shape[0]} images; give those of one set"
+                )
+
+    def chunks(most: int, pixels: int) -> Iterator[Chunk]:
+        step = max(1, min(most, MAX_CHUNK, pixels // (shape[1] * shape[2])))
+        with ExitStack() as stack:
+            images = stack.enter_context(_open(path, IMAGES))
+            answers = None if labels is None else stack.enter_context(_open(labels, LABELS))
+            for start in range(0, shape[0], step):
+                count = min(step, shape[0] - start)
+                read = _values(images, count * shape[1] * shape[2]).reshape(count, *shape[1:])
+                target = None if answers is None else pl.Series(_values(answers, count))
+                yield Chunk([read], [str(number) for number in range(start, start + count)], target, [])
+            for file in (images, answers):
+                if file is not None and _bytes(file, 1):
+                    raise DataError(f"{file.path} goes on after the {_promised(file)} it promises")
+
+    return ImageSet(str(path), shape[0], labels is not None, chunks)
+
+
+def labels_beside(path: Path) -> Path | None:
+    """The labels file that belongs to an images file by its name and is there, compressed or not; else None."""
+    name = path.name.removesuffix(".gz").replace("images", "labels").replace("idx3", "idx1")
+    if "images" not in path.name:
+        return None
+    both = [path.with_name(name + suffix) for suffix in ("", ".gz")]
+    return next((file for file in both if file.is_file()), None)
+
+
+@contextmanager
+def _open(path: Path, dimensions: int) -> Iterator[Idx]:
+    """Open the IDX file of so many dimensions. Raises DataError when it is none."""
+    with ExitStack() as stack:
+        try:
+            stream: IO[bytes] = stack.enter_context(path.open("rb"))
+            size = path.stat().st_size
+            compressed = stream.read(2) == _GZIP
+            stream.seek(0)
+            if compressed:
+                stream = cast(IO[bytes], stack.enter_context(gzip.GzipFile(fileobj=stream)))
+        except OSError as error:
+            raise DataError(f"{path} cannot be opened: {error.strerror or error}; check the path") from error
+        file = Idx(path, stream, _shape(path, stream, dimensions))
+        promised = math.prod(file.shape)
+        whole = 4 + 4 * dimensions + promised
+        if whole > _MOST_COMPRESSION * size if compressed else whole != size:
+            raise DataError(
+                f"{path} has {size:,} bytes, which do not fit the {promised:,} values its header promises "
+                f"({' x '.join(map(str, file.shape))}); the file is cut off or damaged"
+            )
+        yield file
+
+
+def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
+    """The dimensions in the header of the file."""
+    what = _WHAT[dimensions]
+    start = Idx(path, stream, ())
+    magic = _bytes(start, 4)
+    if len(magic) < 4 or magic[:2] != b"\0\0":
+        raise DataError(f"{path} is not an IDX file of {what} (its first bytes are {magic.hex(' ') or 'missing'})")
+    if magic[2] != _UNSIGNED_BYTE:
+        raise DataError(f"{path}: values of IDX type 0x{magic[2]:02x} cannot be read, only unsigned bytes (0x08)")
+    if magic[3] != dimensions:
+        hint = f"; these are {_WHAT[magic[3]]}" if magic[3] in _WHAT else ""
+        raise DataError(f"{path} has {magic[3]} dimensions where {what} have {dimensions}{hint}; give the other file")
+    header = _bytes(start, 4 * dimensions)
+    if len(header) < 4 * dimensions:
+        raise DataError(f"{path} ends within its header; the file is cut off")
+    shape: tuple[int, ...] = struct.unpack(f">{dimensions}I", header)
+    if not shape[0]:
+        raise DataError(f"{path} has no {what}; check that it is the right file")
+    return shape
+
+
+def _values(file: Idx, count: int) -> NDArray[np.uint8]:
+    """The next `count` values of the file."""
+    content = _bytes(file, count)
+    if len(content) < count:
+        raise DataError(f"{file.path} ends before the {_promised(file)} it promises; it is cut off")
+    return np.frombuffer(content, dtype=np.uint8)
+
+
+def _promised(file: Idx) -> str:
+    return f"{file.shape[0]:,} {_WHAT[len(file.shape)]}"
+
+
+def _bytes(file: Idx, count: int) -> bytes:
+    """The next `count` bytes, or fewer at the end of the file."""
+    try:
+        return file.stream.read(count)
+    except EOFError as error:
+        raise DataError(f"{file.path}: the compressed file is cut off; get it again") from error
+    except (OSError, zlib.error) as error:
+        raise DataError(f"{file.path}: the file is damaged ({error}); get it again") from error

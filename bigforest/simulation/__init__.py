@@ -1,0 +1,1 @@
+"""Tables drawn from known distributions, of any size."""

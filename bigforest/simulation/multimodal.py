@@ -1,0 +1,74 @@
+"""Four classes of two Gaussians each, with random means and covariances."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.simulation.families import Floats, Rows
+from bigforest.simulation.streams import Block, Draw, Purpose, blocks, parameters
+
+CLASSES = 4
+MODES = 2
+
+
+class Multimodal:
+    """Means are N(0, I); covariances are inverse-Wishart with 10 p degrees of freedom and mean I.
+
+    Both are drawn from the seed alone. All eight Gaussians are equally likely.
+    """
+
+    classes = CLASSES
+
+    def __init__(self, dims: int, seed: int) -> None:
+        random = parameters(seed, Purpose.PARAMETERS)
+        count, freedom = CLASSES * MODES, 10 * dims
+        self._seed = seed
+        self.means: Floats = random.standard_normal((count, dims))
+        # The covariance is c W^-1 with W = A A' of a Wishart distribution with scale I, by its Bartlett decomposition
+        # (1933): A is lower triangular, standard normal below the diagonal, on it the roots of chi-squares. As the
+        # inverse has mean I / (freedom - p - 1), c is that denominator.
+        lower = np.tril(random.standard_normal((count, dims, dims)), -1)
+        lower[:, range(dims), range(dims)] = np.sqrt(random.chisquare(freedom - np.arange(dims), (count, dims)))
+        self._whiten = lower / np.sqrt(freedom - dims - 1)
+        self._colour = np.linalg.inv(self._whiten)
+
+    def rows(self, block: Block) -> Rows:
+        """x = mean + z S with z standard normal and S' S the covariance."""
+        mode = block.stream(Draw.CLASSES).integers(len(self.means), size=block.rows)
+        values = block.stream(Draw.VALUES).standard_normal((block.rows, self.means.shape[1]))
+        for number, colour in enumerate(self._colour):
+            members = mode == number
+            values[members] = self.means[number] + block.spread * (values[members] @ colour)
+        target = mode // MODES
+        return Rows(values, target, target)
+
+    def covariance(self, mode: int) -> Floats:
+        """The covariance of one of the Gaussians, [dims, dims]; the class is mode // 2."""
+        colour: Floats = self._colour[mode]
+        return colour.T @ colour
+
+    def bayes(self) -> None:
+        """There is no closed form; see `sampled_bayes`."""
+
+    def posteriors(self, values: Floats) -> Floats:
+        """Probability of each class of each row, [rows, classes]."""
+        log = np.empty((len(values), len(self.means)))
+        for number, (mean, whiten) in enumerate(zip(self.means, self._whiten, strict=True)):
+            distance = ((values - mean) @ whiten) ** 2
+            log[:, number] = np.log(np.diag(whiten)).sum() - distance.sum(axis=1) / 2
+        density = np.exp(log - log.max(axis=1, keepdims=True))
+        by_class: Floats = density.reshape(-1, CLASSES, MODES).sum(axis=2)
+        by_class /= by_class.sum(axis=1, keepdims=True)
+        return by_class
+
+    def sampled_bayes(self, draws: int) -> tuple[float, float]:
+        """The Bayes error from `draws` random rows, at least two, and its standard error.
+
+        The mean of 1 - max posterior: each row tells its own error, which varies less than counted mistakes.
+        """
+        parts: list[NDArray[np.float64]] = []
+        for block in blocks(draws, self.means.shape[1], self._seed, 0, Purpose.BAYES):
+            parts.append(1 - self.posteriors(self.rows(block).values).max(axis=1))
+        errors = np.concatenate(parts)
+        return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(draws))

@@ -1,0 +1,246 @@
+"""Drawing a table: blocks of rows one after the other, to a frame or to a Parquet file of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.errors import ConfigError
+from bigforest.events import Listener, silent, stage
+from bigforest.simulation.families import Family, Orthant, Parity, Rows, Shapes, SparseParity, Trunk
+from bigforest.simulation.multimodal import Multimodal
+from bigforest.simulation.streams import Purpose, blocks
+from bigforest.simulation.transform import Transform
+from bigforest.tablefile import check_table_file, write_table_file
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FILE_KIND = "simulation"
+KINDS = ("trunk", "parity", "multimodal", "modified-trunk", "orthant", "sparse-parity", "shapes")
+SHAPES_NOISE = 0.1
+
+# Values of a row group.
+GROUP_CELLS = 1 << 22
+
+# A table of more columns is more bookkeeping than data; more classes than this a target cannot have.
+MAX_DIMS = 1 << 16
+MAX_CLASSES = 65_535
+
+# Matrices of dims x dims are made for these: at most some 130 MB each.
+ROTATE_DIMS = 4096
+MULTIMODAL_DIMS = 1024
+
+# Where sampling the Bayes error takes about a second or less, it is done without being asked for.
+BAYES_DRAWS = 100_000
+CHEAP_DIMS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulationConfig:
+    """What is drawn; see `bigforest.simulate`. Raises ConfigError."""
+
+    kind: str
+    rows: int
+    dims: int
+    rotate: bool = False
+    scale: bool = False
+    outliers: int = 0
+    noise: float = 0.0
+    sample: int = 0
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind not in KINDS:
+            raise ConfigError(f"there is no simulation {self.kind!r}; it is one of {', '.join(KINDS)}")
+        least = 2 if self.kind == "shapes" else 1
+        limits = {"rows": (1, 2**63), "dims": (least, MAX_DIMS), "outliers": (0, 2**63)}
+        for name, (low, high) in {**limits, "sample": (0, 2**63 - 1), "seed": (0, 2**63 - 1)}.items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+                raise ConfigError(f"{name} of {self.kind} must be a whole number from {low} to {high}, not {value!r}")
+        if self.rotate and self.dims > ROTATE_DIMS:
+            raise ConfigError(f"at most {ROTATE_DIMS} dims can be rotated, not {self.dims}; rotate fewer")
+        if self.kind == "multimodal" and self.dims > MULTIMODAL_DIMS:
+            raise ConfigError(f"multimodal has at most {MULTIMODAL_DIMS} dims, not {self.dims}")
+        if self.kind == "orthant" and 2**self.dims > MAX_CLASSES:
+            raise ConfigError(f"orthant has 2^dims classes, so at most 15 dims, not {self.dims}")
+        if not isinstance(self.noise, int | float) or not 0 <= self.noise <= 0.5:
+            raise ConfigError(f"noise must be a share of the labels from 0 to 0.5, not {self.noise!r}")
+        if self.kind != "shapes" and self.noise:
+            raise ConfigError(f"noise is for shapes, not for {self.kind}; leave it out")
+        if self.kind == "shapes" and self.outliers:
+            raise ConfigError("shapes has no class means to draw outliers around; leave outliers out")
+
+    def family(self) -> Family:
+        """The distribution."""
+        if self.kind == "shapes":
+            return Shapes(self.dims, self.noise)
+        if self.kind == "multimodal":
+            return Multimodal(self.dims, self.seed)
+        if self.kind in ("trunk", "modified-trunk"):
+            return Trunk(self.dims, modified=self.kind == "modified-trunk")
+        simple: dict[str, Callable[[int], Family]] = {
+            "parity": Parity,
+            "orthant": Orthant,
+            "sparse-parity": SparseParity,
+        }
+        return simple[self.kind](self.dims)
+
+
+@dataclass(frozen=True, slots=True)
+class BayesError:
+    """The error of the best rule there is.
+
+    error           a probability; of the rows without outliers.
+    standard_error  0 in closed form.
+    how             "closed form" or "Monte Carlo".
+    """
+
+    error: float
+    standard_error: float
+    how: str
+
+
+def _configured(
+    kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any
+) -> SimulationConfig:
+    """The SimulationConfig of the options of `simulate`. Raises ConfigError."""
+    if dims is None:
+        if kind != "shapes":
+            raise ConfigError(f"say how many dims {kind} has")
+        dims = 2
+    if noise is None:
+        noise = SHAPES_NOISE if kind == "shapes" else 0.0
+    if affine:
+        others.update(rotate=True, scale=True)
+    given = {"rows": rows, "dims": dims, "noise": noise, **others}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in given.items()}
+    return SimulationConfig(kind=kind, **plain)
+
+
+def simulate(
+    kind: str,
+    *,
+    rows: int,
+    dims: int | None = None,
+    rotate: bool = False,
+    scale: bool = False,
+    affine: bool = False,
+    outliers: int = 0,
+    noise: float | None = None,
+    truth: bool = False,
+    sample: int = 0,
+    seed: int = 0,
+    out: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> pl.DataFrame | pl.LazyFrame:
+    """Draw a table from a known distribution (see simulation/families.py for each).
+
+    kind      trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.
+    rows      rows to draw; the first rows of a larger table are those of a smaller one.
+    dims      columns; None is 2, for shapes only.
+    rotate    turn all rows by one random rotation.
+    scale     stretch every column by a random factor from 0 to 10.
+    affine    both, the rotation first.
+    outliers  rows appended at the end: from the same means with four times the covariance.
+    noise     share of the labels of shapes that are wrong; None for 0.1.
+    truth     also a column `truth`, the label without noise; not to be trained on.
+    sample    another number draws other rows from the same distribution, so with the same means, rotation and
+              factors: a test set.
+    seed      decides everything else that is random.
+    out       a Parquet file, written in bounded memory; None returns the table.
+
+    Returns the columns x0, x1, ... (float64), perhaps truth, and target (uint8, uint16 from 257 classes on): as a
+    frame, or as a scan of `out`. overwrite and listener are those of `train`. The same arguments give the same table;
+    its last bits may differ between versions of numpy and, where it is rotated or multimodal, between processors.
+    Raises ConfigError and OutputExistsError.
+    """
+    config = _configured(
+        kind, rows, dims, affine, noise, rotate=rotate, scale=scale, outliers=outliers, sample=sample, seed=seed
+    )
+    if out is None:
+        import pyarrow as pa
+
+        frame = pl.from_arrow(pa.concat_tables(_groups(config, truth, listener)), rechunk=True)
+        assert isinstance(frame, pl.DataFrame)
+        return frame
+    check_table_file(out, FILE_KIND, overwrite=overwrite)
+    write_table_file(
+        out,
+        _groups(config, truth, listener),
+        kind=FILE_KIND,
+        about={"config": asdict(config)},
+        dictionary=["truth", "target"],
+        overwrite=overwrite,
+    )
+    return pl.scan_parquet(out, glob=False)
+
+
+def bayes_error(
+    kind: str,
+    *,
+    dims: int | None = None,
+    noise: float | None = None,
+    seed: int = 0,
+    draws: int | None = None,
+) -> BayesError | None:
+    """The Bayes error of a simulation, whatever its rotation and scales; arguments as in `simulate`.
+
+    draws  rows to sample for multimodal, which has no closed form; None samples 100,000 of at most 64 dims, and above
+           gives None.
+    """
+    config = _configured(kind, 1, dims, False, noise, seed=seed)
+    family = config.family()
+    if not isinstance(family, Multimodal):
+        error = family.bayes()
+        return None if error is None else BayesError(error, 0.0, "closed form")
+    if draws is None:
+        if config.dims > CHEAP_DIMS:
+            return None
+        draws = BAYES_DRAWS
+    if isinstance(draws, bool) or not isinstance(draws, int) or draws < 2:
+        raise ConfigError(f"draws must be a whole number of at least 2, not {draws!r}")
+    return BayesError(*family.sampled_bayes(draws), "Monte Carlo")
+
+
+def _groups(config: SimulationConfig, truth: bool, listener: Listener) -> Iterator[pa.Table]:
+    """The rows in row groups, outliers last."""
+    import pyarrow as pa
+
+    family = config.family()
+    transform = Transform(config.dims, config.seed, rotate=config.rotate, scale=config.scale)
+    key = (config.dims, config.seed, config.sample)
+    ahead = chain(blocks(config.rows, *key, Purpose.ROWS), blocks(config.outliers, *key, Purpose.OUTLIERS, spread=2.0))
+    held: list[pa.Table] = []
+    cells = 0
+    with stage("simulate", config.rows + config.outliers, "rows", listener) as progress:
+        for block in ahead:
+            drawn = family.rows(block)
+            held.append(_table(drawn._replace(values=transform.apply(drawn.values)), family.classes, truth))
+            progress.advance(block.rows)
+            cells += block.rows * config.dims
+            if cells >= GROUP_CELLS:
+                yield pa.concat_tables(held)
+                held, cells = [], 0
+        if held:
+            yield pa.concat_tables(held)
+
+
+def _table(rows: Rows, classes: int, truth: bool) -> pa.Table:
+    import pyarrow as pa
+
+    by_column = np.asfortranarray(rows.values)
+    columns = {f"x{number}": pa.array(by_column[:, number]) for number in range(by_column.shape[1])}
+    label = np.uint8 if classes <= 256 else np.uint16
+    if truth:
+        columns["truth"] = pa.array(rows.truth.astype(label))
+    columns["target"] = pa.array(rows.target.astype(label))
+    return pa.table(columns)

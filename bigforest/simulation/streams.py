@@ -1,0 +1,68 @@
+"""Random streams by their purpose: a block of rows is drawn alike whatever is drawn before it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+
+# Cells of a block; with the columns it decides the rows of a block and so is part of what a seed means.
+BLOCK_CELLS = 1 << 20
+BLOCK_ROWS = 1 << 16
+
+
+class Purpose(IntEnum):
+    """What a stream is for."""
+
+    PARAMETERS = 0
+    ROTATION = 1
+    SCALE = 2
+    ROWS = 3
+    OUTLIERS = 4
+    BAYES = 5
+
+
+class Draw(IntEnum):
+    """What is drawn of a block of rows, each from a stream of its own, so that the first rows of a larger block
+    are those of a smaller one."""
+
+    CLASSES = 0
+    VALUES = 1
+    NOISE = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Random numbers for some consecutive rows.
+
+    spread  factor of the deviations from the mean: 1, or 2 for outliers, whose covariance is four times as large.
+    """
+
+    seed: int
+    sample: int
+    purpose: Purpose
+    number: int
+    rows: int
+    spread: float = 1.0
+
+    def stream(self, draw: Draw) -> np.random.Generator:
+        """The stream of one kind of draw, from its beginning."""
+        return _generator([self.seed, self.sample], (self.purpose, self.number, draw))
+
+
+def parameters(seed: int, purpose: Purpose) -> np.random.Generator:
+    """The stream of what all rows of a seed share."""
+    return _generator([seed], (purpose,))
+
+
+def blocks(rows: int, dims: int, seed: int, sample: int, purpose: Purpose, spread: float = 1.0) -> Iterator[Block]:
+    """All blocks of a table of so many rows and columns, in order; only the last may be shorter than the others."""
+    size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // dims))
+    for at in range(0, rows, size):
+        yield Block(seed, sample, purpose, at // size, min(size, rows - at), spread)
+
+
+def _generator(entropy: list[int], key: tuple[int, ...]) -> np.random.Generator:
+    return np.random.Generator(np.random.Philox(np.random.SeedSequence(entropy, spawn_key=key)))
