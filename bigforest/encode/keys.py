@@ -14,6 +14,12 @@ from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys
 # float64 holds every integer up to here; above, neighbours would become equal.
 MAX_EXACT_INTEGER = 2**53
 
+
+def key_size(size: int) -> int:
+    """Bytes of the key of a value of `size` bytes."""
+    return 8 if size > 4 else 4
+
+
 Keys = NDArray[np.unsignedinteger[Any]]
 
 
@@ -22,9 +28,13 @@ def is_feature_type(dtype: pl.DataType) -> bool:
     return dtype == pl.Boolean or dtype.is_integer() or dtype.is_float()
 
 
-def key_bytes(dtype: pl.DataType) -> int:
-    """Bytes of a key of a feature of this type."""
-    return 8 if dtype in (pl.Int64, pl.UInt64, pl.Int128, pl.UInt128, pl.Float64) else 4
+def value_bytes(dtype: pl.DataType) -> int:
+    """Bytes of a value of a feature of this type, as it is ranked: integers of 128 bits are ranked in 64."""
+    if dtype == pl.Float16:
+        return 4
+    if dtype.is_integer() or dtype.is_float():
+        return min(8, int(str(dtype).lstrip("UIntFloat")) // 8)
+    return 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +75,7 @@ class KeyMaker:
     def __init__(self, name: str, dtype: pl.DataType) -> None:
         self.name = name
         self.dtype = dtype
-        self.size = key_bytes(dtype)
+        self.size = key_size(value_bytes(dtype))
         self.key_type = np.dtype(f"u{self.size}")
         self._least = 0 if dtype in (pl.UInt32, pl.UInt64) else -(1 << (8 * self.size - 1))
         self._limits = np.array([2**64 - 1, 0, 0, 0], np.uint64)

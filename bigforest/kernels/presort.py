@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.jit import helper, inlined, kernel
 from bigforest.kernels.node import BITS32, ONE, SHIFT32, ZERO
-from bigforest.kernels.sort_items import Scratch, sort_items
+from bigforest.kernels.sort_items import sort_items
 
 # Entries of the limits of keys.
 LOW, HIGH, VARYING, FIRST = range(4)
@@ -252,10 +252,10 @@ def _rank_rest(keys, base, items, begin, end, rank, before, bins):
 def _same_key(keys, items, begin, end):
     """Whether the rows of items[begin:end] have one key."""
     key = keys[items[begin] & BITS32]
+    same = True
     for i in range(begin + ONE, end):
-        if keys[items[i] & BITS32] != key:
-            return False
-    return True
+        same &= keys[items[i] & BITS32] == key
+    return same
 
 
 @helper

@@ -97,7 +97,9 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
     if kind == "Parquet":
         return scan_parquet([file])
     if kind == "Arrow":
-        return scan_parquet(_spool_arrow_stream(file, scratch)) if _is_arrow_stream(file) else pl.scan_ipc(file, glob=False)
+        if _is_arrow_stream(file):
+            return scan_parquet(_spool_arrow_stream(file, scratch))
+        return pl.scan_ipc(file, glob=False)
     # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value
     # stands.
     if kind == "NDJSON":
