@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import tempfile
@@ -56,6 +57,32 @@ def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callab
                 f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"
             )
     return place
+
+
+@contextmanager
+def naming_full_disk(*folders: Path) -> Iterator[None]:
+    """Raise ConfigError instead of the system's error where the block finds a disk full.
+
+    `folders` are those the block writes to; the one with least room is named. What is beneath other errors is looked
+    at too: libraries wrap the system's.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not _is_disk_full(error):
+            raise
+        full = min((folder.resolve() for folder in folders), key=lambda folder: shutil.disk_usage(folder).free)
+        raise ConfigError(f"no space left on the disk of {full}; free some, or choose another folder") from error
+
+
+def _is_disk_full(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return True
+        if os.strerror(errno.ENOSPC) in str(error):  # a library's own error with the system's words
+            return True
+        error = error.__cause__
+    return False
 
 
 class TemporaryFolder:

@@ -1,25 +1,45 @@
-"""The feature columns: which ones can be used, and one column from its values to a part of the store."""
+"""The feature columns: which ones can be used, and some of them from their values to a part of the store."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.ranks import dense_ranks, quantile_bins
+from bigforest.encode.dictionary import Dictionary, in_chunks
+from bigforest.encode.external import presorted_on_disk
+from bigforest.encode.keys import KeyMaker, Keys, is_feature_type
+from bigforest.encode.need import EncodePlan
+from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.target import check_column, listed
 from bigforest.errors import DataError
 from bigforest.source import Source
-from bigforest.store.writer import Column, Part, StoreWriter
+from bigforest.store.writer import Part, PartWriter
 
-# float64 holds every integer up to here; above, neighbours would become equal.
-MAX_EXACT_INTEGER = 2**53
 
-# Columns of few rows are read together, up to this many cells, because each read has its price.
-CELLS_PER_READ = 1 << 21
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What all tasks of encoding features share.
+
+    kept      [rows of the store] rows of the source to encode, ascending, mapped; None for all.
+    rows      rows of the store.
+    max_bins  "exact", or the most codes of a feature.
+    plan      how much of a column may be in memory.
+    parts     folder for the parts.
+    scratch   folder for what does not fit in memory.
+    """
+
+    source: Source
+    kept: NDArray[np.uint64] | None
+    rows: int
+    max_bins: str | int
+    plan: EncodePlan
+    parts: Path
+    scratch: Path
 
 
 def choose_features(schema: Mapping[str, pl.DataType], target: str, exclude: Collection[str]) -> list[str]:
@@ -38,74 +58,72 @@ def choose_features(schema: Mapping[str, pl.DataType], target: str, exclude: Col
     return names
 
 
-def is_feature_type(dtype: pl.DataType) -> bool:
-    """Whether columns of this type can be features: booleans, integers and floats."""
-    return dtype == pl.Boolean or dtype.is_integer() or dtype.is_float()
+def encode_group(index: int, names: Sequence[str], job: Job) -> Part | list[str]:
+    """Encode the features `names` as part `index` of the store; or, when some cannot be used, which ones and why."""
+    makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
+    if not job.plan.in_memory(names):
+        return _encode_on_disk(index, makers[names[0]], job)
+    keys = {name: np.empty(job.rows, maker.key_type) for name, maker in makers.items()}
+    at = 0
+    for frame in kept_slices(job, names):
+        for series in frame:
+            makers[series.name].make(series, keys[series.name][at : at + len(series)])
+        at += len(frame)
+    wrong = [fault for maker in makers.values() if (fault := maker.wrong())]
+    if wrong:
+        return wrong
+    with PartWriter(job.parts, index) as part:
+        for name, maker in makers.items():
+            scale, bins = maker.scale(), new_bins(job.rows, job.max_bins)
+            dictionary = Dictionary(name, scale, bins, part)
+            ranks = keys.pop(name)
+            dictionary.add(presort(ranks, scale, bins))
+            dictionary.finish()
+            part.end_feature(name, str(maker.dtype), dictionary.codes(in_chunks(ranks)))
+        return part.part()
 
 
-def read_groups(names: Sequence[str], rows: int) -> list[Sequence[str]]:
-    """The features in groups that follow each other, each to be read and encoded as one task."""
-    size = max(1, CELLS_PER_READ // rows)
-    return [names[start : start + size] for start in range(0, len(names), size)]
+def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
+    """What `encode_group` does, for one feature that does not fit in memory."""
+    for _ in _slices_of_keys(maker, job):
+        pass
+    wrong = maker.wrong()
+    if wrong:
+        return [wrong]
+    scale, bins = maker.scale(), new_bins(job.rows, job.max_bins)
+
+    def keys() -> Iterator[Keys]:
+        return _slices_of_keys(KeyMaker(maker.name, maker.dtype), job)
+
+    with PartWriter(job.parts, index) as part:
+        dictionary = Dictionary(maker.name, scale, bins, part)
+        most, path = job.plan.rows_at_once(maker.size), job.scratch / f"column-{index}"
+        with presorted_on_disk(keys, scale, bins, dictionary, most, path) as ranks:
+            dictionary.finish()
+            part.end_feature(maker.name, str(maker.dtype), dictionary.codes(ranks))
+        return part.part()
 
 
-def encode_group(
-    index: int,
-    source: Source,
-    names: Sequence[str],
-    kept: NDArray[np.int64] | None,
-    max_bins: str | int,
-    writer: StoreWriter,
-) -> Part | list[str]:
-    """Encode the features `names` and write them as part `index` of the store.
-
-    kept     [rows of the store] rows of the source to encode; None for all.
-    returns  the part; or, when features cannot be used, which ones and why.
-    """
-    wrong: list[str] = []
-    columns: list[Column] = []
-    for series in source.columns(names):
-        values = numeric_values(series if kept is None else series.gather(kept))
-        if isinstance(values, str):
-            wrong.append(values)
-        elif not wrong:
-            columns.append(_ranked(series.name, str(series.dtype), values, max_bins))
-    return wrong or writer.write_part(index, columns)
+def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[Keys]:
+    buffer = np.empty(min(job.plan.slice_rows, job.rows), maker.key_type)
+    for frame in kept_slices(job, [maker.name]):
+        keys = buffer[: len(frame)]
+        maker.make(frame.to_series(), keys)
+        yield keys
 
 
-def numeric_values(series: pl.Series) -> NDArray[Any] | str:
-    """The values of a feature as a numpy array of its own type, [rows], without copying where possible.
-
-    Returns what is wrong instead, in words, when they cannot be ranked: nulls, NaN, or integers beyond 2**53.
-    """
-    dtype = series.dtype
-    if series.null_count():
-        return f"{series.name} ({series.null_count()} nulls)"
-    if dtype == pl.Boolean:
-        series = series.cast(pl.UInt8)
-    elif dtype.is_integer():
-        low, high = int(series.min()), int(series.max())  # type: ignore[arg-type]
-        if low < -MAX_EXACT_INTEGER or high > MAX_EXACT_INTEGER:
-            return f"{series.name} ({low if low < -MAX_EXACT_INTEGER else high} is beyond 2**53)"
-        if dtype in (pl.Int128, pl.UInt128):
-            series = series.cast(pl.Int64)
-    elif dtype == pl.Float16:
-        series = series.cast(pl.Float32)
-    values = series.to_numpy()
-    if values.dtype.kind == "f":
-        missing = int(np.count_nonzero(np.isnan(values)))
-        if missing:
-            return f"{series.name} ({missing} NaN)"
-    return values
-
-
-def _ranked(name: str, dtype: str, values: NDArray[Any], max_bins: str | int) -> Column:
-    codes, distinct = dense_ranks(values)
-    low = distinct.astype(np.float64)
-    if not isinstance(max_bins, int):
-        return Column(name, dtype, codes, low, None)
-    bins = quantile_bins(np.bincount(codes, minlength=len(low)), max_bins)
-    last = np.append(np.flatnonzero(np.diff(bins)), len(low) - 1)
-    first = np.append(0, last[:-1] + 1)
-    narrow = bins.astype(np.min_scalar_type(len(last) - 1))
-    return Column(name, dtype, narrow.take(codes), low[first], low[last])
+def kept_slices(job: Job, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+    """The rows to encode of the named columns, slice by slice."""
+    first = begin = 0
+    for frame in job.source.slices(names, job.plan.slice_rows):
+        if job.kept is None:
+            yield frame
+            continue
+        # No more rows are kept than there are, so the ones of this slice are among the next.
+        end = begin + int(np.searchsorted(job.kept[begin : begin + len(frame)], np.uint64(first + len(frame))))
+        if end - begin == len(frame):
+            yield frame
+        else:
+            yield frame[(job.kept[begin:end] - np.uint64(first)).astype(np.uint32)]
+        first += len(frame)
+        begin = end

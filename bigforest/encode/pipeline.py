@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from bigforest.encode.features import choose_features, encode_group, read_groups
-from bigforest.encode.target import Target, encode_target, find_target, listed
+import numpy as np
+
+from bigforest.encode.features import Job, choose_features, encode_group
+from bigforest.encode.keys import value_bytes
+from bigforest.encode.need import EncodePlan, plan_encode
+from bigforest.encode.target import Classes, class_codes, find_classes, find_target, listed
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
-from bigforest.output import staged
+from bigforest.output import TemporaryFolder, naming_full_disk, staged
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source
@@ -34,38 +38,50 @@ def encode(
     max_bins   "exact" gives every distinct value a code; a number, 2 or more, caps the codes of a feature.
     exclude    columns that are neither features nor kept.
 
-    Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the table
-    and on these options only. Anonymous memory: about 40 bytes per row and thread beside the source's own.
+    Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the table and on
+    these options only. Anonymous memory: no more than resources.memory; without that, 12 bytes per row and thread, 16
+    where values have 64 bits, beside what the source holds (encode/need.py).
 
-    Raises DataError when the table cannot be learned from, and OutputExistsError when something is at `path`.
-    Nothing is left behind then.
+    Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
+    full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
     name = find_target(source.schema, target)
     names = choose_features(source.schema, name, exclude)
+    plan = plan_encode(source.rows, {other: value_bytes(source.schema[other]) for other in names}, resources)
     with (
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
+        TemporaryFolder(resources.scratch) as scratch,
+        naming_full_disk(path.parent, scratch.parent),
         StoreWriter(folder, max_bins=max_bins) as writer,
+        stage("encode", len(names), "columns", listener) as running,
     ):
-        with stage("encode", len(names), "columns", listener) as running:
-            classes = encode_target(source.column(name))
-            if classes.dropped:
-                listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))
-            _encode_features(source, names, classes, max_bins, writer, resources.workers, running)
-        writer.finish(classes.spec, classes.codes, classes.kept, classes.dropped)
+        classes = _encode_target(source, name, plan, writer)
+        if classes.dropped:
+            listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))
+        job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch)
+        _encode_features(job, writer, running)
+        writer.finish(classes.spec, classes.dropped)
     return Store.open(path, verify=False)
 
 
-def _encode_features(
-    source: Source,
-    names: Sequence[str],
-    classes: Target,
-    max_bins: str | int,
-    writer: StoreWriter,
-    workers: int,
-    running: Stage,
-) -> None:
+def _encode_target(source: Source, name: str, plan: EncodePlan, writer: StoreWriter) -> Classes:
+    """Read the target twice: for its classes, and to write their codes."""
+    found = (frame.to_series() for frame in source.slices([name], plan.slice_rows))
+    classes = find_classes(name, source.schema[name], found)
+    first = 0
+    for frame in source.slices([name], plan.slice_rows):
+        codes, places = class_codes(frame.to_series(), classes)
+        numbers = None
+        if classes.dropped:
+            numbers = np.uint64(first) + (np.arange(len(frame), dtype=np.uint64) if places is None else places)
+        writer.add_rows(codes, numbers)
+        first += len(frame)
+    return classes
+
+
+def _encode_features(job: Job, writer: StoreWriter, running: Stage) -> None:
     """Encode the features side by side, append them in order. Raises DataError naming all that are unfit."""
-    groups = read_groups(names, source.rows)
+    groups = job.plan.groups
     waiting: dict[int, Part | list[str]] = {}
     wrong: list[str] = []
     following = 0
@@ -82,8 +98,8 @@ def _encode_features(
             elif not wrong:
                 writer.append(part)
 
-    tasks = [(index, source, group, classes.kept, max_bins, writer) for index, group in enumerate(groups)]
-    run(encode_group, tasks, workers=workers, on_result=collect)
+    tasks = [(index, group, job) for index, group in enumerate(groups)]
+    run(encode_group, tasks, workers=job.plan.workers, on_result=collect)
     if wrong:
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Missing values are not handled yet, and "

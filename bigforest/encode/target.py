@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import math
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
@@ -12,7 +13,6 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import MAX_CLASSES, Label, TargetSpec
-from bigforest.encode.ranks import dense_ranks
 from bigforest.errors import DataError
 
 USUAL_NAMES = ("target", "label", "class", "y")
@@ -22,14 +22,19 @@ MAX_FLOAT_CLASSES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """codes [rows] uint16 are the classes of the rows that have one; kept [rows] their numbers, None for
-    all."""
+class Classes:
+    """What the target column holds.
+
+    spec     the classes.
+    kept     rows that have one.
+    dropped  rows that have none: null or NaN.
+    labels   the classes as they are found in the column: a Series of text, or an array of numbers.
+    """
 
     spec: TargetSpec
-    codes: NDArray[np.uint16]
-    kept: NDArray[np.int64] | None
+    kept: int
     dropped: int
+    labels: pl.Series | NDArray[Any]
 
 
 def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
@@ -60,61 +65,90 @@ def listed(names: list[str], most: int = 20) -> str:
     return ", ".join(names[:most]) + rest
 
 
-def encode_target(series: pl.Series) -> Target:
-    """Classes of the rows of `series` that have one; null and NaN are rows without. Raises DataError.
+def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> Classes:
+    """The classes of a target, which comes slice by slice. Raises DataError.
 
-    Booleans, integers, strings, categoricals (by their text) and floats of few values are classes.
+    Booleans, integers, strings, categoricals (by their text) and floats of few values are classes. Holds a slice and
+    the distinct values, which are refused when they become too many.
     """
-    name = series.name
-    dtype = series.dtype
-    if dtype.is_float():
-        series = series.fill_nan(None)
-    present = series.is_not_null()
-    dropped = len(series) - int(present.sum())
-    if dropped == len(series):
+    if not (_is_text(dtype) or _is_number(dtype) or dtype == pl.Null):
+        raise DataError(
+            f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
+            "floats: convert it or choose another column"
+        )
+    kept = dropped = 0
+    found: pl.Series | NDArray[Any] | None = None
+    for series in slices:
+        values = present_values(series)
+        kept += len(values)
+        dropped += len(series) - len(values)
+        found = _merged(found, values)
+        _check_number(name, dtype, len(found))
+    if found is None or not len(found):
         raise DataError(f"target {name!r}: every value is missing; choose another column")
-    kept = present.arg_true().to_numpy().astype(np.int64) if dropped else None
-    series = series.drop_nulls()
-    labels, codes = _text_classes(series) if _is_text(dtype) else _number_classes(series)
+    labels: list[Label] = found.to_list() if isinstance(found, pl.Series) else found.tolist()
+    if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
+        raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
     if len(labels) < 2:
         raise DataError(f"target {name!r}: all rows are of the one class {labels[0]!r}; two are needed")
-    if len(labels) > MAX_CLASSES:
+    return Classes(TargetSpec(name, str(dtype.base_type()), tuple(labels)), kept, dropped, found)
+
+
+def class_codes(series: pl.Series, classes: Classes) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
+    """Codes of the rows of a slice that have a class, and their places in it; None when all have."""
+    values = present_values(series)
+    if isinstance(classes.labels, pl.Series):
+        assert isinstance(values, pl.Series)
+        codes = values.cast(pl.Enum(classes.labels)).to_physical().to_numpy()
+    else:
+        codes = np.searchsorted(classes.labels, values)
+    places = None
+    if len(codes) < len(series):
+        series = series.fill_nan(None) if series.dtype.is_float() else series
+        places = series.is_not_null().arg_true().to_numpy().astype(np.uint64)
+    return codes.astype(np.uint16), places
+
+
+def present_values(series: pl.Series) -> pl.Series | NDArray[Any]:
+    """The values of a slice that are not missing: text, or numbers as an array."""
+    if series.dtype.is_float():
+        series = series.fill_nan(None)
+    series = series.drop_nulls()
+    if _is_text(series.dtype):
+        return series.cast(pl.String)
+    return series.to_numpy()
+
+
+def _merged(found: pl.Series | NDArray[Any] | None, values: pl.Series | NDArray[Any]) -> pl.Series | NDArray[Any]:
+    """The distinct values, ascending, of what was found before and of a further slice."""
+    if isinstance(values, pl.Series):
+        known = found if isinstance(found, pl.Series) else values.clear()
+        return pl.concat([known, values.unique()]).unique().sort()
+    distinct = np.unique(values)
+    if found is not None:
+        distinct = np.union1d(np.asarray(found), distinct)
+    if distinct.dtype.kind == "f":
+        distinct += distinct.dtype.type(0.0)  # -0.0 is 0.0
+    return distinct
+
+
+def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
+    """Raise DataError when there are too many classes to be ones."""
+    if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
         raise DataError(
-            f"target {name!r}: {len(labels)} classes, but at most {MAX_CLASSES} are possible; "
+            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: this looks like "
+            f"regression, which is not there yet; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
+        )
+    if classes > MAX_CLASSES:
+        raise DataError(
+            f"target {name!r}: more than the {MAX_CLASSES} classes that are possible; "
             "is it an identifier or a measurement?"
         )
-    spec = TargetSpec(name=name, dtype=str(dtype.base_type()), classes=tuple(labels))
-    return Target(spec=spec, codes=codes.astype(np.uint16), kept=kept, dropped=dropped)
 
 
 def _is_text(dtype: pl.DataType) -> bool:
     return dtype in (pl.String, pl.Categorical, pl.Enum)
 
 
-def _text_classes(series: pl.Series) -> tuple[list[Label], NDArray[Any]]:
-    text = series.cast(pl.String)
-    distinct = text.unique().sort()
-    return distinct.to_list(), text.cast(pl.Enum(distinct)).to_physical().to_numpy()
-
-
-def _number_classes(series: pl.Series) -> tuple[list[Label], NDArray[Any]]:
-    name, dtype = series.name, series.dtype
-    if dtype == pl.Boolean:
-        codes, distinct = dense_ranks(series.cast(pl.UInt8).to_numpy())
-        return [bool(value) for value in distinct], codes
-    if dtype in (pl.Int128, pl.UInt128) or not (dtype.is_integer() or dtype.is_float()):
-        raise DataError(
-            f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
-            "floats: convert it or choose another column"
-        )
-    codes, distinct = dense_ranks(series.to_numpy())
-    if dtype.is_float():
-        if len(distinct) > MAX_FLOAT_CLASSES:
-            raise DataError(
-                f"target {name!r} is {dtype} with {len(distinct)} distinct values: this looks like "
-                f"regression, which is not there yet; classes are integers, strings or at most "
-                f"{MAX_FLOAT_CLASSES} floats"
-            )
-        if not np.isfinite(distinct).all():
-            raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
-    return distinct.tolist(), codes
+def _is_number(dtype: pl.DataType) -> bool:
+    return dtype == pl.Boolean or ((dtype.is_integer() or dtype.is_float()) and dtype not in (pl.Int128, pl.UInt128))

@@ -1,4 +1,4 @@
-"""Tables in files: which files a path means, and a scan of them as Parquet."""
+"""Tables in files: which files a path means, and all of them as Parquet."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 
 from bigforest.errors import DataError
-from bigforest.source.source import check_names
-from bigforest.source.spool import scan_parquet, spool_batches, spool_lazy
+from bigforest.source.source import check_names, scan_parquet
+from bigforest.source.spool import spool_batches, spool_lazy
 
 KINDS = {
     ".parquet": "Parquet",
@@ -28,8 +28,8 @@ KINDS = {
 Schema = dict[str, pl.DataType]
 
 
-def scan_files(path: str | Path, scratch: Path) -> tuple[str, pl.LazyFrame]:
-    """A short name for the table at `path` (a file, a folder or a glob) and a bare Parquet scan of it.
+def parquet_files(path: str | Path, scratch: Path) -> tuple[str, list[Path]]:
+    """A short name for the table at `path` (a file, a folder or a glob) and the Parquet files it is in.
 
     Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError as `open_source`
     does.
@@ -42,7 +42,7 @@ def scan_files(path: str | Path, scratch: Path) -> tuple[str, pl.LazyFrame]:
     scans = [_scan_file(file, kind, scratch) for file in files]
     _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
     if kind == "Parquet":
-        return name, scan_parquet(files)
+        return name, files
     return name, spool_lazy(pl.concat([scan for scan, _ in scans], how="vertical_relaxed"), scratch, str(path))
 
 
@@ -97,7 +97,9 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
     if kind == "Parquet":
         return scan_parquet([file])
     if kind == "Arrow":
-        return _spool_arrow_stream(file, scratch) if _is_arrow_stream(file) else pl.scan_ipc(file, glob=False)
+        if _is_arrow_stream(file):
+            return scan_parquet(_spool_arrow_stream(file, scratch))
+        return pl.scan_ipc(file, glob=False)
     # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value
     # stands.
     if kind == "NDJSON":
@@ -140,7 +142,7 @@ def _is_arrow_stream(file: Path) -> bool:
         return content.read(4) == b"\xff\xff\xff\xff"
 
 
-def _spool_arrow_stream(file: Path, scratch: Path) -> pl.LazyFrame:
+def _spool_arrow_stream(file: Path, scratch: Path) -> list[Path]:
     """Parquet in `scratch` of a file in Arrow's streaming format, which has no index to read columns by."""
     import pyarrow as pa
 

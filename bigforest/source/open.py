@@ -9,10 +9,10 @@ import numpy as np
 import polars as pl
 
 from bigforest.errors import DataError
-from bigforest.source.files import scan_files
+from bigforest.source.files import parquet_files
 from bigforest.source.memory import frame_from_arrow, frame_from_pair, frame_from_pandas, numbered_names
 from bigforest.source.memory import frame_from_numpy as frame_from_matrix
-from bigforest.source.source import Source, source_of
+from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_lazy
 
 IN_MEMORY = "data"
@@ -31,14 +31,14 @@ def open_source(data: Any, *, scratch: Path) -> Source:
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice.
     """
     if isinstance(data, str | Path):
-        name, scan = scan_files(data, scratch)
-        return source_of(scan, name)
+        name, files = parquet_files(data, scratch)
+        return source_of_files(files, name)
     if isinstance(data, pl.LazyFrame):
-        return source_of(spool_lazy(data, scratch, IN_MEMORY), IN_MEMORY)
+        return source_of_files(spool_lazy(data, scratch, IN_MEMORY), IN_MEMORY)
     frame = _frame_in_memory(data)
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
-    return source_of(spool_batches(_reader(data), scratch, IN_MEMORY), IN_MEMORY)
+    return source_of_files(spool_batches(_reader(data), scratch, IN_MEMORY), IN_MEMORY)
 
 
 def _frame_in_memory(data: Any) -> pl.DataFrame | None:

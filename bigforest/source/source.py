@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import polars as pl
 
 from bigforest.errors import DataError
+
+# Read ahead in a Parquet file.
+PAGE_BYTES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,12 +23,14 @@ class Source:
     rows    number of rows, at least 1.
     frame   a bare scan of Parquet files or a table in memory, so that projections and slices of it read no
             more than they give.
+    files   those Parquet files, in order; none for a table in memory.
     """
 
     name: str
     schema: dict[str, pl.DataType]
     rows: int
     frame: pl.LazyFrame
+    files: tuple[Path, ...] = ()
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
@@ -34,28 +40,71 @@ class Source:
         """All rows of one column, in one chunk. Raises DataError when it cannot be read."""
         return self.columns([name]).to_series()
 
+    def slices(self, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
+        """The named columns in frames of at most `rows` rows, in order, each in one chunk.
+
+        Holds a slice and a page or two of each column and file, however large the row groups of the files are. Polars,
+        which `batches` uses, holds whole row groups, and reads one again for every slice of it. Raises DataError when
+        the columns cannot be read.
+        """
+        if self.rows <= rows:
+            yield self.columns(names)
+        elif self.files:
+            yield from self._paged(names, rows)
+        else:
+            yield from self.batches(names, rows)
+
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         """The named columns in frames of `rows` rows, the last perhaps fewer, in order, each in one chunk."""
         chosen = self.frame.select(columns)
         for start in range(0, self.rows, rows):
             yield self._read(chosen.slice(start, rows))
 
+    def _paged(self, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        types = {name: self.schema[name] for name in names}
+        try:
+            for path in self.files:
+                # With a buffer the file is read a page at a time instead of a column of a row group.
+                with pq.ParquetFile(path, pre_buffer=False, buffer_size=PAGE_BYTES) as file:
+                    for batch in file.iter_batches(rows, columns=list(names), use_threads=False):
+                        frame = pl.from_arrow(batch)
+                        assert isinstance(frame, pl.DataFrame)
+                        yield frame.select(names).cast(types).rechunk()  # type: ignore[arg-type]
+        except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
+            raise self._unreadable(error) from error
+
     def _read(self, query: pl.LazyFrame) -> pl.DataFrame:
         try:
             return query.collect().rechunk()
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise DataError(f"{self.name}: the table cannot be read: {error}; check its files") from error
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> DataError:
+        return DataError(f"{self.name}: the table cannot be read: {error}; check its files")
 
 
-def source_of(frame: pl.LazyFrame, name: str) -> Source:
-    """The Source of a bare scan of Parquet files or of a table in memory. Raises DataError if it is empty."""
+def source_of_files(files: Sequence[Path], name: str) -> Source:
+    """The Source of Parquet files of one table, in the order given. Raises DataError if it is empty."""
+    return source_of(scan_parquet(files), name, files)
+
+
+def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
+    """The bare scan of Parquet files, in the order given."""
+    return pl.scan_parquet(list(files), glob=False, hive_partitioning=False)
+
+
+def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = ()) -> Source:
+    """The Source of a table in memory, or of the scan of Parquet `files`. Raises DataError if it is empty."""
     schema = dict(frame.collect_schema())
     if not schema:
         raise DataError(f"{name}: the table has no columns; check that it is the right one")
     rows = frame.select(pl.len()).collect().item()
     if rows == 0:
         raise DataError(f"{name}: the table has no rows; check that it is the right one")
-    return Source(name=name, schema=schema, rows=rows, frame=frame)
+    return Source(name=name, schema=schema, rows=rows, frame=frame, files=tuple(files))
 
 
 def check_names(names: Sequence[str], where: str) -> None:

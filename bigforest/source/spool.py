@@ -15,13 +15,8 @@ from bigforest.source.source import check_names
 PART_BYTES = 64 << 20
 
 
-def scan_parquet(files: list[Path]) -> pl.LazyFrame:
-    """The bare scan of Parquet files, in the order given."""
-    return pl.scan_parquet(files, glob=False, hive_partitioning=False)
-
-
-def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> pl.LazyFrame:
-    """Run `frame` with the streaming engine into a Parquet file in `scratch` and return the scan of it.
+def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
+    """Run `frame` with the streaming engine into Parquet files in `scratch` and return them.
 
     Raises DataError, naming `where`, when the query fails.
     """
@@ -30,11 +25,11 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> pl.LazyFrame:
         frame.sink_parquet(path, compression="lz4", statistics=False)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {error}") from error
-    return scan_parquet([path])
+    return [path]
 
 
-def spool_batches(reader: Any, scratch: Path, where: str) -> pl.LazyFrame:
-    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch`; the scan of them.
+def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
+    """Write the batches of a pyarrow RecordBatchReader to Parquet files in `scratch` and return them.
 
     Holds about 64 MB, or one batch if that is larger. Raises DataError, naming `where`, when a batch is
     unreadable.
@@ -65,4 +60,4 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> pl.LazyFrame:
             write(held)
     except (pa.ArrowException, ValueError, TypeError, OSError, pl.exceptions.PolarsError) as error:
         raise DataError(f"{where}: the table cannot be read: {error}") from error
-    return scan_parquet(files)
+    return files

@@ -27,14 +27,12 @@ unless the machine or its disk failed, which the checksums tell. Version 1; a re
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from bigforest.config import MAX_BINS
 from bigforest.encode.dataspec import DataSpec
@@ -147,12 +145,6 @@ def is_store(path: Path) -> bool:
 def blocks(rows: int, block_rows: int) -> range:
     """First row of every block."""
     return range(0, rows, block_rows)
-
-
-def block_checksums(cells: NDArray[Any]) -> NDArray[np.uint32]:
-    """CRC-32 of every block of a contiguous column, [blocks]."""
-    starts = blocks(len(cells), BLOCK_ROWS)
-    return np.array([zlib.crc32(cells[start : start + BLOCK_ROWS].data) for start in starts], CHECKSUM_TYPE)
 
 
 def _is_max_bins(raw: object) -> bool:

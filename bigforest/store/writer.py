@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -28,81 +28,158 @@ from bigforest.store.format import (
     TARGET_TYPE,
     VALUE_TYPE,
     Manifest,
-    block_checksums,
 )
 
 COPY_BYTES = 1 << 20
 
 
-class Column(NamedTuple):
-    """A feature in memory: codes [rows], unsigned of any width, and each code's low and high value [codes].
-
-    `high` is None without max_bins.
-    """
-
-    name: str
-    dtype: str
-    codes: NDArray[Any]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64] | None
-
-
 class Part(NamedTuple):
-    """Features written by `StoreWriter.write_part` and not yet appended: their specs but for the slot, the
-    checksums of each one's blocks, and the files they are in, by the name of the file they belong to."""
+    """Features written by a `PartWriter` and not yet appended: their specs but for the slot, the checksums of each
+    one's blocks, and the files they are in, by the name of the file they belong to."""
 
     features: list[FeatureSpec]
     checksums: list[NDArray[np.uint32]]
     files: dict[str, Path]
 
 
+class BlockChecksums:
+    """CRC-32 of every block of a column that comes in chunks of any size."""
+
+    def __init__(self) -> None:
+        self._done: list[int] = []
+        self._crc = 0
+        self._held = 0
+
+    def add(self, cells: NDArray[Any]) -> None:
+        """The next cells of the column, contiguous."""
+        while len(cells):
+            piece = cells[: BLOCK_ROWS - self._held]
+            self._crc = zlib.crc32(piece.data, self._crc)
+            self._held += len(piece)
+            if self._held == BLOCK_ROWS:
+                self._done.append(self._crc)
+                self._crc = self._held = 0
+            cells = cells[len(piece) :]
+
+    def result(self) -> NDArray[np.uint32]:
+        """The checksums, [blocks]."""
+        return np.array([*self._done, self._crc] if self._held else self._done, CHECKSUM_TYPE)
+
+
+class _Files:
+    """Files of a folder, opened when something is first appended to them."""
+
+    def __init__(self, folder: Path, prefix: str = "") -> None:
+        self._folder = folder
+        self._prefix = prefix
+        self._files: dict[str, IO[bytes]] = {}
+
+    def path(self, name: str) -> Path:
+        return self._folder / f"{self._prefix}{name}"
+
+    def append(self, name: str, array: NDArray[Any] | bytes) -> None:
+        if name not in self._files:
+            self._files[name] = self.path(name).open("wb")
+        self._files[name].write(array if isinstance(array, bytes) else array.data)
+
+    def flush(self, name: str) -> None:
+        self._files[name].flush()
+
+    def close(self) -> dict[str, Path]:
+        """Close all files; their paths by name."""
+        for file in self._files.values():
+            file.close()
+        return {name: self.path(name) for name in self._files}
+
+
+class PartWriter:
+    """Features that follow each other, in files of their own. No column need be in memory as a whole.
+
+    For each feature `values` are appended first, then `end_feature` takes its codes.
+    """
+
+    def __init__(self, folder: Path, index: int) -> None:
+        self._files = _Files(folder, f"{index}-")
+        self._features: list[FeatureSpec] = []
+        self._checksums: list[NDArray[np.uint32]] = []
+        self._codes = 0
+
+    def __enter__(self) -> PartWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._files.close()
+
+    def values(self, low: NDArray[np.float64], high: NDArray[np.float64] | None) -> None:
+        """The smallest and the largest value of the next codes of the feature; `high` is None without max_bins."""
+        self._codes += len(low)
+        self._files.append(LOW, low.astype(VALUE_TYPE, copy=False))
+        if high is not None:
+            self._files.append(HIGH, high.astype(VALUE_TYPE, copy=False))
+
+    def end_feature(self, name: str, dtype: str, cells: Iterable[NDArray[Any]]) -> None:
+        """The codes of the feature, unsigned integers, in chunks of any size."""
+        width = code_width(self._codes)
+        checksums = BlockChecksums()
+        for chunk in cells:
+            codes = np.ascontiguousarray(chunk, dtype=CODE_TYPES[width])
+            checksums.add(codes)
+            self._files.append(CODES[width], codes)
+        self._features.append(FeatureSpec(name, "numeric", dtype, self._codes, width, 0))
+        self._checksums.append(checksums.result())
+        self._codes = 0
+
+    def part(self) -> Part:
+        """What has been written."""
+        return Part(self._features, self._checksums, self._files.close())
+
+
 class StoreWriter:
     """A store in the making, in a folder that is not there yet; complete when `finish` has returned.
 
-    Parts are written by any thread, in any order, to files of their own; `append` copies them while they are
-    still in the page cache. So no codes wait in memory for a slow column before them.
+    Parts are written by any thread, in any order, to files of their own; `append` copies them while they are still in
+    the page cache. So no codes wait in memory for a slow column before them.
     """
 
     def __init__(self, folder: Path, *, max_bins: str | int) -> None:
         self._folder = folder
         self._max_bins = max_bins
-        self._parts = folder / "parts"
+        self.parts = folder / "parts"
+        self._files = _Files(folder)
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
+        self._target_checksums = BlockChecksums()
         self._slots = dict.fromkeys(CODES, 0)
-        self._files: dict[str, IO[bytes]] = {}
         self._crc: dict[str, int] = {}
+        self._rows = 0
+        self._numbered = False
 
     def __enter__(self) -> StoreWriter:
         self._folder.mkdir()
-        self._parts.mkdir()
+        self.parts.mkdir()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for file in self._files.values():
-            file.close()
+        self._files.close()
 
-    def write_part(self, index: int, columns: Sequence[Column]) -> Part:
-        """Write features that follow each other, as part `index`."""
-        part = Part([], [], {})
-        pieces: dict[str, list[NDArray[Any]]] = {}
-        for column in columns:
-            width = code_width(len(column.low))
-            cells = np.ascontiguousarray(column.codes, dtype=CODE_TYPES[width])
-            pieces.setdefault(CODES[width], []).append(cells)
-            pieces.setdefault(LOW, []).append(column.low.astype(VALUE_TYPE, copy=False))
-            if column.high is not None:
-                pieces.setdefault(HIGH, []).append(column.high.astype(VALUE_TYPE, copy=False))
-            part.features.append(FeatureSpec(column.name, "numeric", column.dtype, len(column.low), width, 0))
-            part.checksums.append(block_checksums(cells))
-        for name, arrays in pieces.items():
-            part.files[name] = self._parts / f"{index}-{name}"
-            with part.files[name].open("wb") as file:
-                for array in arrays:
-                    file.write(array.data)
-        return part
+    def add_rows(self, classes: NDArray[Any], numbers: NDArray[Any] | None) -> None:
+        """The next rows: their class codes and, when any row of the source is left out, their numbers in it."""
+        cells = np.ascontiguousarray(classes, dtype=TARGET_TYPE)
+        self._files.append(TARGET, cells)
+        self._target_checksums.add(cells)
+        self._rows += len(cells)
+        if numbers is not None:
+            self._numbered = True
+            self._append_whole(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
+
+    def row_numbers(self) -> NDArray[np.uint64] | None:
+        """The numbers of all rows added, mapped from the file they are in; None when none is left out."""
+        if not self._numbered:
+            return None
+        self._files.flush(ROW_NUMBERS)
+        return np.asarray(np.memmap(self._files.path(ROW_NUMBERS), ROW_NUMBER_TYPE, "r"))
 
     def append(self, part: Part) -> None:
         """Make the features of `part` the next ones, and remove its files."""
@@ -113,21 +190,13 @@ class StoreWriter:
             self._slots[feature.width] += 1
         self._checksums.extend(part.checksums)
 
-    def finish(self, target: TargetSpec, classes: NDArray[Any], kept: NDArray[Any] | None, dropped: int) -> None:
-        """Write what belongs to no feature, the manifest last.
-
-        classes  [rows] class codes.
-        kept     [rows] ascending rows of the source that are here; None when `dropped` is 0.
-        """
-        cells = np.ascontiguousarray(classes, dtype=TARGET_TYPE)
-        self._file(TARGET).write(cells.data)
-        if kept is not None:
-            self._write_whole(ROW_NUMBERS, kept.astype(ROW_NUMBER_TYPE))
-        self._write_whole(CHECKSUMS, np.stack([*self._checksums, block_checksums(cells)]).astype(CHECKSUM_TYPE))
-        for file in self._files.values():
-            file.close()
-        self._parts.rmdir()
-        spec = DataSpec(rows=len(cells), dropped=dropped, features=tuple(self._features), target=target)
+    def finish(self, target: TargetSpec, dropped: int) -> None:
+        """Write what belongs to no feature, the manifest last. `dropped` rows of the source were left out."""
+        checksums = np.stack([*self._checksums, self._target_checksums.result()])
+        self._append_whole(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
+        self._files.close()
+        self.parts.rmdir()
+        spec = DataSpec(rows=self._rows, dropped=dropped, features=tuple(self._features), target=target)
         manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, max_bins=self._max_bins, crc=self._crc)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 
@@ -135,16 +204,13 @@ class StoreWriter:
         """Move the content of `path` to the end of the file `name`."""
         with path.open("rb") as content:
             while piece := content.read(COPY_BYTES):
-                self._file(name).write(piece)
                 if name in (LOW, HIGH):  # the codes have checksums of their own
-                    self._crc[name] = zlib.crc32(piece, self._crc.get(name, 0))
+                    self._append_whole(name, piece)
+                else:
+                    self._files.append(name, piece)
         path.unlink()
 
-    def _write_whole(self, name: str, content: NDArray[Any]) -> None:
-        self._file(name).write(content.data)
-        self._crc[name] = zlib.crc32(content.data)
-
-    def _file(self, name: str) -> IO[bytes]:
-        if name not in self._files:
-            self._files[name] = (self._folder / name).open("wb")
-        return self._files[name]
+    def _append_whole(self, name: str, content: NDArray[Any] | bytes) -> None:
+        """Append to a file that has one checksum."""
+        self._files.append(name, content)
+        self._crc[name] = zlib.crc32(content if isinstance(content, bytes) else content.data, self._crc.get(name, 0))

@@ -1,0 +1,92 @@
+"""The dictionary of a feature, written while its distinct values are found in ascending order, some at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.encode.dataspec import MAX_CODES
+from bigforest.encode.keys import Keys, Scale
+from bigforest.errors import DataError
+from bigforest.kernels.presort import Bins, find_bins
+from bigforest.store.writer import PartWriter
+
+# Values converted and codes mapped at a time.
+CHUNK_ROWS = 1 << 18
+
+
+class Dictionary:
+    """Takes the distinct offsets of a column, ascending, and writes their values as those of its codes.
+
+    Without max_bins they are written as they come; with it, when all are known: until then there is no telling whether
+    every value has a code of its own. What is held is then in proportion to max_bins, never to the values.
+    """
+
+    def __init__(self, name: str, scale: Scale, bins: Bins, part: PartWriter) -> None:
+        self.ranks = 0
+        self._name = name
+        self._scale = scale
+        self._bins = bins
+        self._part = part
+        most = len(bins.last)
+        self._first = np.empty(most, np.uint64)  # the first distinct offsets, as many as codes are allowed
+        self._low = np.empty(most, np.uint64)  # smallest and largest offset of each bin
+        self._high = np.empty(most, np.uint64)
+
+    def add(self, offsets: NDArray[np.uint64]) -> None:
+        """The next distinct offsets; the bins have been told of them. Raises DataError when there are too many."""
+        if self.ranks + len(offsets) > MAX_CODES:
+            raise DataError(
+                f"feature {self._name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot "
+                "tell apart; round it or exclude it"
+            )
+        if len(self._first):
+            self._put(self._first, np.arange(len(self._first)), offsets)
+            last = self._bins.last[: int(self._bins.state[0])].astype(np.int64)
+            self._put(self._high, last, offsets)
+            self._put(self._low, np.append(0, last[:-1] + 1), offsets)
+        else:
+            self._write(offsets)
+        self.ranks += len(offsets)
+
+    def finish(self) -> None:
+        """Write what has waited."""
+        if self.binned:
+            used = int(self._bins.state[0])
+            self._part.values(self._scale.values(self._low[:used]), self._scale.values(self._high[:used]))
+        elif len(self._first):
+            values = self._scale.values(self._first[: self.ranks])
+            self._part.values(values, values)
+
+    @property
+    def binned(self) -> bool:
+        """Whether the values are more than codes are allowed."""
+        return 0 < len(self._first) < self.ranks
+
+    def codes(self, ranks: Iterator[Keys]) -> Iterator[Keys]:
+        """The codes of cells of these ranks, chunk by chunk; to be called when all values are known."""
+        if not self.binned:
+            yield from ranks
+            return
+        last = self._bins.last[: int(self._bins.state[0])]
+        for chunk in ranks:
+            codes = np.empty(len(chunk), np.uint32)
+            find_bins(chunk, last, codes)
+            yield codes
+
+    def _put(self, place: NDArray[np.uint64], ranks: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
+        """place[i] = the offset of ranks[i], ascending, where that rank is among the ones just found."""
+        begin, end = np.searchsorted(ranks, [self.ranks, self.ranks + len(offsets)])
+        place[begin:end] = offsets[ranks[begin:end] - self.ranks]
+
+    def _write(self, offsets: NDArray[np.uint64]) -> None:
+        for chunk in in_chunks(offsets):
+            self._part.values(self._scale.values(chunk), None)
+
+
+def in_chunks(array: Keys) -> Iterator[Keys]:
+    """The array in views of CHUNK_ROWS entries."""
+    for start in range(0, len(array), CHUNK_ROWS):
+        yield array[start : start + CHUNK_ROWS]

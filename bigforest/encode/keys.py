@@ -1,0 +1,140 @@
+"""The keys of a feature: unsigned integers in the order of its values, made slice by slice, and back to values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys
+
+# float64 holds every integer up to here; above, neighbours would become equal.
+MAX_EXACT_INTEGER = 2**53
+
+
+def key_size(size: int) -> int:
+    """Bytes of the key of a value of `size` bytes."""
+    return 8 if size > 4 else 4
+
+
+Keys = NDArray[np.unsignedinteger[Any]]
+
+
+def is_feature_type(dtype: pl.DataType) -> bool:
+    """Whether columns of this type can be features: booleans, integers and floats."""
+    return dtype == pl.Boolean or dtype.is_integer() or dtype.is_float()
+
+
+def value_bytes(dtype: pl.DataType) -> int:
+    """Bytes of a value of a feature of this type, as it is ranked: integers of 128 bits are ranked in 64."""
+    if dtype == pl.Float16:
+        return 4
+    if dtype.is_integer() or dtype.is_float():
+        return min(8, int(str(dtype).lstrip("UIntFloat")) // 8)
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How the keys of a column lie: offset = (key - low) >> shift, which needs `bits` bits (kernels/presort.py).
+
+    least     subtracted from a value to make it a key; 0 for unsigned types.
+    is_float  whether values are the bits of floats.
+    size      bytes of a key.
+    """
+
+    low: int
+    shift: int
+    bits: int
+    least: int
+    is_float: bool
+    size: int
+
+    def values(self, offsets: NDArray[np.uint64]) -> NDArray[np.float64]:
+        """The values at these offsets. -0.0 comes back as 0.0."""
+        keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
+        if not self.is_float:
+            # All that get here are exact in float64: integers of at most 53 bits, whichever way they are signed.
+            return (keys + np.uint64(self.least % 2**64)).view(np.int64).astype(np.float64)
+        signed = keys.view(np.int64) + np.int64(self.least) if self.size == 4 else (keys ^ _SIGN).view(np.int64)
+        bits = np.where(signed < 0, np.int64(self.least) - signed, signed)
+        if self.size == 8:
+            return bits.view(np.float64)
+        return bits.astype(np.int32).view(np.float32).astype(np.float64)
+
+
+_SIGN = np.uint64(1 << 63)
+
+
+class KeyMaker:
+    """Makes the keys of one feature, slice by slice, and remembers what is needed to judge and to scale them."""
+
+    def __init__(self, name: str, dtype: pl.DataType) -> None:
+        self.name = name
+        self.dtype = dtype
+        self.size = key_size(value_bytes(dtype))
+        self.key_type = np.dtype(f"u{self.size}")
+        self._least = 0 if dtype in (pl.UInt32, pl.UInt64) else -(1 << (8 * self.size - 1))
+        self._limits = np.array([2**64 - 1, 0, 0, 0], np.uint64)
+        self._nulls = 0
+        self._missing = 0
+        self._beyond: list[int] = []
+
+    def make(self, series: pl.Series, keys: Keys) -> None:
+        """Write the keys of a slice into `keys` [rows of the slice]."""
+        self._nulls += series.null_count()
+        if self._nulls or self._is_beyond(series):  # the feature cannot be used: only the message needs the rest
+            return
+        if self.dtype == pl.Float16:
+            series = series.cast(pl.Float32)
+        elif self.dtype in (pl.Int128, pl.UInt128):
+            series = series.cast(pl.Int64)
+        elif self.size == 4 and not self.dtype.is_float() and self.dtype != pl.UInt32:
+            series = series.cast(pl.Int32)
+        raw = series.to_numpy()
+        order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, keys, self._limits)
+        if self.dtype.is_float() and self._has_nan():
+            self._missing += int(np.count_nonzero(np.isnan(raw)))
+
+    def wrong(self) -> str | None:
+        """Why the feature cannot be used, in words: nulls, NaN, or integers beyond 2**53."""
+        if self._nulls:
+            return f"{self.name} ({self._nulls} nulls)"
+        if self._missing:
+            return f"{self.name} ({self._missing} NaN)"
+        low, high = self._extremes()
+        if low < -MAX_EXACT_INTEGER or high > MAX_EXACT_INTEGER:
+            return f"{self.name} ({low if low < -MAX_EXACT_INTEGER else high} is beyond 2**53)"
+        return None
+
+    def scale(self) -> Scale:
+        """The scale of all keys made."""
+        low, varying = int(self._limits[LOW]), int(self._limits[VARYING])
+        shift = max((varying & -varying).bit_length() - 1, 0)
+        bits = ((int(self._limits[HIGH]) - low) >> shift).bit_length()
+        return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size)
+
+    def _has_nan(self) -> bool:
+        """Whether a key is above that of infinity, or below that of its negative."""
+        infinite = 0x7F800000 if self.size == 4 else 0x7FF0000000000000
+        low, high = int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least
+        return low < -infinite or high > infinite
+
+    def _is_beyond(self, series: pl.Series) -> bool:
+        """Whether integers of 128 bits have been too large for keys of 64."""
+        if self.dtype in (pl.Int128, pl.UInt128) and len(series):
+            low, high = int(series.min()), int(series.max())  # type: ignore[arg-type]
+            if self._beyond or low < -MAX_EXACT_INTEGER or high > MAX_EXACT_INTEGER:
+                self._beyond += [low, high]
+        return bool(self._beyond)
+
+    def _extremes(self) -> tuple[int, int]:
+        """Smallest and largest value, of integers."""
+        if self._beyond:
+            return min(self._beyond), max(self._beyond)
+        if self.dtype.is_float() or self._limits[LOW] > self._limits[HIGH]:
+            return 0, 0
+        return int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least
