@@ -15,7 +15,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
 from bigforest.forest.files import Header, check_file, file_kind, read_table
-from bigforest.forest.parts import check_count, check_parts, part_paths, read_parts
+from bigforest.forest.parts import check_count, check_parts, part_paths, whole_parts
 from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
 from bigforest.output import staged
@@ -195,14 +195,14 @@ class Forest:
 
     def _pack(self) -> Packed:
         """The nodes as kernels read them: read, checked and packed once, by whichever thread comes first."""
-        from bigforest.forest.packed import pack
+        from bigforest.forest.packed import load
 
         with self._lock:
             if self._packed is None:
                 header = check_parts(self._parts)
-                parts = read_parts(self._parts, header, 0, available_threads())
-                check_count(self.directory, parts[-1].first_tree + parts[-1].starts.size - 1, header)
-                self._packed = pack(parts)
+                packed = load(whole_parts(self._parts), header, 0, available_threads())
+                check_count(self.directory, packed.roots.size, header)
+                self._packed = packed.with_narrow()
             return self._packed
 
     def _files(self) -> list[Path]:

@@ -74,7 +74,7 @@ class Voting(NamedTuple):
 
         Measured: chunks that have a sixteenth of the rows of a tree's nodes take twice the time of whole ones.
         """
-        nodes_per_tree = self.packed.wide.links.size // 2 // self.packed.roots.size
+        nodes_per_tree = self.packed.nodes // self.packed.roots.size
         return max(1, min(PIECES, 2 * rows // nodes_per_tree))
 
     def _answer_chunks(
