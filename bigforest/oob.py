@@ -24,7 +24,6 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.files import write_table, write_tables
@@ -386,7 +385,7 @@ def _write_report(
     pairs: _Pairs,
 ) -> None:
     """Write the three files; `changes` is complete when `tallies` has ended."""
-    spec: DataSpec = store.spec
+    spec = store.spec
     known = stored_labels(spec)
     schema = oob_rows(known.type, proba_names(spec))
     step = _step_rows(len(known))

@@ -136,7 +136,7 @@ def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
         [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
     ):
         monkeypatch.setattr(values, "CHUNK_BYTES", chunk)
-        monkeypatch.setattr(oob, "_GROUP_NODES", nodes)
+        monkeypatch.setattr(oob, "_GROUP_BYTES", 16 * nodes)
         config = forest_in(tmp_path / f"f{number}", store, grown, parts)
         write(store, config, tmp_path / f"f{number}", threads)
     for name in FILES:
@@ -154,7 +154,7 @@ def test_write_oob__several_blocks(tmp_path: Path) -> None:
 
 def test_ranges__cut_within_blocks() -> None:
     for rows, block, pieces in [(1, 10, 4), (10, 10, 1), (10, 10, 4), (25, 10, 2), (25, 10, 8), (100, 10, 3)]:
-        ranges = oob._ranges(rows, block, pieces)
+        ranges = oob._ranges(0, rows, rows, max(2, pieces), block)
         assert [row for start, stop in ranges for row in range(start, stop)] == list(range(rows))
         assert all(start // block == (stop - 1) // block for start, stop in ranges)
         assert len(ranges) >= min(pieces, rows)

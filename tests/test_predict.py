@@ -80,10 +80,18 @@ def labelled(codes: list[int]) -> list[int | None]:
 
 def voting_of(grown: list[TreeArrays], rule: Rule) -> Voting:
     parts = [
-        Nodes(i, np.array([0, tree.feature.size]), tree.feature, tree.right, tree.threshold, tree.counts)
-        for i, tree in enumerate(grown)
+        Nodes(
+            number,
+            np.zeros(1, np.int64),
+            np.arange(tree.feature.size, dtype=np.uint32),
+            tree.feature,
+            tree.right,
+            tree.threshold,
+            tree.counts,
+        )
+        for number, tree in enumerate(grown)
     ]
-    made = pack(parts)
+    made = pack(parts, FEATURES).with_narrow()
     return Voting(made, made.ballots(rule.ballots), rule, spec_of(FEATURES, (5, 7, 9)))
 
 

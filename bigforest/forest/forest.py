@@ -14,7 +14,7 @@ import polars as pl
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
-from bigforest.forest.files import Header, check_file, file_kind, read_table
+from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_table
 from bigforest.forest.parts import check_count, check_parts, part_paths, whole_parts
 from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
@@ -226,6 +226,7 @@ class OutOfBag:
         label = stored_labels(spec).type
         path = directory / "rows.parquet"
         check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
+        check_bytes(path)
         self.rows = _scan([path], holding)
         self.curve = _frame(read_table(directory / "curve.parquet", "oob-curve", CURVE, identity)[1])
         self.confusion = _frame(
