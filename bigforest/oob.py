@@ -27,8 +27,9 @@ from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.files import write_table, write_tables
-from bigforest.forest.groups import LOADING_BYTES, Trees, cuts, group_bytes, outline, survey, tree_bytes
+from bigforest.forest.groups import LOADING_BYTES, Trees, choose_way, group_bytes, outline, survey, tree_bytes
 from bigforest.forest.packed import Packed
+from bigforest.forest.passes import check_budget
 from bigforest.forest.table import CURVE, confusion, oob_rows
 from bigforest.forest.values import CHUNK_BYTES, Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
@@ -61,8 +62,7 @@ _CACHED_VALUES = 1 << 16
 # Codes that float32 holds exactly.
 _NARROW_CODES = 1 << 24
 
-# Nanoseconds, on one thread: to load a node, to bring one code of a row before a group.
-_NODE_NS = 60
+# Nanoseconds, on one thread, to bring one code of a row before a group.
 _CODE_NS = 1
 
 
@@ -131,11 +131,8 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
     plan = _choose(shape_of(store), trees.sizes(), trees.first, resources)
-    if resources.memory is not None and plan.need.memory > parse_bytes(resources.memory):
-        raise ConfigError(
-            f"the out-of-bag report needs {plan.need.smallest / 1e9:.2f} GB of memory and may use "
-            f"{parse_bytes(resources.memory) / 1e9:.2f} GB; raise memory to that"
-        )
+    if resources.memory is not None:
+        check_budget("the out-of-bag report", plan.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
     pairs = _Pairs(len(store.spec.target.classes))
     ranges = _ranges(0, store.rows, plan.rows, 1)
@@ -172,22 +169,13 @@ def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], re
         most = max(int(sizes.max()), _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows)
         room = most + shape.rows * row
     else:
-        room = max(parse_bytes(resources.memory), smallest) - fixed
-        most = room - step * row
-    best: tuple[float, list[range], int] | None = None
-    for groups in cuts(sizes, first, most, together):
-        rows = min(shape.rows, (room - group_bytes(sizes, groups)) // row // step * step)
-        if resources.memory is None:
-            rows = shape.rows
-        loads = -(-shape.rows // rows) if len(groups) > 1 else 1
-        cost = loads * float(sizes.sum()) / 16 * _NODE_NS + float(shape.rows) * len(groups) * shape.features * _CODE_NS
-        if best is None or cost < best[0]:
-            best = (cost, groups, rows)
-    assert best is not None
-    _, groups, rows = best
-    memory = fixed + group_bytes(sizes, groups) + rows * row
-    passes = len(groups)
-    return _Plan(groups, rows, Need("oob", memory, smallest, passes=passes))
+        room = most = max(parse_bytes(resources.memory), smallest) - fixed
+    row_ns = shape.features * _CODE_NS
+    way = choose_way(
+        sizes, first, shape.rows, room, row_bytes=row, step=step, row_ns=row_ns, most=most, trees=together
+    )
+    memory = fixed + group_bytes(sizes, way.groups) + way.rows * row
+    return _Plan(way.groups, way.rows, Need("oob", memory, smallest, passes=len(way.groups)))
 
 
 def _step_rows(classes: int) -> int:

@@ -32,6 +32,9 @@ MIXED_BYTES = 12
 # What reading takes per thread: a piece, what Arrow decodes it from, and what it is checked with. Measured.
 LOADING_BYTES = 6 * PIECE_BYTES
 
+# Nanoseconds to load a node on one thread.
+LOADING_NS = 60
+
 # Sizes of groups that are tried.
 _CHOICES = 64
 
@@ -166,6 +169,45 @@ def cuts(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: i
 def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
     """Bytes of the largest group."""
     return max(int(sizes[group.start : group.stop].sum()) for group in groups)
+
+
+class Way(NamedTuple):
+    """How to bring rows and trees together: each range of `rows` rows before one group of entries after the other."""
+
+    groups: list[range]
+    rows: int
+
+
+def choose_way(
+    sizes: NDArray[np.int64],
+    first: NDArray[np.int64],
+    rows: int,
+    room: int,
+    *,
+    row_bytes: int,
+    step: int,
+    row_ns: float,
+    most: int,
+    trees: int,
+) -> Way:
+    """The way that takes the least time and at most `room` bytes, which must hold the largest entry and `step` rows.
+
+    sizes, first  see `cut`.
+    rows          rows of the table.
+    row_bytes     bytes kept for each row of a range; ranges are multiples of `step` rows.
+    row_ns        time to bring a row before a group.
+    most, trees   most bytes and trees of a group in any case.
+    """
+    best: tuple[float, Way] | None = None
+    for groups in cuts(sizes, first, min(most, room - step * row_bytes), trees):
+        left = room - group_bytes(sizes, groups)
+        part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
+        loads = -(-rows // part) if len(groups) > 1 else 1
+        time = loads * float(sizes.sum()) / NODE_BYTES * LOADING_NS + float(rows) * len(groups) * row_ns
+        if best is None or time < best[0]:
+            best = (time, Way(groups, part))
+    assert best is not None
+    return best[1]
 
 
 class _Part(NamedTuple):

@@ -55,9 +55,10 @@ class Packed(NamedTuple):
 
     def layout(self, narrow: bool) -> Layout:
         """The layout for values that are all float32 (`narrow`), or for any."""
-        found = self.narrow if self.wide is None or (narrow and self.narrow is not None) else self.wide
-        assert found is not None
-        return found
+        if narrow and self.narrow is not None:
+            return self.narrow
+        assert self.wide is not None
+        return self.wide
 
     def with_narrow(self) -> Packed:
         """The same with the layout `narrow` as well, if the nodes fit it."""
