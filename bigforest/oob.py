@@ -27,7 +27,7 @@ from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.files import write_table, write_tables
-from bigforest.forest.groups import LOADING_BYTES, Trees, choose_way, group_bytes, outline, survey, tree_bytes
+from bigforest.forest.groups import COUNT_NS, LOADING_BYTES, LOADING_NS, Trees, choose_way, group_bytes, outline, survey, tree_bytes
 from bigforest.forest.packed import Packed
 from bigforest.forest.passes import check_budget
 from bigforest.forest.table import CURVE, confusion, oob_rows
@@ -171,9 +171,9 @@ def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], re
     else:
         room = most = max(parse_bytes(resources.memory), smallest) - fixed
     row_ns = shape.features * _CODE_NS
-    way = choose_way(
-        sizes, first, shape.rows, room, row_bytes=row, step=step, row_ns=row_ns, most=most, trees=together
-    )
+    node_ns = LOADING_NS + COUNT_NS * shape.classes
+    costs = {"row_bytes": row, "step": step, "row_ns": row_ns, "node_ns": node_ns}
+    way = choose_way(sizes, first, shape.rows, room, **costs, most=most, trees=together)
     memory = fixed + group_bytes(sizes, way.groups) + way.rows * row
     return _Plan(way.groups, way.rows, Need("oob", memory, smallest, passes=len(way.groups)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numba
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
@@ -149,25 +148,31 @@ def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
         assert found[1:] == found[:1] * 3, name
 
 
-@given(st.data())
-def test_write_oob__any_memory_gives_the_same(data: st.DataObject) -> None:
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return store_of(data(900), tmp_path_factory.mktemp("stored"))
+
+
+@settings(max_examples=20)
+@given(draws=st.data())
+def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObject) -> None:
     """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(oob, "_STEP_BYTES", 1)
         for constant in ("BASE_BYTES", "LOADING_BYTES", "CHUNK_BYTES", "_TURNED_BYTES"):
             patch.setattr(oob, constant, 0)
-        patch.setattr(oob, "_TURNED_NODES", data.draw(st.sampled_from([3, 1 << 20])))
-        patch.setattr(oob, "_CACHED_VALUES", data.draw(st.sampled_from([0, 1 << 16])))
-        patch.setattr(oob, "_NARROW_CODES", data.draw(st.sampled_from([0, 1 << 24])))
-        store, made = _stored(), trees(9)
-        config = forest_in(Path(name) / "whole", store, made, [3, 4], vote=data.draw(st.sampled_from(["soft", "hard"])))
+        patch.setattr(oob, "_TURNED_NODES", draws.draw(st.sampled_from([3, 1 << 20])))
+        patch.setattr(oob, "_CACHED_VALUES", draws.draw(st.sampled_from([0, 1 << 16])))
+        patch.setattr(oob, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
+        store, made = stored, trees(9)
+        config = forest_in(Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"])))
         write(store, config, Path(name) / "whole")
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature < 0].sum()) for tree in made]
         sizes = groups.tree_bytes(np.array([tree.feature.size for tree in made]), np.array(mixed), 3)
-        threads = data.draw(st.sampled_from([1, 2]))
+        threads = draws.draw(st.sampled_from([1, 2]))
         least = oob._choose(oob.shape_of(store), sizes, np.arange(10), Resources(threads=threads, memory=1)).need
-        more = data.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
+        more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
         resources = Resources(threads=threads, memory=least.smallest + more)
         plan = oob._choose(oob.shape_of(store), sizes, np.arange(10), resources)
         assert plan.need.memory <= least.smallest + more
@@ -179,11 +184,6 @@ def test_write_oob__any_memory_gives_the_same(data: st.DataObject) -> None:
         for file in FILES:
             found, expected = (Path(name) / kind / "oob" / f"{file}.parquet" for kind in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
-
-
-@lru_cache(maxsize=1)
-def _stored() -> Store:
-    return store_of(data(900), Path(tempfile.mkdtemp(prefix="bigforest-test-")))
 
 
 def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:

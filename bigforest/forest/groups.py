@@ -32,8 +32,9 @@ MIXED_BYTES = 12
 # What reading takes per thread: a piece, what Arrow decodes it from, and what it is checked with. Measured.
 LOADING_BYTES = 6 * PIECE_BYTES
 
-# Nanoseconds to load a node on one thread.
+# Nanoseconds to load a node on one thread, and for each of its counts.
 LOADING_NS = 60
+COUNT_NS = 4
 
 # Sizes of groups that are tried.
 _CHOICES = 64
@@ -187,6 +188,7 @@ def choose_way(
     row_bytes: int,
     step: int,
     row_ns: float,
+    node_ns: float,
     most: int,
     trees: int,
 ) -> Way:
@@ -195,7 +197,7 @@ def choose_way(
     sizes, first  see `cut`.
     rows          rows of the table.
     row_bytes     bytes kept for each row of a range; ranges are multiples of `step` rows.
-    row_ns        time to bring a row before a group.
+    row_ns        time to bring a row before a group; node_ns: to load a node.
     most, trees   most bytes and trees of a group in any case.
     """
     best: tuple[float, Way] | None = None
@@ -203,7 +205,7 @@ def choose_way(
         left = room - group_bytes(sizes, groups)
         part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
         loads = -(-rows // part) if len(groups) > 1 else 1
-        time = loads * float(sizes.sum()) / NODE_BYTES * LOADING_NS + float(rows) * len(groups) * row_ns
+        time = loads * float(sizes.sum()) / NODE_BYTES * node_ns + float(rows) * len(groups) * row_ns
         if best is None or time < best[0]:
             best = (time, Way(groups, part))
     assert best is not None

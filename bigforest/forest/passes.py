@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DataError
-from bigforest.forest.groups import LOADING_BYTES, Trees, choose_way, group_bytes, tree_bytes
+from bigforest.forest.groups import COUNT_NS, LOADING_BYTES, LOADING_NS, Trees, choose_way, group_bytes, tree_bytes
 from bigforest.forest.values import CHUNK_BYTES, Rows
 from bigforest.forest.voting import Answers, Voting
 from bigforest.memory import BASE_BYTES, Need, Shape
@@ -168,6 +168,7 @@ def _plan(
             row_bytes=8 * shape.classes,
             step=fewest,
             row_ns=_CELL_NS * shape.features,
+            node_ns=LOADING_NS + COUNT_NS * shape.classes,
             most=left,
             trees=sizes.size,
         )
