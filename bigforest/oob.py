@@ -312,13 +312,14 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
         bags[own] = bag_block(store.rows, tree, block, config, group.draws[own])[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
-    step = min(chunk_rows(packed.used.size, group.narrow), stop - start)
-    tiles = tiles_for(step, packed.used.size, group.narrow)
+    codes = [store.feature_codes(int(feature)) for feature in packed.used]
+    kind = Rows(codes).tile_type(group.narrow)
+    step = min(chunk_rows(packed.used.size, kind), stop - start)
+    tiles = tiles_for(step, packed.used.size, kind)
     scratch = new_scratch()
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        columns = [store.feature_codes(int(feature))[first:last] for feature in packed.used]
-        Rows(columns).fill(tiles, 0, last - first)
+        Rows([column[first:last] for column in codes]).fill(tiles, 0, last - first)
         here = slice(first - start, last - start)
         vote_out_of_bag(
             tiles,

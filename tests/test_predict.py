@@ -121,6 +121,25 @@ def test_vote__any_float64(data: st.DataObject) -> None:
         assert answers.proba.tolist() == shares
 
 
+@given(st.data())
+def test_vote__values_of_one_byte(data: st.DataObject) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    thresholds = data.draw(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 127.5, 254.5, 255.0, 1e300]), min_size=1))
+    grown = [random_tree(random, 2, CLASSES, count, thresholds) for count in (3, 8)]
+    kind = data.draw(st.sampled_from([np.uint8, np.bool_]))
+    rows = data.draw(st.lists(st.tuples(st.integers(0, 255), st.sampled_from([0, 1, 254, 255])), min_size=1, max_size=9))
+    matrix = np.array(rows, np.uint8).astype(kind)
+    ready = voting_of(grown, Rule("soft", "lowest", 0))
+    codes, shares = expected(grown, matrix.astype(np.float64).tolist())
+    for nodes in (ready, ready._replace(packed=ready.packed._replace(narrow=None))):
+        used = Rows([matrix[:, place].copy() for place in ready.packed.used])
+        assert used.tile_type(True) == np.uint8 and used.tile_type(False) == np.float64
+        answers = nodes.answer(used, 0, proba=True)
+        assert answers.codes.tolist() == codes
+        assert answers.proba is not None
+        assert answers.proba.tolist() == shares
+
+
 @given(
     st.lists(st.lists(st.sampled_from([0.0, 0.5, 1.0, 1.5]), min_size=3, max_size=3), min_size=1, max_size=8),
     st.sampled_from([*WAYS, ("soft", "reject"), ("soft", "random")]),

@@ -81,7 +81,7 @@ class Voting(NamedTuple):
     ) -> None:
         count = rows.rows
         layout = self.packed.layout(rows.narrow)
-        chunk = chunk_rows(rows.features, layout is self.packed.narrow)
+        chunk = chunk_rows(rows.features, rows.tile_type(layout is self.packed.narrow))
         if workers == 1 or count * self.packed.roots.size < SMALL:
             sound = self._vote_chunks(rows, numbers, votes, answers, chunk, iter(range(0, count, chunk)))
         else:
@@ -119,7 +119,7 @@ class Voting(NamedTuple):
         from bigforest.kernels.route import new_scratch, vote
 
         layout = self.packed.layout(rows.narrow)
-        tiles = tiles_for(min(chunk, rows.rows), rows.features, layout is self.packed.narrow)
+        tiles = tiles_for(min(chunk, rows.rows), rows.features, rows.tile_type(layout is self.packed.narrow))
         scratch = new_scratch()
         for first in starts:
             last = min(first + chunk, rows.rows)
