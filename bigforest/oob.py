@@ -27,7 +27,17 @@ from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.files import write_table, write_tables
-from bigforest.forest.groups import COUNT_NS, LOADING_BYTES, LOADING_NS, Trees, choose_way, group_bytes, outline, survey, tree_bytes
+from bigforest.forest.groups import (
+    COUNT_NS,
+    LOADING_BYTES,
+    LOADING_NS,
+    Trees,
+    choose_way,
+    group_bytes,
+    outline,
+    survey,
+    tree_bytes,
+)
 from bigforest.forest.packed import Packed
 from bigforest.forest.passes import check_budget
 from bigforest.forest.table import CURVE, confusion, oob_rows
@@ -200,9 +210,7 @@ def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOC
     ]
 
 
-def _loader(
-    store: Store, config: TrainConfig, trees: Trees, groups: int, workers: int
-) -> Callable[[range], _Group]:
+def _loader(store: Store, config: TrainConfig, trees: Trees, groups: int, workers: int) -> Callable[[range], _Group]:
     """A function that loads a group of entries of `trees`; the only group there is stays loaded."""
     kept: list[_Group] = []
 
@@ -288,8 +296,7 @@ def _judge(
                 changes[:, here] += change
 
             tasks = [
-                (store, config, group, tally.part(start - begin, stop - begin), start, stop)
-                for start, stop in pieces
+                (store, config, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces
             ]
             run(_vote, tasks, workers=workers, on_result=collect)
             progress.advance(len(group.trees))

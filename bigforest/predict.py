@@ -174,7 +174,9 @@ def _predict_frame(
 
 def _shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
     """What reading these columns takes."""
-    return Shape(rows, tuple(_WIDTHS.get(schema[name].base_type(), 64) for name in columns), 0, len(spec.target.classes))
+    return Shape(
+        rows, tuple(_WIDTHS.get(schema[name].base_type(), 64) for name in columns), 0, len(spec.target.classes)
+    )
 
 
 def _all_narrow(schema: Mapping[str, pl.DataType], spec: DataSpec) -> bool:

@@ -165,7 +165,9 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         patch.setattr(oob, "_CACHED_VALUES", draws.draw(st.sampled_from([0, 1 << 16])))
         patch.setattr(oob, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
         store, made = stored, trees(9)
-        config = forest_in(Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"])))
+        config = forest_in(
+            Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))
+        )
         write(store, config, Path(name) / "whole")
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature < 0].sum()) for tree in made]

@@ -127,7 +127,9 @@ def test_vote__values_of_one_byte(data: st.DataObject) -> None:
     thresholds = data.draw(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 127.5, 254.5, 255.0, 1e300]), min_size=1))
     grown = [random_tree(random, 2, CLASSES, count, thresholds) for count in (3, 8)]
     kind = data.draw(st.sampled_from([np.uint8, np.bool_]))
-    rows = data.draw(st.lists(st.tuples(st.integers(0, 255), st.sampled_from([0, 1, 254, 255])), min_size=1, max_size=9))
+    rows = data.draw(
+        st.lists(st.tuples(st.integers(0, 255), st.sampled_from([0, 1, 254, 255])), min_size=1, max_size=9)
+    )
     matrix = np.array(rows, np.uint8).astype(kind)
     ready = voting_of(grown, Rule("soft", "lowest", 0))
     codes, shares = expected(grown, matrix.astype(np.float64).tolist())
@@ -530,7 +532,13 @@ def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held:
 @pytest.mark.parametrize(("way", "threads"), [(("soft", "lowest"), 2), (("hard", "random"), 1)])
 @pytest.mark.parametrize(("more", "several", "again"), [(0, 1, 1), (2_500, 1, 1), (10**9, 0, 0)])
 def test_predict__any_memory_gives_the_same(
-    more: int, several: int, again: int, way: tuple[str, str], threads: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    more: int,
+    several: int,
+    again: int,
+    way: tuple[str, str],
+    threads: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(voting, "SMALL", 0)
     frame = table(200)

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError, FormatError, OutputExistsError
-from bigforest.forest import files, groups, parts
+from bigforest.forest import files, groups, parts, summary
 from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
 from bigforest.forest.packed import pack
@@ -181,6 +181,19 @@ def test_forest__importance_is_the_share_of_weighted_gain(tmp_path: Path) -> Non
                 gained[feature] += tree.gain[node] * float(tree.weight[node])
     assert forest.features["name"].to_list() == ["x0", "x1", "x2"]
     np.testing.assert_allclose(forest.features["importance"], np.array(gained) / sum(gained), rtol=1e-12)
+
+
+def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for number, (starts, rows) in enumerate([([], 1 << 17), ([1, 2], 1 << 17), ([3], 1), ([], 7)]):
+        write_forest(tmp_path / str(number), trees(), SPEC, starts)
+        monkeypatch.setattr(summary, "_ROWS", rows)
+        found.append(summary.importance(tmp_path / str(number), SPEC).tolist())
+    total = np.zeros(3)
+    for tree in trees():
+        inner = tree.feature >= 0
+        total += np.bincount(tree.feature[inner], tree.gain[inner] * tree.weight[inner], minlength=3)
+    assert found == [(total / total.sum()).tolist()] * 4
 
 
 def test_forest__importance_without_splits_is_zero(tmp_path: Path) -> None:

@@ -202,7 +202,9 @@ class Forest:
         """The rule of an answer. Raises ConfigError."""
         return Rule(vote or self.config.vote, ties, self.config.seed)
 
-    def voting(self, vote: str | None, ties: str, memory: int | str | None = None, threads: int | None = None) -> Voting:
+    def voting(
+        self, vote: str | None, ties: str, memory: int | str | None = None, threads: int | None = None
+    ) -> Voting:
         """The trees, ready to answer rows by a rule.
 
         Raises ConfigError, also where all trees together take more than `memory`, and FormatError for damaged nodes.

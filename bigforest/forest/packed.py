@@ -105,7 +105,9 @@ def load(
     else:
         run(_pack, tasks, workers=workers, on_result=found.__setitem__)
     trees = [found[index] for index in range(len(spans))]
-    check_order([span.path for span in spans], [own.first for own in trees], [own.roots.size for own in trees], first_tree)
+    check_order(
+        [span.path for span in spans], [own.first for own in trees], [own.roots.size for own in trees], first_tree
+    )
     return _join(words, pieces, trees, used)
 
 
@@ -141,7 +143,9 @@ def _words(nodes: int) -> NDArray[np.uint64]:
     try:
         return np.empty(2 * nodes, dtype=np.uint64)
     except MemoryError as error:
-        raise FormatError(f"{nodes:,} nodes do not fit in memory; set a memory limit, to load them in groups") from error
+        raise FormatError(
+            f"{nodes:,} nodes do not fit in memory; set a memory limit, to load them in groups"
+        ) from error
 
 
 def _pack(pieces: Iterable[Nodes], words: NDArray[np.uint64], header: Header) -> _Trees:
