@@ -16,6 +16,7 @@ added in the order of the trees, everything else is a count, so that it changes 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -203,11 +204,7 @@ def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOC
     blocks = -(-end // block_rows) - begin // block_rows
     step = min(most, -(-block_rows // -(-pieces // blocks)))
     cuts_at = sorted({begin, *range(-(-begin // block_rows) * block_rows, end, block_rows), end})
-    return [
-        (start, min(start + step, last))
-        for first, last in zip(cuts_at, cuts_at[1:], strict=False)
-        for start in range(first, last, step)
-    ]
+    return [(start, min(start + step, last)) for first, last in pairwise(cuts_at) for start in range(first, last, step)]
 
 
 def _loader(store: Store, config: TrainConfig, trees: Trees, groups: int, workers: int) -> Callable[[range], _Group]:

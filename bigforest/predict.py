@@ -129,7 +129,7 @@ def _predict_matrix(
         for start in range(begin, end, step):
             yield start, matrix_rows(matrix[start : min(start + step, end)], spec, passes.used), None
 
-    found = [answers for _, _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
+    found = [answers for _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
     if proba:
         shares = [answers.proba for answers in found if answers.proba is not None]
         return np.concatenate([np.empty((0, len(spec.target.classes))), *shares]) if len(shares) != 1 else shares[0]
@@ -165,7 +165,7 @@ def _predict_frame(
 
     made = [
         _table(answers, spec, proba)
-        for _, _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)
+        for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)
     ]
     if not made:
         made = [_table(Answers(np.empty(0, np.int32), np.empty((0, len(spec.target.classes)))), spec, proba)]
@@ -325,7 +325,7 @@ class _Table:
                 begin += batch.height
 
         wanted = proba or self._score.active
-        for start, batch, answers in passes.answers(self._source.rows, batches, proba=wanted, workers=workers):
+        for batch, answers in passes.answers(self._source.rows, batches, proba=wanted, workers=workers):
             if self._score.active:
                 self._score.add(batch.get_column(self._spec.target.name), answers)
             parts = [batch.select(self._keep), labels(answers.codes, self._spec).to_frame()]

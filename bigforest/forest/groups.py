@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -243,5 +244,5 @@ def _stretches(piece: Nodes) -> list[tuple[int, int, int]]:
     bounds = [*dict.fromkeys([0, *piece.roots.tolist()]), piece.node.size]
     return [
         (begin, end, int(count_mixed(piece.feature[begin:end], piece.counts[begin:end])))
-        for begin, end in zip(bounds, bounds[1:], strict=False)
+        for begin, end in pairwise(bounds)
     ]

@@ -137,8 +137,8 @@ class _Trees(NamedTuple):
 def _words(nodes: int) -> NDArray[np.uint64]:
     if nodes > _MAX_NODES:
         raise FormatError(
-            f"the trees have {nodes:,} nodes; at most {_MAX_NODES:,} can be loaded together: set a memory limit, so that "
-            "they are loaded in groups"
+            f"the trees have {nodes:,} nodes; at most {_MAX_NODES:,} can be loaded together: set a memory limit, "
+            "so that they are loaded in groups"
         )
     try:
         return np.empty(2 * nodes, dtype=np.uint64)

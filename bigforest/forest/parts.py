@@ -108,7 +108,7 @@ def whole_parts(paths: list[Path]) -> list[Span]:
 
 
 def piece_rows(classes: int) -> int:
-    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into all their counts fit in 31 bits too."""
+    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too."""
     return max(1, PIECE_BYTES // (NODE_BYTES + 4 * classes))
 
 

@@ -58,8 +58,8 @@ class Passes(NamedTuple):
         *,
         proba: bool,
         workers: int,
-    ) -> Iterator[tuple[int, Batch, Answers]]:
-        """The answers to all `rows` rows, batch by batch, with the number of the first row of each.
+    ) -> Iterator[tuple[Batch, Answers]]:
+        """The answers to all `rows` rows, batch by batch.
 
         batches  gives the batches of rows from its first to before its second argument; the third says whether they
                  are for the last group, so that they come back with the answers.
@@ -76,7 +76,7 @@ class Passes(NamedTuple):
                     own = None if votes is None else votes[start - begin : start - begin + found.rows]
                     try:
                         if last:
-                            yield start, batch, voting.answer(found, start, proba=proba, workers=workers, votes=own)
+                            yield batch, voting.answer(found, start, proba=proba, workers=workers, votes=own)
                         else:
                             assert own is not None
                             voting.add(found, own, workers)

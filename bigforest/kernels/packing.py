@@ -16,8 +16,8 @@ WRONG_COUNTS = 5
 WRONG_TREE = 6
 WRONG_NODE = 7
 
-# Where `check_nodes` stands, places in its state: the tree, the number and depth of the next node in it, open nodes, and
-# whether the tree is whole.
+# Where `check_nodes` stands, places in its state: the tree, the number and depth of the next node in it, open nodes,
+# and whether the tree is whole.
 TREE = 0
 NEXT = 1
 DEPTH = 2
