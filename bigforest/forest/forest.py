@@ -149,7 +149,7 @@ class Forest:
         for numpy an array [rows], where a rejected row is nan or None. A LazyFrame stays lazy and streams.
         Random draws are keyed by the number of the row in `data`.
 
-        Raises ConfigError for an unusable option or too little memory; DataError for a feature missing, of another kind,
+        Raises ConfigError for an unusable option or too little memory; DataError for a feature missing, of other kind,
         null or NaN (for the values of a LazyFrame when it is collected, as polars.exceptions.ComputeError);
         FormatError.
         """
