@@ -24,7 +24,7 @@ from bigforest.oob import write_oob
 from bigforest.output import TemporaryFolder, check_output, staged
 from bigforest.predict import FilePrediction, is_prediction
 from bigforest.predict import predict_file as predict_source
-from bigforest.resources import Resources
+from bigforest.resources import Resources, parse_bytes
 from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store
@@ -132,6 +132,7 @@ def predict_file(
     ties: str = "lowest",
     threads: int | None = None,
     scratch: str | Path | None = None,
+    memory: int | str | None = None,
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> FilePrediction:
@@ -143,12 +144,14 @@ def predict_file(
     keep       columns of the table to copy to the file.
     vote       "soft", "hard" or "stochastic"; None as in training.
     ties       among equal classes "lowest", "reject" (null) or "random".
+    memory     most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a
+               group at a time. Never changes an answer.
     overwrite  replace a file of predictions that is already at `out`.
 
     The other arguments are those of `train`. The result says how well the table's own labels were met, if it
     has any. Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
-    resources = _resources(threads, scratch)
+    resources = replace(_resources(threads, scratch), memory=None if memory is None else parse_bytes(memory))
     check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)

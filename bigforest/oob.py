@@ -3,12 +3,20 @@
 A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. T' are the
 rows that at least one tree leaves out; the error is the share of them whose vote is wrong (Tomasi 2017,
 section 6). Ties go to the lowest class. Bags are recomputed; the trees are read back from the forest's own
-files, a group at a time.
+files.
+
+Rows are never decoded: thresholds are turned into codes (the largest code that goes left) and compared with the codes
+of the store. So a pass reads the codes once from end to end, and each dictionary in ascending order.
+
+The rows are judged a range at a time, and each range by the trees a group at a time. All trees of a group go over a
+block while its codes are at hand. How long a range is and how many trees go together is chosen by `_choose`; votes are
+added in the order of the trees, everything else is a count, so that it changes no bit of the report.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,140 +26,308 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
-from bigforest.events import Listener, stage
+from bigforest.events import Listener, Stage, stage
 from bigforest.forest.files import write_table, write_tables
-from bigforest.forest.packed import Packed, pack
-from bigforest.forest.parts import check_count, check_parts, node_count, part_paths, read_parts
+from bigforest.forest.groups import (
+    COUNT_NS,
+    LOADING_BYTES,
+    LOADING_NS,
+    Trees,
+    choose_way,
+    group_bytes,
+    outline,
+    survey,
+    tree_bytes,
+)
+from bigforest.forest.packed import Packed
+from bigforest.forest.passes import check_budget
 from bigforest.forest.table import CURVE, confusion, oob_rows
-from bigforest.forest.values import Rows, chunk_rows, tiles_for
+from bigforest.forest.values import CHUNK_BYTES, Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
-from bigforest.resources import Resources
-from bigforest.sample import bag_block
+from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.resources import Resources, parse_bytes
+from bigforest.sample import BLOCK_ROWS, bag_block, bag_size, block_draws
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
-# Trees that go over the rows together: fewer mean decoding the rows more often, more mean more memory.
-_GROUP_NODES = 1 << 18
+# Trees that go over the rows together when memory is not limited: their bytes, also per row of the table, which keeps
+# them in proportion to what growing took.
+_GROUP_BYTES = 48 << 20
+_GROUP_ROW_BYTES = 16
+# And their number in any case: each thread holds the bags of so many trees for a block.
+_GROUP_TREES = 32
+# More where the table is small: this divided by its rows.
+_GROUP_DRAWS = 1 << 21
 
 # Tasks per thread; a block is cut into several when blocks are few.
 _PIECES = 4
 
+# Bytes of votes in a row group of rows.parquet, for as many rows as a power of two.
+_STEP_BYTES = 8 << 20
+
+# Nodes whose thresholds become codes together, and bytes that each takes then.
+_TURNED_NODES = 1 << 20
+_TURNED_BYTES = 24
+# Where a dictionary has more values than stay in the cache, thresholds are looked up in ascending order.
+_CACHED_VALUES = 1 << 16
+# Codes that float32 holds exactly.
+_NARROW_CODES = 1 << 24
+
+# Nanoseconds, on one thread, to bring one code of a row before a group.
+_CODE_NS = 1
+
+
+class _Plan(NamedTuple):
+    """Trees that go together, and rows that are judged together (a multiple of `_step_rows`, or all)."""
+
+    groups: list[range]
+    rows: int
+    need: Need
+
 
 class _Tally(NamedTuple):
-    """Votes so far; entry i is row i of the store. See kernels/route.py vote_out_of_bag."""
+    """Votes so far; entry i is row i of the range. See kernels/route.py vote_out_of_bag."""
 
     votes: NDArray[np.float64]
     voters: NDArray[np.uint32]
     prediction: NDArray[np.uint16]
 
+    def part(self, start: int, stop: int) -> _Tally:
+        """Entries `start` to before `stop`."""
+        return _Tally(self.votes[start:stop], self.voters[start:stop], self.prediction[start:stop])
+
 
 class _Group(NamedTuple):
-    first_tree: int
+    """Trees whose thresholds are codes; narrow: whether codes are compared as float32; draws [trees][blocks]."""
+
+    trees: range
     packed: Packed
     mixed: NDArray[np.float64]
+    narrow: bool
+    draws: list[NDArray[np.int64]]
+
+
+def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None) -> Need:
+    """What the report of a forest needs.
+
+    nodes  nodes of each tree; None for as many as the bags allow. Leaves are all taken to hold several classes where
+           that takes more memory.
+
+    `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
+    """
+    # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
+    distinct = min(shape.rows, bag_size(shape.rows, config))
+    if config.replace:
+        distinct = min(distinct, int(shape.rows * -np.expm1(-bag_size(shape.rows, config) / shape.rows) * 1.01) + 1000)
+        distinct = min(distinct, shape.rows)
+    numbers = np.arange(config.trees + 1)
+    if nodes is None:
+        given = np.full(config.trees, 2 * distinct - 1, np.int64)
+        pure = tree_bytes(given, np.zeros(1, np.int64), shape.classes)
+        mixed = tree_bytes(np.full(config.trees, distinct, np.int64), np.array([distinct // 2]), shape.classes)
+        return _choose(shape, np.maximum(pure, mixed), numbers, resources).need
+    given = np.asarray(nodes, np.int64)
+    sizes = tree_bytes(given, np.minimum((given + 1) // 2, distinct // 2), shape.classes)
+    return _choose(shape, sizes, numbers, resources).need
 
 
 def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
     """Write oob/rows.parquet, curve.parquet and confusion.parquet of the forest grown into `directory`.
 
-    The files do not depend on the number of threads. Memory: 6 + 8 * classes bytes per row, one group of
-    trees, and about 20 MB per thread. Raises ConfigError without bootstrap, FormatError when the trees cannot
+    The files do not depend on the resources. Memory: what `oob_need` says for the nodes of the forest. Raises
+    ConfigError without bootstrap or when the memory of `resources` is too little, FormatError when the trees cannot
     be read.
     """
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
-    rows, classes = store.rows, len(store.spec.target.classes)
-    tally = _Tally(np.zeros((rows, classes)), np.zeros(rows, np.uint32), np.zeros(rows, np.uint16))
+    trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
+    plan = _choose(store.shape, trees.sizes(), trees.first, resources)
+    if resources.memory is not None:
+        check_budget("the out-of-bag report", plan.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
-    with stage("oob", config.trees, "trees", listener) as progress:
-        ranges = _ranges(rows, store.block_rows, _PIECES * resources.workers)
-        for group in _groups(directory, config, resources.workers):
-            pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into, a group's worth
-            trees = slice(group.first_tree, group.first_tree + group.packed.roots.size)
-
-            def collect(_: int, change: NDArray[np.int64], trees: slice = trees) -> None:
-                changes[:, trees] += change
-
-            tasks = [(store, config, group, tally, start, stop) for start, stop in ranges]
-            run(_vote, tasks, workers=resources.workers, on_result=collect)
-            progress.advance(group.packed.roots.size)
-        _write_report(store, config, directory / "oob", tally, np.cumsum(changes, axis=1))
+    pairs = _Pairs(len(store.spec.target.classes))
+    ranges = _ranges(0, store.rows, plan.rows, 1)
+    with stage("oob", config.trees * len(ranges), "trees", listener) as progress:
+        load = _loader(store, config, trees, len(plan.groups), resources.workers)
+        tallies = _judge(store, config, ranges, plan.groups, load, changes, resources.workers, progress)
+        _write_report(store, config, directory / "oob", tallies, changes, pairs)
 
 
-def _ranges(rows: int, block_rows: int, pieces: int) -> list[tuple[int, int]]:
-    """The rows cut into ranges of equal size within blocks, at least about `pieces` of them."""
-    blocks = -(-rows // block_rows)
-    step = -(-block_rows // -(-pieces // blocks))
-    return [
-        (start, min(start + step, begin + block_rows, rows))
-        for begin in range(0, rows, block_rows)
-        for start in range(begin, min(begin + block_rows, rows), step)
-    ]
+def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources) -> _Plan:
+    """How to go over the rows with trees of so many bytes: the least time within the memory.
+
+    sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    """
+    step = min(_step_rows(shape.classes), shape.rows)
+    together = max(_GROUP_TREES, _GROUP_DRAWS // shape.rows)
+    tiles = max(CHUNK_BYTES, 256 * 8 * shape.features)
+    voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
+    turning = _TURNED_NODES * _TURNED_BYTES
+    writing = 4 * step * (8 * shape.classes + 32)
+    fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, LOADING_BYTES)
+    fixed += 8 * together * (-(-shape.rows // BLOCK_ROWS))
+    row = 8 * shape.classes + 6
+    smallest = fixed + int(sizes.max()) + step * row
+    if resources.memory is None:
+        most = max(int(sizes.max()), _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows)
+        room = most + shape.rows * row
+    else:
+        room = most = max(parse_bytes(resources.memory), smallest) - fixed
+    row_ns = shape.features * _CODE_NS
+    node_ns = LOADING_NS + COUNT_NS * shape.classes
+    costs = {"row_bytes": row, "step": step, "row_ns": row_ns, "node_ns": node_ns}
+    way = choose_way(sizes, first, shape.rows, room, **costs, most=most, trees=together)
+    memory = fixed + group_bytes(sizes, way.groups) + way.rows * row
+    return _Plan(way.groups, way.rows, Need("oob", memory, smallest, passes=len(way.groups)))
 
 
-def _groups(directory: Path, config: TrainConfig, workers: int) -> Iterator[_Group]:
-    """The trees in order, packed, a bounded number of nodes at a time."""
-    paths = part_paths(directory)
-    header = check_parts(paths)
-    waiting: list[Path] = []
-    nodes = trees = 0
+def _step_rows(classes: int) -> int:
+    """Rows of a row group of rows.parquet; a function of the task alone, so that the file does not depend on memory."""
+    rows = BLOCK_ROWS
+    while rows > 256 and 8 * rows * classes > _STEP_BYTES:
+        rows //= 2
+    return rows
 
-    def group() -> _Group:
-        parts = read_parts(waiting, header, trees, workers)
-        packed = pack(parts)
-        return _Group(trees, packed, packed.ballots(config.vote))
 
-    for path in paths:
-        size = node_count(path)
-        if waiting and nodes + size > _GROUP_NODES:
-            ready = group()
-            yield ready
-            trees += ready.packed.roots.size
-            waiting, nodes = [], 0
-        waiting.append(path)
-        nodes += size
-    ready = group()
-    yield ready
-    check_count(directory, trees + ready.packed.roots.size, header)
+def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOCK_ROWS) -> list[tuple[int, int]]:
+    """Rows `begin` to before `end` cut into ranges of `most` rows, and, with pieces > 1, within blocks."""
+    if pieces == 1:
+        return [(start, min(start + most, end)) for start in range(begin, end, most)]
+    blocks = -(-end // block_rows) - begin // block_rows
+    step = min(most, -(-block_rows // -(-pieces // blocks)))
+    cuts_at = sorted({begin, *range(-(-begin // block_rows) * block_rows, end, block_rows), end})
+    return [(start, min(start + step, last)) for first, last in pairwise(cuts_at) for start in range(first, last, step)]
+
+
+def _loader(store: Store, config: TrainConfig, trees: Trees, groups: int, workers: int) -> Callable[[range], _Group]:
+    """A function that loads a group of entries of `trees`; the only group there is stays loaded."""
+    kept: list[_Group] = []
+
+    def group(entries: range) -> _Group:
+        if kept:
+            return kept[0]
+        packed = trees.load(entries, workers)
+        pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+        _turn(packed, store, workers)
+        mixed = packed.ballots(config.vote)
+        packed = packed._replace(counts=packed.counts[:0].copy())
+        narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
+        if narrow:
+            packed = packed.narrowed()
+        numbers = trees.numbers(entries)
+        draws = [block_draws(store.rows, tree, config) for tree in numbers]
+        made = _Group(numbers, packed, mixed, packed.narrow is not None, draws)
+        if groups == 1:
+            kept.append(made)
+        return made
+
+    return group
+
+
+def _turn(packed: Packed, store: Store, workers: int) -> None:
+    """Replace every threshold by the largest code that goes left, -1 if there is none."""
+    from bigforest.kernels.packing import order_by_feature
+    from bigforest.kernels.route import Layout
+
+    wide = packed.wide
+    assert wide is not None
+    order = np.empty(min(_TURNED_NODES, packed.nodes), np.uint32)
+    for first in range(0, packed.nodes, _TURNED_NODES):
+        here = slice(2 * first, 2 * (first + _TURNED_NODES))
+        some = Layout(wide.thresholds[here], wide.links[here], wide.shift, wide.ballot)
+        ends = np.zeros(packed.used.size, np.int64)
+        order_by_feature(some, ends, order)
+        tasks = [(store, packed.used, some.thresholds, order, ends, own, workers) for own in range(workers)]
+        run(_turn_features, tasks, workers=workers, on_result=lambda *_: None)
+
+
+def _turn_features(
+    store: Store,
+    used: NDArray[np.int64],
+    thresholds: NDArray[np.float64],
+    order: NDArray[np.uint32],
+    ends: NDArray[np.int64],
+    first: int,
+    step: int,
+) -> None:
+    """Do it for each `step`-th feature."""
+    for place in range(first, used.size, step):
+        nodes = order[ends[place - 1] if place else 0 : ends[place]]
+        low = store.low(int(used[place]))
+        values = thresholds[2 * nodes.astype(np.int64)]
+        if low.size > _CACHED_VALUES:
+            ascending = values.argsort()
+            nodes, values = nodes[ascending], values[ascending]
+        thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
+
+
+def _judge(
+    store: Store,
+    config: TrainConfig,
+    ranges: list[tuple[int, int]],
+    groups: list[range],
+    load: Callable[[range], _Group],
+    changes: NDArray[np.int64],
+    workers: int,
+    progress: Stage,
+) -> Iterator[tuple[int, _Tally]]:
+    """First row and tally of every range of rows, in order; `changes` int64 [2, trees] is added to, see `_vote`."""
+    classes = len(store.spec.target.classes)
+    for begin, end in ranges:
+        size = end - begin
+        tally = _Tally(np.zeros((size, classes)), np.zeros(size, np.uint32), np.zeros(size, np.uint16))
+        pieces = _ranges(begin, end, size, max(2, _PIECES * workers))
+        for entries in groups:
+            group = load(entries)
+            here = slice(group.trees.start, group.trees.stop)
+
+            def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
+                changes[:, here] += change
+
+            tasks = [
+                (store, config, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces
+            ]
+            run(_vote, tasks, workers=workers, on_result=collect)
+            progress.advance(len(group.trees))
+            del group, tasks
+        yield begin, tally
 
 
 def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
-    Returns by how much each tree changed the number of rows that are wrong, and that have a vote: int64 [2,
-    trees].
+    tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, and that have a
+           vote: int64 [2, trees].
     """
     from bigforest.kernels.route import new_scratch, vote_out_of_bag
 
     packed = group.packed
-    block, begin = start // store.block_rows, start % store.block_rows
-    bags = np.stack(
-        [
-            bag_block(store.rows, group.first_tree + tree, block, config)[begin : begin + stop - start]
-            for tree in range(packed.roots.size)
-        ]
-    )
-    change = np.zeros((2, packed.roots.size), dtype=np.int64)
-    narrow = all(_is_narrow(store.low(feature)) for feature in packed.used)
-    layout = packed.layout(narrow)
-    step = min(chunk_rows(packed.used.size, layout is packed.narrow), stop - start)
-    tiles = tiles_for(step, packed.used.size, layout is packed.narrow)
+    block, offset = divmod(start, store.block_rows)
+    bags = np.empty((len(group.trees), stop - start), np.uint16)
+    for own, tree in enumerate(group.trees):
+        bags[own] = bag_block(store.rows, tree, block, config, group.draws[own])[offset : offset + stop - start]
+    change = np.zeros((2, len(group.trees)), dtype=np.int64)
+    layout = packed.layout(group.narrow)
+    codes = [store.feature_codes(int(feature)) for feature in packed.used]
+    kind = Rows(codes).tile_type(group.narrow)
+    step = min(chunk_rows(packed.used.size, kind), stop - start)
+    tiles = tiles_for(step, packed.used.size, kind)
     scratch = new_scratch()
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        columns = [store.low(feature)[store.feature_codes(feature)[first:last]] for feature in packed.used]
-        Rows(columns).fill(tiles, 0, last - first)
+        Rows([column[first:last] for column in codes]).fill(tiles, 0, last - first)
+        here = slice(first - start, last - start)
         vote_out_of_bag(
             tiles,
             last - first,
             layout,
             packed.roots,
             group.mixed,
-            bags[:, first - start : last - start],
+            bags[:, here],
             store.target[first:last],
-            tally.votes[first:last],
-            tally.voters[first:last],
-            tally.prediction[first:last],
+            tally.votes[here],
+            tally.voters[here],
+            tally.prediction[here],
             change[0],
             change[1],
             scratch,
@@ -159,23 +335,58 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
     return change
 
 
-def _is_narrow(values: NDArray[np.float64]) -> bool:
-    """Whether every value is a float32."""
-    with np.errstate(over="ignore"):
-        return bool((values.astype(np.float32) == values).all())
+class _Pairs:
+    """How many rows there are of each pair of true and predicted class."""
+
+    def __init__(self, classes: int) -> None:
+        self._classes = np.uint64(classes)
+        self._found = np.empty(0, np.uint64)
+        self._rows = np.empty(0, np.uint64)
+
+    def add(self, truth: NDArray[np.uint16], prediction: NDArray[np.uint16]) -> None:
+        """Count rows."""
+        pairs, rows = np.unique(truth.astype(np.uint64) * self._classes + prediction, return_counts=True)
+        found, place = np.unique(np.concatenate([self._found, pairs]), return_inverse=True)
+        total = np.zeros(found.size, np.uint64)
+        np.add.at(total, place, np.concatenate([self._rows, rows.astype(np.uint64)]))
+        self._found, self._rows = found, total
+
+    def table(self, known: pa.Array) -> pa.Table:
+        """The pairs that occur, ascending, with the labels `known` of the classes."""
+        columns = {
+            "truth": known.take(pa.array(self._found // self._classes)),
+            "prediction": known.take(pa.array(self._found % self._classes)),
+            "rows": self._rows,
+        }
+        return pa.table(columns, schema=confusion(known.type))
 
 
 def _write_report(
-    store: Store, config: TrainConfig, directory: Path, tally: _Tally, changes: NDArray[np.int64]
+    store: Store,
+    config: TrainConfig,
+    directory: Path,
+    tallies: Iterator[tuple[int, _Tally]],
+    changes: NDArray[np.int64],
+    pairs: _Pairs,
 ) -> None:
+    """Write the three files; `changes` is complete when `tallies` has ended."""
     spec = store.spec
     known = stored_labels(spec)
-    names, label = len(known), known.type
-    schema = oob_rows(label, proba_names(spec))
-    ranges = _ranges(store.rows, store.block_rows, 1)
-    tables = (_rows(store, tally, known, schema, start, stop) for start, stop in ranges)
-    write_tables(schema, tables, directory / "rows.parquet", "oob-rows", spec, config)
-    wrong, reached = changes
+    schema = oob_rows(known.type, proba_names(spec))
+    step = _step_rows(len(known))
+
+    def tables() -> Iterator[pa.Table]:
+        for begin, tally in tallies:
+            for start in range(0, tally.voters.size, step):
+                piece = tally.part(start, start + step)
+                first = begin + start
+                truth = store.target[first : first + piece.voters.size]
+                used = piece.voters > 0
+                pairs.add(truth[used], piece.prediction[used])
+                yield _rows(store, piece, known, schema, first)
+
+    write_tables(schema, tables(), directory / "rows.parquet", "oob-rows", spec, config)
+    wrong, reached = np.cumsum(changes, axis=1)
     error = np.divide(wrong, reached, out=np.full(wrong.size, np.nan), where=reached > 0)
     curve = {
         "trees": np.arange(1, wrong.size + 1, dtype=np.uint32),
@@ -183,31 +394,22 @@ def _write_report(
         "rows": reached.astype(np.uint64),
     }
     write_table(pa.table(curve, schema=CURVE), directory / "curve.parquet", "oob-curve", spec, config)
-    used = tally.voters > 0
-    pairs = store.target[used].astype(np.uint64) * np.uint64(names) + tally.prediction[used]
-    found, counts = np.unique(pairs, return_counts=True)
-    table = {
-        "truth": known.take(pa.array(found // np.uint64(names))),
-        "prediction": known.take(pa.array(found % np.uint64(names))),
-        "rows": counts.astype(np.uint64),
-    }
-    schema = confusion(label)
-    write_table(pa.table(table, schema=schema), directory / "confusion.parquet", "oob-confusion", spec, config)
+    write_table(pairs.table(known), directory / "confusion.parquet", "oob-confusion", spec, config)
 
 
-def _rows(store: Store, tally: _Tally, known: pa.Array, schema: pa.Schema, start: int, stop: int) -> pa.Table:
-    """Rows from `start` to before `stop` of oob/rows.parquet."""
-    piece = slice(start, stop)
-    voters = tally.voters[piece]
-    unused = voters == 0
+def _rows(store: Store, tally: _Tally, known: pa.Array, schema: pa.Schema, first: int) -> pa.Table:
+    """The rows of a tally, which begins with row `first`, as they are in oob/rows.parquet."""
+    size = tally.voters.size
+    piece = slice(first, first + size)
+    unused = tally.voters == 0
     numbers = store.row_numbers
-    shares = tally.votes[piece] / np.maximum(voters, 1)[:, None]
+    shares = tally.votes / np.maximum(tally.voters, 1)[:, None]
     return pa.Table.from_arrays(
         [
-            pa.array(np.arange(start, stop, dtype=np.uint64) if numbers is None else numbers[piece]),
+            pa.array(np.arange(first, first + size, dtype=np.uint64) if numbers is None else numbers[piece]),
             known.take(pa.array(store.target[piece])),
-            known.take(pa.array(tally.prediction[piece], mask=unused)),
-            pa.array(voters),
+            known.take(pa.array(tally.prediction, mask=unused)),
+            pa.array(tally.voters),
             *(pa.array(shares[:, k], mask=unused) for k in range(shares.shape[1])),
         ],
         schema=schema,

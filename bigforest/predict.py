@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,22 +17,31 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, Stage, silent, stage
 from bigforest.forest.files import METADATA_KEY, VERSION, file_kind
-from bigforest.forest.values import check_schema, frame_rows, matrix_rows
+from bigforest.forest.passes import Passes, located
+from bigforest.forest.values import Rows, check_schema, frame_rows, matrix_rows
 from bigforest.forest.votes import label_codes, label_type, labels, proba_names
+from bigforest.forest.voting import Answers
+from bigforest.memory import Shape
 from bigforest.output import staged
-from bigforest.resources import Resources
+from bigforest.resources import Resources, parse_bytes
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest
-    from bigforest.forest.voting import Answers, Voting
     from bigforest.source import Source
 
 PREDICTION = "prediction"
 KIND = "predictions"
 
-# Cells read from a file at a time; with the predictions of a few classes about 200 MB at the widest type.
-_BATCH_CELLS = 1 << 23
-_BATCH_ROWS = 1 << 17
+# Bytes of a value in memory; those of other types are guessed.
+_WIDTHS: dict[type[pl.DataType], int] = {
+    **dict.fromkeys([pl.Boolean, pl.Int8, pl.UInt8], 1),
+    **dict.fromkeys([pl.Int16, pl.UInt16, pl.Float16], 2),
+    **dict.fromkeys([pl.Int32, pl.UInt32, pl.Float32, pl.Date, pl.Categorical, pl.Enum], 4),
+    **dict.fromkeys([pl.Int64, pl.UInt64, pl.Float64, pl.Datetime, pl.Duration, pl.Time], 8),
+    **dict.fromkeys([pl.Int128, pl.UInt128, pl.Decimal], 16),
+}
+# Types whose values are all float32.
+_NARROW = {pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32}
 
 
 def predict(
@@ -43,33 +52,31 @@ def predict(
     ties: str,
     keep: Sequence[str],
     threads: int | None,
+    memory: int | str | None,
     proba: bool,
 ) -> Any:
     """`Forest.predict` and, with `proba`, `Forest.predict_proba`."""
-    workers = Resources(threads=threads).workers
+    resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
     keep = [keep] if isinstance(keep, str) else list(keep)
     if isinstance(data, pl.LazyFrame):
-        return _predict_lazy(forest, data, vote, ties, keep, proba)
+        return _predict_lazy(forest, data, vote, ties, keep, proba, resources)
     if isinstance(data, np.ndarray):
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
-        voting = forest.voting(vote, ties)
-        rows = matrix_rows(data, forest.spec, voting.packed.used)
-        answers = voting.answer(rows, 0, proba=proba, workers=workers)
-        return answers.proba if proba else labels(answers.codes, forest.spec).to_numpy()
+        return _predict_matrix(forest, data, vote, ties, proba, resources)
     if isinstance(data, pl.DataFrame):
-        return _predict_frame(forest, data, vote, ties, keep, proba, workers)
+        return _predict_frame(forest, data, vote, ties, keep, proba, resources)
     package = type(data).__module__.partition(".")[0]
     if package == "pandas":
         from bigforest.source.memory import frame_from_pandas
 
-        answer = _predict_frame(forest, frame_from_pandas(data), vote, ties, keep, proba, workers).to_pandas()
+        answer = _predict_frame(forest, frame_from_pandas(data), vote, ties, keep, proba, resources).to_pandas()
         answer.index = data.index
         return answer
     if package == "pyarrow" and hasattr(data, "schema"):
         from bigforest.source.memory import frame_from_arrow
 
-        return _predict_frame(forest, frame_from_arrow(data), vote, ties, keep, proba, workers).to_arrow()
+        return _predict_frame(forest, frame_from_arrow(data), vote, ties, keep, proba, resources).to_arrow()
     raise DataError(
         f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
         "a pyarrow Table or a numpy array, or use predict_file for files"
@@ -106,6 +113,30 @@ def expression(forest: Forest, *, proba: bool, vote: str | None, ties: str, row:
     return struct.alias("probabilities" if proba else PREDICTION)
 
 
+def _predict_matrix(
+    forest: Forest, matrix: NDArray[Any], vote: str | None, ties: str, proba: bool, resources: Resources
+) -> Any:
+    spec = forest.spec
+    rows = matrix_rows(matrix, spec, np.arange(len(spec.features)))
+
+    def shape(used: NDArray[np.int64]) -> Shape:
+        return Shape(rows.rows, (8,) * used.size, 0, len(spec.target.classes))
+
+    passes = forest.passes(vote, ties, shape, resources, matrix.nbytes, rows.narrow)
+
+    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, None]]:
+        step = passes.batch if resources.memory is not None else max(1, end)
+        for start in range(begin, end, step):
+            yield start, matrix_rows(matrix[start : min(start + step, end)], spec, passes.used), None
+
+    found = [answers for _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
+    if proba:
+        shares = [answers.proba for answers in found if answers.proba is not None]
+        return np.concatenate([np.empty((0, len(spec.target.classes))), *shares]) if len(shares) != 1 else shares[0]
+    codes = np.concatenate([np.empty(0, np.int32), *(answers.codes for answers in found)])
+    return labels(codes, spec).to_numpy()
+
+
 def _predict_frame(
     forest: Forest,
     frame: pl.DataFrame,
@@ -113,24 +144,61 @@ def _predict_frame(
     ties: str,
     keep: list[str],
     proba: bool,
-    workers: int,
+    resources: Resources,
 ) -> pl.DataFrame:
-    voting = forest.voting(vote, ties)
-    check_schema(frame.schema, forest.spec)
-    _check_kept(keep, frame.columns, _names(forest.spec, proba))
-    rows = frame_rows(frame, forest.spec, voting.packed.used)
-    answers = voting.answer(rows, 0, proba=proba, workers=workers)
-    return pl.concat([frame.select(keep), _table(answers, forest.spec, proba)], how="horizontal")
+    spec = forest.spec
+    check_schema(frame.schema, spec)
+    _check_kept(keep, frame.columns, _names(spec, proba))
+    passes = forest.passes(
+        vote,
+        ties,
+        lambda used: _shape(frame.schema, [spec.features[int(place)].name for place in used], frame.height, spec),
+        resources,
+        int(frame.estimated_size()),
+        _all_narrow(frame.schema, spec),
+    )
+
+    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, None]]:
+        step = passes.batch if resources.memory is not None else max(1, end)
+        for start in range(begin, end, step):
+            yield start, frame_rows(frame.slice(start, min(step, end - start)), spec, passes.used), None
+
+    made = [
+        _table(answers, spec, proba)
+        for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)
+    ]
+    if not made:
+        made = [_table(Answers(np.empty(0, np.int32), np.empty((0, len(spec.target.classes)))), spec, proba)]
+    return pl.concat([frame.select(keep), pl.concat(made)], how="horizontal")
+
+
+def _shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
+    """What reading these columns takes."""
+    return Shape(
+        rows, tuple(_WIDTHS.get(schema[name].base_type(), 64) for name in columns), 0, len(spec.target.classes)
+    )
+
+
+def _all_narrow(schema: Mapping[str, pl.DataType], spec: DataSpec) -> bool:
+    """Whether all values are float32 by their types."""
+    return all(schema[feature.name].base_type() in _NARROW for feature in spec.features)
 
 
 def _predict_lazy(
-    forest: Forest, frame: pl.LazyFrame, vote: str | None, ties: str, keep: list[str], proba: bool
+    forest: Forest,
+    frame: pl.LazyFrame,
+    vote: str | None,
+    ties: str,
+    keep: list[str],
+    proba: bool,
+    resources: Resources,
 ) -> pl.LazyFrame:
     schema = frame.collect_schema()
     check_schema(schema, forest.spec)
     _check_kept(keep, list(schema), _names(forest.spec, proba))
     row = None
-    if forest.voting(vote, ties).rule.draws and not proba:
+    forest.voting(vote, ties, resources.memory, resources.workers)
+    if forest.rule(vote, ties).draws and not proba:
         row = "row"
         while row in schema:
             row += "_"
@@ -200,19 +268,21 @@ def predict_file(
     Columns of the file: those of `keep`, then prediction, then with `proba` p_<class>. Its metadata has,
     under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in
     `Forest.predict`; draws are keyed by the number of the row in the source. The file appears when it is
-    complete.
+    complete. With a memory limit, trees that do not fit are loaded a group at a time (see forest/passes.py).
 
     Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is
     off.
     """
     import pyarrow.parquet as pq
 
-    workers = (resources or Resources()).workers
+    resources = resources or Resources()
+    spec = forest.spec
     keep = [keep] if isinstance(keep, str) else list(keep)
-    voting = forest.voting(vote, ties)
-    check_schema(source.schema, forest.spec)
-    _check_kept(keep, list(source.schema), _names(forest.spec, proba, both=True))
-    score = _Score(forest.spec, forest.spec.target.name in source.schema)
+    check_schema(source.schema, spec)
+    _check_kept(keep, list(source.schema), _names(spec, proba, both=True))
+    score = _Score(spec, spec.target.name in source.schema)
+    table = _Table(source, spec, keep, score)
+    passes = forest.passes(vote, ties, table.shape, resources, 0, _all_narrow(source.schema, spec))
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as made,
@@ -220,45 +290,59 @@ def predict_file(
     ):
         writer = None
         try:
-            for frame in _answered_batches(voting, source, keep, proba, workers, score, progress):
-                table = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+            for frame in table.answered(passes, proba, resources.workers, progress):
+                answered = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
                 writer = writer or pq.ParquetWriter(
-                    made, table.schema.with_metadata(mark), compression="zstd", compression_level=1
+                    made, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
                 )
-                writer.write_table(table)
+                writer.write_table(answered)
         finally:
             if writer is not None:
                 writer.close()
     return score.result(source.rows)
 
 
-def _answered_batches(
-    voting: Voting,
-    source: Source,
-    keep: list[str],
-    proba: bool,
-    workers: int,
-    score: _Score,
-    progress: Stage,
-) -> Iterator[pl.DataFrame]:
-    spec = voting.spec
-    wanted = [spec.features[int(place)].name for place in voting.packed.used]
-    target = [spec.target.name] if score.active else []
-    columns = list(dict.fromkeys([*wanted, *keep, *target]))
-    rows = max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))
-    done = 0
-    for batch in source.batches(columns, rows):
+class _Table:
+    """A source of rows, answered batch by batch."""
+
+    def __init__(self, source: Source, spec: DataSpec, keep: list[str], score: _Score) -> None:
+        self._source = source
+        self._spec = spec
+        self._keep = keep
+        self._score = score
+
+    def shape(self, used: NDArray[np.int64]) -> Shape:
+        """What reading the table takes for these features."""
+        return _shape(self._source.schema, self._columns(used, True), self._source.rows, self._spec)
+
+    def answered(self, passes: Passes, proba: bool, workers: int, progress: Stage) -> Iterator[pl.DataFrame]:
+        """The columns to keep and the answers to all rows, in order."""
+
+        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, pl.DataFrame]]:
+            part = replace(self._source, rows=end - begin, frame=self._source.frame.slice(begin, end - begin))
+            for batch in part.batches(self._columns(passes.used, last), passes.batch):
+                yield begin, self._rows(begin, batch, passes.used), batch
+                begin += batch.height
+
+        wanted = proba or self._score.active
+        for batch, answers in passes.answers(self._source.rows, batches, proba=wanted, workers=workers):
+            if self._score.active:
+                self._score.add(batch.get_column(self._spec.target.name), answers)
+            parts = [batch.select(self._keep), labels(answers.codes, self._spec).to_frame()]
+            yield pl.concat(parts + ([_table(answers, self._spec, True)] if proba else []), how="horizontal")
+            progress.advance(batch.height)
+
+    def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
+        """Columns to read before the last group of trees, or for it."""
+        features = [self._spec.features[int(place)].name for place in used]
+        target = [self._spec.target.name] if self._score.active else []
+        return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
+
+    def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> Rows:
         try:
-            values = frame_rows(batch, spec, voting.packed.used)
-            answers = voting.answer(values, done, proba=proba or score.active, workers=workers)
+            return frame_rows(batch, self._spec, used)
         except DataError as error:
-            raise DataError(f"rows {done} to {done + batch.height - 1}: {error}") from error
-        if score.active:
-            score.add(batch.get_column(spec.target.name), answers)
-        parts = [batch.select(keep), labels(answers.codes, spec).to_frame()]
-        yield pl.concat(parts + ([_table(answers, spec, True)] if proba else []), how="horizontal")
-        done += batch.height
-        progress.advance(batch.height)
+            raise located(error, start, batch.height) from error
 
 
 class _Score:

@@ -44,6 +44,7 @@ def predict(
     quiet: options.Quiet = False,
     threads: options.Threads = None,
     scratch: options.Scratch = None,
+    memory: options.Memory = None,
 ) -> None:
     """Predict every row of a table, in order, into a Parquet file.
 
@@ -69,6 +70,7 @@ def predict(
             ties=ties,
             threads=threads,
             scratch=scratch,
+            memory=memory,
             overwrite=overwrite,
             listener=listener,
         )

@@ -154,7 +154,7 @@ def test_default_output__is_the_stem_in_the_current_folder(
 def test_predict__options_become_values(run: Run, calls: list[inspect.BoundArguments]) -> None:
     run(
         *("predict", "f.forest", "new.parquet", "--out", "p", "--proba", "--keep", "a", "--keep", "b"),
-        *("--vote", "stochastic", "--ties", "random", "--threads", "3", "--overwrite"),
+        *("--vote", "stochastic", "--ties", "random", "--threads", "3", "--overwrite", "--memory", "1GB"),
     )
     given = calls[0].arguments
     expected = {
@@ -166,6 +166,7 @@ def test_predict__options_become_values(run: Run, calls: list[inspect.BoundArgum
         "vote": "stochastic",
         "ties": "random",
         "threads": 3,
+        "memory": "1GB",
         "overwrite": True,
     }
     assert {name: given[name] for name in expected} == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import numba
 import numpy as np
 import polars as pl
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import bigforest
 from bigforest import oob
@@ -18,11 +21,12 @@ from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.forest import values
+from bigforest.forest import groups, values
 from bigforest.forest.forest import OutOfBag, read_forest
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.table import TreeArrays
-from bigforest.oob import write_oob
+from bigforest.memory import Shape
+from bigforest.oob import oob_need, write_oob
 from bigforest.resources import Resources
 from bigforest.sample import bag
 from bigforest.source import open_source
@@ -136,12 +140,72 @@ def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
         [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
     ):
         monkeypatch.setattr(values, "CHUNK_BYTES", chunk)
-        monkeypatch.setattr(oob, "_GROUP_NODES", nodes)
+        monkeypatch.setattr(oob, "_GROUP_BYTES", 16 * nodes)
         config = forest_in(tmp_path / f"f{number}", store, grown, parts)
         write(store, config, tmp_path / f"f{number}", threads)
     for name in FILES:
         found = [(tmp_path / f"f{number}" / "oob" / f"{name}.parquet").read_bytes() for number in range(4)]
         assert found[1:] == found[:1] * 3, name
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return store_of(data(900), tmp_path_factory.mktemp("stored"))
+
+
+@settings(max_examples=20)
+@given(draws=st.data())
+def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObject) -> None:
+    """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(oob, "_STEP_BYTES", 1)
+        for constant in ("BASE_BYTES", "LOADING_BYTES", "CHUNK_BYTES", "_TURNED_BYTES"):
+            patch.setattr(oob, constant, 0)
+        patch.setattr(oob, "_TURNED_NODES", draws.draw(st.sampled_from([3, 1 << 20])))
+        patch.setattr(oob, "_CACHED_VALUES", draws.draw(st.sampled_from([0, 1 << 16])))
+        patch.setattr(oob, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
+        store, made = stored, trees(9)
+        config = forest_in(
+            Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))
+        )
+        write(store, config, Path(name) / "whole")
+        shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
+        mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature < 0].sum()) for tree in made]
+        sizes = groups.tree_bytes(np.array([tree.feature.size for tree in made]), np.array(mixed), 3)
+        threads = draws.draw(st.sampled_from([1, 2]))
+        least = oob._choose(store.shape, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
+        more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
+        resources = Resources(threads=threads, memory=least.smallest + more)
+        plan = oob._choose(store.shape, sizes, np.arange(10), resources)
+        assert plan.need.memory <= least.smallest + more
+        events: list[Any] = []
+        write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)
+        assert events[0].total == 9 * -(-store.rows // plan.rows)
+        if more == 0:
+            assert events[0].total > 9 and len(plan.groups) > 1  # several ranges, several groups
+        for file in FILES:
+            found, expected = (Path(name) / kind / "oob" / f"{file}.parquet" for kind in ("small", "whole"))
+            assert found.read_bytes() == expected.read_bytes()
+
+
+def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:
+    store, made = store_of(data(60), tmp_path), trees(2)
+    config = forest_in(tmp_path / "f", store, made, [])
+    with pytest.raises(ConfigError, match=r"the out-of-bag report needs 0\.\d\d GB of memory and may use 0.00 GB"):
+        write_oob(store, config, tmp_path / "f", resources=Resources(threads=1, memory=1), listener=silent)
+
+
+def test_oob_need__bounds_trees_that_are_not_grown_yet() -> None:
+    shape, config = Shape(30_000_000, (4,) * 30, 10**9, 2), TrainConfig(trees=4)
+    tight = oob_need(shape, config, Resources(threads=2, memory=10**9))
+    assert tight.memory <= 10**9  # 30 million rows in 1 GB, the trees as large as they can be
+    assert tight.memory >= 200_000_000 + 16 * 2 * 18_900_000
+    known = oob_need(shape, config, Resources(threads=2, memory=10**9), nodes=[10**7] * 4)
+    assert known.smallest < tight.smallest
+    assert oob_need(shape, config, Resources(threads=2, memory=tight.smallest - 1)).memory > tight.smallest - 1
+    many = Shape(30_000_000, (4,) * 30, 10**9, 100)
+    assert oob_need(many, config, Resources(memory=10**9)).smallest > tight.smallest
+    assert oob_need(shape, config, Resources()).memory >= 30_000_000 * 22
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -154,7 +218,7 @@ def test_write_oob__several_blocks(tmp_path: Path) -> None:
 
 def test_ranges__cut_within_blocks() -> None:
     for rows, block, pieces in [(1, 10, 4), (10, 10, 1), (10, 10, 4), (25, 10, 2), (25, 10, 8), (100, 10, 3)]:
-        ranges = oob._ranges(rows, block, pieces)
+        ranges = oob._ranges(0, rows, rows, max(2, pieces), block)
         assert [row for start, stop in ranges for row in range(start, stop)] == list(range(rows))
         assert all(start // block == (stop - 1) // block for start, stop in ranges)
         assert len(ranges) >= min(pieces, rows)

@@ -16,17 +16,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bigforest
 from bigforest.errors import BigForestError, ConfigError, DataError, OutputExistsError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted
-from bigforest.forest import packed, values, voting
+from bigforest.forest import groups, packed, passes, values, voting
 from bigforest.forest.forest import Forest
 from bigforest.forest.packed import pack
 from bigforest.forest.parts import Nodes
+from bigforest.forest.passes import predict_need
 from bigforest.forest.table import TreeArrays
 from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
 from bigforest.forest.voting import Voting
 from bigforest.kernels.route import TILE
+from bigforest.memory import Shape
 from bigforest.predict import predict_file
 from bigforest.resources import Resources
 from bigforest.source import open_source
@@ -80,10 +83,18 @@ def labelled(codes: list[int]) -> list[int | None]:
 
 def voting_of(grown: list[TreeArrays], rule: Rule) -> Voting:
     parts = [
-        Nodes(i, np.array([0, tree.feature.size]), tree.feature, tree.right, tree.threshold, tree.counts)
-        for i, tree in enumerate(grown)
+        Nodes(
+            number,
+            np.zeros(1, np.int64),
+            np.arange(tree.feature.size, dtype=np.uint32),
+            tree.feature,
+            tree.right,
+            tree.threshold,
+            tree.counts,
+        )
+        for number, tree in enumerate(grown)
     ]
-    made = pack(parts)
+    made = pack(parts, FEATURES).with_narrow()
     return Voting(made, made.ballots(rule.ballots), rule, spec_of(FEATURES, (5, 7, 9)))
 
 
@@ -105,6 +116,27 @@ def test_vote__any_float64(data: st.DataObject) -> None:
         assert used.narrow == narrow
         answers = ready.answer(used, 0, proba=True)
         codes, shares = expected(grown, matrix.astype(np.float64).tolist(), vote)
+        assert answers.codes.tolist() == codes
+        assert answers.proba is not None
+        assert answers.proba.tolist() == shares
+
+
+@given(st.data())
+def test_vote__values_of_one_byte(data: st.DataObject) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 99)))
+    thresholds = data.draw(st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.5, 127.5, 254.5, 255.0, 1e300]), min_size=1))
+    grown = [random_tree(random, 2, CLASSES, count, thresholds) for count in (3, 8)]
+    kind = data.draw(st.sampled_from([np.uint8, np.bool_]))
+    rows = data.draw(
+        st.lists(st.tuples(st.integers(0, 255), st.sampled_from([0, 1, 254, 255])), min_size=1, max_size=9)
+    )
+    matrix = np.array(rows, np.uint8).astype(kind)
+    ready = voting_of(grown, Rule("soft", "lowest", 0))
+    codes, shares = expected(grown, matrix.astype(np.float64).tolist())
+    for nodes in (ready, ready._replace(packed=ready.packed._replace(narrow=None))):
+        used = Rows([matrix[:, place].copy() for place in ready.packed.used])
+        assert used.tile_type(True) == np.uint8 and used.tile_type(False) == np.float64
+        answers = nodes.answer(used, 0, proba=True)
         assert answers.codes.tolist() == codes
         assert answers.proba is not None
         assert answers.proba.tolist() == shares
@@ -406,7 +438,7 @@ def test_predict__kept_column_with_the_name_of_a_prediction(forest: Forest, tmp_
 
 
 def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigforest.predict._BATCH_ROWS", 300)
+    monkeypatch.setattr("bigforest.forest.passes.BATCH_ROWS", 300)
     frame = table(1000)
     frame.write_parquet(tmp_path / "in.parquet", row_group_size=170)
     source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
@@ -427,7 +459,7 @@ def test_predict_file__same_as_in_memory(forest: Forest, tmp_path: Path, monkeyp
 @pytest.mark.parametrize("threads", [1, 2])
 def test_predict_file__scores(threads: int, forest: Forest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     metrics = pytest.importorskip("sklearn.metrics")
-    monkeypatch.setattr("bigforest.predict._BATCH_ROWS", 300)
+    monkeypatch.setattr("bigforest.forest.passes.BATCH_ROWS", 300)
     random = np.random.default_rng(4)
     truth = random.choice([5, 7, 9], 1000)
     frame = table(1000).with_columns(y=truth)
@@ -474,3 +506,114 @@ def test_predict_file__output_exists(forest: Forest, tmp_path: Path) -> None:
     with pytest.raises(OutputExistsError):
         predict_file(forest, source, out)
     assert out.read_bytes() == before
+
+
+# Within a memory budget.
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Budgets of a few bytes: nothing but trees, votes and batches is counted."""
+    for name in ("BASE_BYTES", "LOADING_BYTES", "_FILE_BYTES", "CHUNK_BYTES"):
+        monkeypatch.setattr(passes, name, 0)
+    monkeypatch.setattr(passes, "_FEWEST_ROWS", 16)
+
+
+def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held: int, threads: int) -> int:
+    shape = Shape(rows, widths, 0, CLASSES)
+    mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature < 0].sum()) for tree in grown]
+    nodes = [tree.feature.size for tree in grown]
+    need = predict_need(shape, Resources(threads=threads, memory=1), nodes, mixed, held)
+    assert need.memory == need.smallest
+    return need.smallest
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize(("way", "threads"), [(("soft", "lowest"), 2), (("hard", "random"), 1)])
+@pytest.mark.parametrize(("more", "several", "again"), [(0, 1, 1), (2_500, 1, 1), (10**9, 0, 0)])
+def test_predict__any_memory_gives_the_same(
+    more: int,
+    several: int,
+    again: int,
+    way: tuple[str, str],
+    threads: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(voting, "SMALL", 0)
+    frame = table(200)
+    made = trees(12)
+    expected = forest_of(tmp_path / "a", made, spec_of(FEATURES, (5, 7, 9)))
+    forest = forest_of(tmp_path / "b", made, spec_of(FEATURES, (5, 7, 9)))
+    loaded: list[range] = []
+    load = groups.Trees.load
+
+    def watched(self: groups.Trees, entries: range, workers: int) -> Any:
+        loaded.append(entries)
+        return load(self, entries, workers)
+
+    monkeypatch.setattr(groups.Trees, "load", watched)
+    used = 8 * FEATURES
+    memory = _smallest(made, 200, (8,) * FEATURES, int(frame.estimated_size()), threads) + more
+    options: dict[str, Any] = {"vote": way[0], "threads": threads}
+    found = forest.predict(frame, ties=way[1], keep=["id"], memory=memory, **options)
+    assert found.equals(expected.predict(frame, ties=way[1], keep=["id"], **options))
+    assert (len(loaded) > 1) == several
+    assert (len(loaded) > len(set(loaded))) == again  # groups are loaded again for the next range of rows
+    assert forest.predict_proba(frame, memory=memory, **options).equals(expected.predict_proba(frame, **options))
+    for matrix in (frame.select("x0", "x1", "x2").to_numpy(), table(200).select("x0", "x1", "x2").to_numpy()[:, :3]):
+        memory = _smallest(made, 200, (8,) * FEATURES, 200 * used, threads) + more
+        given = forest.predict(matrix, ties=way[1], memory=memory, **options)
+        np.testing.assert_array_equal(given, expected.predict(matrix, ties=way[1], **options))
+        shares = forest.predict_proba(matrix, memory=memory, **options)
+        assert shares.tolist() == expected.predict_proba(matrix, **options).tolist()
+    frame = frame.with_columns(y=pl.lit(7, pl.Int64))
+    frame.write_parquet(tmp_path / "in.parquet", row_group_size=37)
+    source = open_source(tmp_path / "in.parquet", scratch=tmp_path)
+    memory = _smallest(made, 200, (8,) * (FEATURES + 2), 0, threads) + more
+    resources = Resources(threads=threads, memory=memory)
+    arguments: dict[str, Any] = {"vote": way[0], "ties": way[1], "keep": ["id"], "proba": True}
+    done = predict_file(forest, source, tmp_path / "small.parquet", resources=resources, **arguments)
+    whole = predict_file(expected, source, tmp_path / "whole.parquet", **arguments)
+    assert (done.rows, done.scored, done.accuracy) == (200, 200, whole.accuracy)
+    assert done.log_loss == pytest.approx(whole.log_loss, rel=1e-12)
+    assert pl.read_parquet(tmp_path / "small.parquet").equals(pl.read_parquet(tmp_path / "whole.parquet"))
+
+
+@pytest.mark.usefixtures("small")
+def test_predict__float32_in_groups(tmp_path: Path) -> None:
+    made = trees(12)
+    forest = forest_of(tmp_path, made, spec_of(FEATURES, (5, 7, 9)))
+    frame = table(100).cast({f"x{i}": pl.Float32 for i in range(FEATURES)})
+    expected = forest.predict(frame)
+    memory = _smallest(made, 100, (4,) * FEATURES, int(frame.estimated_size()), 1)
+    assert forest.predict(frame, memory=memory, threads=1).equals(expected)
+
+
+@pytest.mark.usefixtures("small")
+def test_predict__too_little_memory_names_the_least(tmp_path: Path) -> None:
+    forest = forest_of(tmp_path, trees(), spec_of(FEATURES, (5, 7, 9)))
+    for data in (table(), table().lazy(), table().select("x0", "x1", "x2").to_numpy()):
+        with pytest.raises(ConfigError, match=r"needs 0.01 GB of memory and may use 0.00 GB"):
+            forest.predict(data, memory=1)
+    with pytest.raises(ConfigError, match=r"needs 0.01 GB"):
+        bigforest.predict_file(forest, table(), tmp_path / "out.parquet", memory="1B")
+    assert not (tmp_path / "out.parquet").exists()
+    with pytest.raises(ConfigError, match="size such as 4GB"):
+        forest.predict(table(), memory="much")
+    whole = forest.predict(table())
+    assert forest.predict(table().lazy(), memory="1GB").collect().equals(whole)
+    assert forest.predict(table()[:0], memory="1GB").schema == {"prediction": pl.Int64}
+    assert forest.predict_proba(np.empty((0, 3)), memory="1GB").shape == (0, 3)
+
+
+def test_predict_need__grows_with_what_it_counts() -> None:
+    shape, free = Shape(10**7, (4,) * 30, 0, 2), Resources(threads=2)
+    nodes = [10**6] * 100
+    whole = predict_need(shape, free, nodes).memory
+    assert whole > 16 * 10**8
+    tight = predict_need(shape, Resources(threads=2, memory=700_000_000), nodes)
+    assert tight.smallest <= tight.memory <= 700_000_000
+    assert tight.passes > 1
+    assert predict_need(shape, Resources(threads=2, memory=tight.smallest), nodes).memory <= tight.smallest
+    assert predict_need(shape, Resources(threads=2, memory=10**8), nodes).memory > 10**8

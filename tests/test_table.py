@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import tempfile
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +19,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError, FormatError, OutputExistsError
+from bigforest.forest import files, groups, parts, summary
 from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
-from bigforest.forest.parts import check_count, check_parts, part_paths, read_parts
+from bigforest.forest.packed import pack
+from bigforest.forest.parts import Nodes, check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES, TreeArrays, part_path, write_part
-from bigforest.kernels.packing import SOUND, check_trees, narrow_nodes
+from bigforest.kernels.packing import SOUND, check_nodes, narrow_nodes
 from bigforest.kernels.route import Layout
 from tests.forests import forest_of, random_tree, spec_of, write_forest
 from tests.naive.predict import is_preorder, round_down
@@ -40,28 +45,85 @@ def write(directory: Path) -> None:
     write_forest(directory, trees(), SPEC, [3])
 
 
-def nodes(directory: Path) -> list[Any]:
+def nodes(directory: Path) -> list[list[Nodes]]:
     paths = part_paths(directory)
     header = check_parts(paths)
-    parts = read_parts(paths, header, 0, 2)
-    check_count(directory, sum(part.starts.size - 1 for part in parts), header)
-    return parts
+    return [list(read_span(span, header)) for span in whole_parts(paths)]
 
 
-def test_write_part__reads_back_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("piece", "group"), [(1 << 20, None), (1, None), (400, 5), (1000, 1)])
+def test_write_part__reads_back_the_same(
+    piece: int, group: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path)
-    parts = nodes(tmp_path)
-    assert [part.first_tree for part in parts] == [0, 3]
-    together = [
-        TreeArrays(*(np.concatenate(arrays) for arrays in zip(*group, strict=True)))
-        for group in (trees()[:3], trees()[3:])
-    ]
-    for part, expected in zip(parts, together, strict=True):
+    if group is not None:  # trees that span row groups
+        for path in part_paths(tmp_path):
+            _rewrite(path, lambda table: table, group)
+    monkeypatch.setattr(parts, "PIECE_BYTES", piece)
+    found = nodes(tmp_path)
+    assert [pieces[0].tree for pieces in found] == [0, 3]
+    assert all(len(pieces) > 1 for pieces in found) == (piece < 1 << 20)
+    for pieces, grown in zip(found, (trees()[:3], trees()[3:]), strict=True):
+        expected = TreeArrays(*(np.concatenate(arrays) for arrays in zip(*grown, strict=True)))
+        together = Nodes(0, *(np.concatenate(arrays) for arrays in zip(*(own[1:] for own in pieces), strict=True)))
         inner = expected.feature >= 0
-        np.testing.assert_array_equal(part.feature, expected.feature)
-        np.testing.assert_array_equal(part.counts, expected.counts)
-        np.testing.assert_array_equal(part.right[inner], expected.right[inner])
-        np.testing.assert_array_equal(part.threshold[inner], expected.threshold[inner])
+        np.testing.assert_array_equal(together.feature, expected.feature)
+        np.testing.assert_array_equal(together.counts, expected.counts)
+        np.testing.assert_array_equal(together.right[inner], expected.right[inner])
+        np.testing.assert_array_equal(together.threshold[inner], expected.threshold[inner])
+        np.testing.assert_array_equal(together.node, np.concatenate([np.arange(tree.feature.size) for tree in grown]))
+        roots = [begin + root for begin, own in zip(_begins(pieces), pieces, strict=True) for root in own.roots]
+        assert roots == np.flatnonzero(together.node == 0).tolist()
+
+
+def _begins(pieces: list[Nodes]) -> list[int]:
+    return [sum(own.node.size for own in pieces[:number]) for number in range(len(pieces))]
+
+
+@given(st.data())
+def test_load__equals_the_trees_at_once(data: st.DataObject) -> None:
+    """Any cut into parts, row groups, pieces and groups gives the same packed nodes."""
+    with tempfile.TemporaryDirectory() as folder:
+        _check_load(data, Path(folder))
+
+
+def _check_load(data: st.DataObject, folder: Path) -> None:
+    random = np.random.default_rng(data.draw(st.integers(0, 9)))
+    splits = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
+    grown = [random_tree(random, 3, 3, count, [0.5, -1.0, np.inf, 2.0]) for count in splits]
+    starts = sorted(data.draw(st.sets(st.integers(1, len(grown)), max_size=3)) - {len(grown)})
+    write_forest(folder, grown, SPEC, starts)
+    rows = data.draw(st.integers(1, 30))
+    for path in part_paths(folder):
+        _rewrite(path, lambda table: table, rows)
+    stock = groups.survey(folder, 2)
+    assert stock.nodes.tolist() == [tree.feature.size for tree in grown]
+    several = [(tree.counts > 0).sum(axis=1) > 1 for tree in grown]
+    assert stock.mixed.tolist() == [
+        int((own & (tree.feature < 0)).sum()) for own, tree in zip(several, grown, strict=True)
+    ]
+    begin = data.draw(st.integers(0, len(grown) - 1))
+    end = data.draw(st.integers(begin + 1, len(grown)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(parts, "PIECE_BYTES", data.draw(st.sampled_from([1, 300, 1 << 20])))
+        found = stock.load(range(begin, end), data.draw(st.sampled_from([1, 2])))
+    expected = pack([_nodes_of(tree, 0) for tree in grown[begin:end]], 3)
+    assert found.used.tolist() == stock.used.tolist()
+    assert found.roots.tolist() == expected.roots.tolist()
+    assert found.counts.tolist() == expected.counts.tolist()
+    assert found.wide is not None and expected.wide is not None
+    assert found.wide.links[::2].tolist() == expected.wide.links[::2].tolist()
+    low = np.uint64(2**32 - 1)
+    assert (found.wide.links[1::2] & low).tolist() == (expected.wide.links[1::2] & low).tolist()
+    features = np.concatenate([tree.feature for tree in grown[begin:end]])
+    inner = features >= 0
+    assert found.used[found.wide.links[1::2][inner] >> np.uint64(32)].tolist() == features[inner].tolist()
+    narrow = found.with_narrow().narrow
+    assert narrow is not None
+    again = found.narrowed()
+    assert again.wide is None and again.narrow is not None
+    assert again.narrow.links.tolist() == narrow.links.tolist()
+    assert again.nodes == features.size
 
 
 def test_write_part__rows_are_the_nodes(tmp_path: Path) -> None:
@@ -119,6 +181,19 @@ def test_forest__importance_is_the_share_of_weighted_gain(tmp_path: Path) -> Non
                 gained[feature] += tree.gain[node] * float(tree.weight[node])
     assert forest.features["name"].to_list() == ["x0", "x1", "x2"]
     np.testing.assert_allclose(forest.features["importance"], np.array(gained) / sum(gained), rtol=1e-12)
+
+
+def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for number, (starts, rows) in enumerate([([], 1 << 17), ([1, 2], 1 << 17), ([3], 1), ([], 7)]):
+        write_forest(tmp_path / str(number), trees(), SPEC, starts)
+        monkeypatch.setattr(summary, "_ROWS", rows)
+        found.append(summary.importance(tmp_path / str(number), SPEC).tolist())
+    total = np.zeros(3)
+    for tree in trees():
+        inner = tree.feature >= 0
+        total += np.bincount(tree.feature[inner], tree.gain[inner] * tree.weight[inner], minlength=3)
+    assert found == [(total / total.sum()).tolist()] * 4
 
 
 def test_forest__importance_without_splits_is_zero(tmp_path: Path) -> None:
@@ -218,10 +293,17 @@ DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 }
 
 
-def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table]) -> None:
+def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table], rows: int | None = None) -> None:
+    """Write a changed table, in row groups of so many rows, as a file without a checksum."""
     table = pq.read_table(path)
     metadata = pq.read_schema(path).metadata
-    pq.write_table(change(table).replace_schema_metadata(metadata), path)
+    pq.write_table(change(table).replace_schema_metadata(metadata), path, row_group_size=rows)
+
+
+def _nodes_of(tree: TreeArrays, number: int) -> Nodes:
+    size = tree.feature.size
+    node = np.arange(size, dtype=np.uint32)
+    return Nodes(number, np.zeros(1, np.int64), node, tree.feature, tree.right, tree.threshold, tree.counts)
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -242,7 +324,7 @@ def test_read_parts__accepts_the_rewritten_undamaged(tmp_path: Path) -> None:
 
 
 @given(st.data())
-def test_check_trees__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
+def test_check_nodes__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
     size = data.draw(st.integers(1, 7))
     number = st.integers(0, size)
     leaf = data.draw(st.lists(st.booleans(), min_size=size, max_size=size))
@@ -256,9 +338,16 @@ def test_check_trees__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
         columns[data.draw(st.integers(0, 2))][data.draw(st.integers(0, size - 1))] = data.draw(number)
     left, right, depth = (np.array(column, np.uint32) for column in columns)
     ones = np.ones((size, 2), np.uint32)
-    weight, waiting = np.full(size, 2, np.uint64), np.empty(size, np.int64)
-    found = check_trees(np.array([0, size]), np.array(leaf), left, right, depth, weight, ones, waiting)
-    assert (found == SOUND) == is_preorder(leaf, *columns)
+    weight, waiting = np.full(size, 2, np.uint64), np.empty((size, 2), np.uint32)
+    state = np.array([-1, 0, 0, 0, 1])
+    tree, node = np.zeros(size, np.uint32), np.arange(size, dtype=np.uint32)
+    edges = [0, *sorted(data.draw(st.sets(st.integers(0, size), max_size=3))), size]
+    found = SOUND
+    for begin, end in pairwise(edges):  # it goes on where it stopped
+        if found == SOUND:
+            here = (array[begin:end] for array in (tree, node, np.array(leaf), left, right, depth, weight, ones))
+            found = check_nodes(state, *here, waiting)
+    assert (found == SOUND and state[4] == 1) == is_preorder(leaf, *columns)
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))
@@ -266,6 +355,7 @@ def test_narrow_nodes__round_thresholds_down(values: list[float]) -> None:
     links = np.zeros(2 * len(values), np.uint64)
     wide = Layout(links.view(np.float64), links, np.uint64(32), np.uint64(2**32 - 1))
     wide.thresholds[::2] = values
+    links[1::2] = 1
     words = np.zeros(links.size, np.uint32)
     narrow = Layout(words.view(np.float32), words, np.uint64(31), np.uint64(2**22 - 1))
     assert narrow_nodes(wide, narrow)
@@ -307,6 +397,44 @@ def test_read_parts__damaged_pages(tmp_path: Path) -> None:
     path.write_bytes(content)
     with pytest.raises(FormatError, match=re.escape(str(path))):
         read_forest(tmp_path).check()
+
+
+@pytest.mark.parametrize("name", ["trees/part-0000003.parquet", "features.parquet", "oob/rows.parquet"])
+def test_files__a_flipped_byte_is_refused_or_without_effect(name: str, tmp_path: Path) -> None:
+    home = tmp_path / "f"
+    frame = pl.DataFrame({"x0": np.arange(60.0) % 7, "x1": np.arange(60.0) % 11, "y": ["no", "yes", "unsure"] * 20})
+    bigforest.train(frame, "y", out=home, trees=4, threads=1) if name.startswith("oob") else write(home)
+    path = home / name
+    content = path.read_bytes()
+    columns, kind = pq.read_schema(path).remove_metadata(), files.file_kind(path)
+    assert kind is not None
+    header, expected = files.read_table(path, kind, columns)
+    random = np.random.default_rng(1)
+    passed = 0
+    for place in {*random.integers(0, len(content), 300).tolist(), *range(len(content) - 60, len(content))}:
+        damaged = bytearray(content)
+        damaged[place] ^= 1 << int(random.integers(8))
+        path.write_bytes(damaged)
+        try:
+            found = files.read_table(path, kind, columns, header.identity)
+        except FormatError as error:
+            assert str(path) in str(error)
+        else:
+            assert found[1].equals(expected)
+            passed += 1
+    assert passed < 30  # those that make the entry of the checksum another entry
+    assert files.CHECKSUM_KEY in content
+
+
+def test_forest__a_flipped_byte_in_its_rows(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x0": np.arange(60.0) % 7, "y": ["no", "yes"] * 30})
+    bigforest.train(frame, "y", out=tmp_path / "f", trees=2, threads=1)
+    path = tmp_path / "f" / "oob" / "rows.parquet"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 4
+    path.write_bytes(content)
+    with pytest.raises(FormatError, match="checksum differs"):
+        _ = read_forest(tmp_path / "f").oob
 
 
 @pytest.mark.parametrize("last", [True, False])

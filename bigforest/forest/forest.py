@@ -4,26 +4,33 @@ from __future__ import annotations
 
 import shutil
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
+import pyarrow as pa
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
-from bigforest.forest.files import Header, check_file, file_kind, read_table
-from bigforest.forest.parts import check_count, check_parts, part_paths, read_parts
+from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_table
+from bigforest.forest.parts import check_count, check_parts, part_paths, whole_parts
 from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
 from bigforest.output import staged
-from bigforest.resources import available_threads
+from bigforest.resources import Resources, available_threads
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bigforest.forest.groups import Trees
     from bigforest.forest.packed import Packed
+    from bigforest.forest.passes import Passes
     from bigforest.forest.voting import Voting
+    from bigforest.memory import Shape
 
 
 def is_forest(path: Path) -> bool:
@@ -68,6 +75,7 @@ class Forest:
         self._holding = holding
         self._lock = threading.Lock()
         self._packed: Packed | None = None
+        self._trees: Trees | None = None
 
     def __repr__(self) -> str:
         return (
@@ -121,6 +129,7 @@ class Forest:
         ties: str = "lowest",
         keep: Sequence[str] = (),
         threads: int | None = None,
+        memory: int | str | None = None,
     ) -> Any:
         """The class of every row, in order.
 
@@ -132,18 +141,21 @@ class Forest:
         keep     columns of a table to hand through.
         threads  worker threads, None for all processors; a LazyFrame is run by Polars' own. Never changes an
                  answer.
+        memory   most memory of the whole process, `data` included, such as "4GB"; None for no limit. Trees that do not
+                 fit are loaded a group at a time, but for a LazyFrame, which needs all of them. Never changes an
+                 answer.
 
         Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target;
         for numpy an array [rows], where a rejected row is nan or None. A LazyFrame stays lazy and streams.
         Random draws are keyed by the number of the row in `data`.
 
-        Raises ConfigError for an unusable option; DataError for a feature that is missing, of another kind,
+        Raises ConfigError for an unusable option or too little memory; DataError for a feature missing, of other kind,
         null or NaN (for the values of a LazyFrame when it is collected, as polars.exceptions.ComputeError);
         FormatError.
         """
         from bigforest.predict import predict
 
-        return predict(self, data, vote=vote, ties=ties, keep=keep, threads=threads, proba=False)
+        return predict(self, data, vote=vote, ties=ties, keep=keep, threads=threads, memory=memory, proba=False)
 
     def predict_proba(
         self,
@@ -151,6 +163,7 @@ class Forest:
         vote: str | None = None,
         keep: Sequence[str] = (),
         threads: int | None = None,
+        memory: int | str | None = None,
     ) -> Any:
         """The share of each class in the votes of every row, in order: columns `keep` and p_<class>.
 
@@ -159,7 +172,7 @@ class Forest:
         """
         from bigforest.predict import predict
 
-        return predict(self, data, vote=vote, ties="lowest", keep=keep, threads=threads, proba=True)
+        return predict(self, data, vote=vote, ties="lowest", keep=keep, threads=threads, memory=memory, proba=True)
 
     def expr(
         self, proba: bool = False, vote: str | None = None, ties: str = "lowest", row: str | None = None
@@ -185,24 +198,91 @@ class Forest:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
 
-    def voting(self, vote: str | None, ties: str) -> Voting:
-        """The trees, ready to answer rows by a rule. Raises ConfigError, and FormatError for damaged nodes."""
+    def rule(self, vote: str | None, ties: str) -> Rule:
+        """The rule of an answer. Raises ConfigError."""
+        return Rule(vote or self.config.vote, ties, self.config.seed)
+
+    def voting(
+        self, vote: str | None, ties: str, memory: int | str | None = None, threads: int | None = None
+    ) -> Voting:
+        """The trees, ready to answer rows by a rule.
+
+        Raises ConfigError, also where all trees together take more than `memory`, and FormatError for damaged nodes.
+        """
+        from bigforest.forest.passes import check_budget, whole_need
         from bigforest.forest.voting import Voting
 
-        rule = Rule(vote or self.config.vote, ties, self.config.seed)
+        rule = self.rule(vote, ties)
+        if memory is not None:
+            workers = Resources(threads=threads).workers
+            check_budget("a lazy query with the whole forest", whole_need(self._survey(workers), workers), memory)
         packed = self._pack()
         return Voting(packed, packed.ballots(rule.ballots), rule, self.spec)
 
+    def passes(
+        self,
+        vote: str | None,
+        ties: str,
+        shape: Callable[[NDArray[np.int64]], Shape],
+        resources: Resources,
+        held: int,
+        narrow: bool,
+    ) -> Passes:
+        """How to answer a table.
+
+        shape    gives the Shape of the table as it is read for features in use (see passes.predict_need).
+        held     bytes of it that are in memory already.
+        narrow   whether all its values are float32.
+
+        Raises ConfigError, also where the memory of `resources` is too little, and FormatError for damaged nodes.
+        """
+        from bigforest.forest.passes import Passes, choose_passes, default_batch
+        from bigforest.forest.voting import Voting
+
+        rule = self.rule(vote, ties)
+        if resources.memory is None:
+            voting = self.voting(vote, ties)
+            used = voting.packed.used
+            table = shape(used)
+            return Passes(used, [range(1)], table.rows, default_batch(table.features), lambda _: voting)
+        with self._lock:
+            self._packed = None  # other calls may still use it, but it does not stay
+        trees = self._survey(resources.workers)
+        kept: dict[range, Voting] = {}
+
+        def load(entries: range) -> Voting:
+            if entries not in kept:
+                kept.clear()
+                packed = trees.load(entries, resources.workers)
+                pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+                packed = packed.narrowed() if narrow else packed
+                mixed = packed.ballots(rule.ballots)
+                packed = packed._replace(counts=packed.counts[:0].copy())
+                kept[entries] = Voting(packed, mixed, rule, self.spec, self.trees)
+            return kept[entries]
+
+        assert trees.used is not None
+        return choose_passes(shape(trees.used), resources, trees, held, load)
+
+    def _survey(self, workers: int) -> Trees:
+        """Where the trees are and what they take, found once."""
+        from bigforest.forest.groups import survey
+
+        with self._lock:
+            if self._trees is None:
+                self._trees = survey(self.directory, workers)
+            return self._trees
+
     def _pack(self) -> Packed:
         """The nodes as kernels read them: read, checked and packed once, by whichever thread comes first."""
-        from bigforest.forest.packed import pack
+        from bigforest.forest.packed import load
 
         with self._lock:
             if self._packed is None:
                 header = check_parts(self._parts)
-                parts = read_parts(self._parts, header, 0, available_threads())
-                check_count(self.directory, parts[-1].first_tree + parts[-1].starts.size - 1, header)
-                self._packed = pack(parts)
+                packed = load(whole_parts(self._parts), header, 0, available_threads())
+                check_count(self.directory, packed.roots.size, header)
+                self._packed = packed.with_narrow()
             return self._packed
 
     def _files(self) -> list[Path]:
@@ -226,6 +306,7 @@ class OutOfBag:
         label = stored_labels(spec).type
         path = directory / "rows.parquet"
         check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
+        check_bytes(path)
         self.rows = _scan([path], holding)
         self.curve = _frame(read_table(directory / "curve.parquet", "oob-curve", CURVE, identity)[1])
         self.confusion = _frame(

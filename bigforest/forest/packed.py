@@ -1,15 +1,16 @@
-"""The forest in the form the kernels read: 16 bytes per node, 8 more where float32 will do, and the mixed leaves."""
+"""The forest in the form the kernels read: 16 bytes per node, or 8 where float32 will do, and the mixed leaves."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.forest.parts import Nodes
+from bigforest.forest.files import Header
+from bigforest.forest.parts import Nodes, Span, check_order, read_span
 
 if TYPE_CHECKING:
     from bigforest.kernels.route import Layout
@@ -21,18 +22,23 @@ _NARROW_BALLOT_BITS = 22
 class Packed(NamedTuple):
     """Some consecutive trees; layouts are described in kernels/route.py.
 
-    wide    the nodes, for any values
+    wide    the nodes, for any values; None when `narrowed` has put others in their place
     narrow  the nodes, for values that are all float32; None when they do not fit this form
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32 [mixed leaves, classes], class counts of the leaves that hold more than one class
     """
 
-    wide: Layout
+    wide: Layout | None
     narrow: Layout | None
     roots: NDArray[np.uint64]
     used: NDArray[np.int64]
     counts: NDArray[np.uint32]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.layout(True).links.size // 2
 
     def ballots(self, vote: str) -> NDArray[np.float64]:
         """What each mixed leaf adds to the votes, float64 [mixed leaves, classes].
@@ -49,54 +55,168 @@ class Packed(NamedTuple):
 
     def layout(self, narrow: bool) -> Layout:
         """The layout for values that are all float32 (`narrow`), or for any."""
-        return self.narrow if narrow and self.narrow is not None else self.wide
+        if narrow and self.narrow is not None:
+            return self.narrow
+        assert self.wide is not None
+        return self.wide
+
+    def with_narrow(self) -> Packed:
+        """The same with the layout `narrow` as well, if the nodes fit it."""
+        assert self.wide is not None
+        return self._replace(narrow=_narrow(self.wide, self.used.size, np.empty(self.wide.links.size, np.uint32)))
+
+    def narrowed(self) -> Packed:
+        """The same with the layout `narrow` in the place of `wide`, if the nodes fit it, else as it is.
+
+        `self` must not be used any more: its memory is used again, and half of it given back.
+        """
+        from bigforest.kernels.packing import fits_narrow
+
+        assert self.wide is not None
+        words = self.wide.links
+        front = words[: words.size // 2].view(np.uint32)
+        if not fits_narrow(self.wide, _narrow_layout(self.used.size, front)):
+            return self
+        _narrow(self.wide, self.used.size, front)
+        words.resize(words.size // 2, refcheck=False)
+        return self._replace(wide=None, narrow=_narrow_layout(self.used.size, words.view(np.uint32)))
 
 
-def pack(parts: Sequence[Nodes]) -> Packed:
-    """Pack checked parts, in their order. Raises FormatError beyond 4,294,967,295 nodes."""
+def load(
+    spans: Sequence[Span], header: Header, first_tree: int, workers: int, used: NDArray[np.int64] | None = None
+) -> Packed:
+    """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
+
+    used  the features that will be at hand; those that some node splits on when None.
+
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, and a few times parts.PIECE_BYTES per thread. Raises
+    FormatError for a part that is damaged, for trees that are missing or there more than once, for features that
+    are not in `used`, and beyond 4,294,967,295 nodes.
+    """
+    from bigforest.schedule.tasks import run
+
+    ends = np.cumsum([span.stop - span.start for span in spans])
+    words = _words(int(ends[-1]))
+    pieces = [words[2 * (end - span.stop + span.start) : 2 * end] for span, end in zip(spans, ends, strict=True)]
+    tasks = [(read_span(span, header), piece, header) for span, piece in zip(spans, pieces, strict=True)]
+    found: dict[int, _Trees] = {}
+    if workers == 1 or len(spans) == 1:
+        found = {index: _pack(*task) for index, task in enumerate(tasks)}
+    else:
+        run(_pack, tasks, workers=workers, on_result=found.__setitem__)
+    trees = [found[index] for index in range(len(spans))]
+    check_order(
+        [span.path for span in spans], [own.first for own in trees], [own.roots.size for own in trees], first_tree
+    )
+    return _join(words, pieces, trees, used)
+
+
+def pack(parts: Sequence[Nodes], features: int) -> Packed:
+    """Pack checked nodes, each entry whole trees, of a forest with so many features."""
+    words = _words(sum(part.feature.size for part in parts))
+    classes = parts[0].counts.shape[1]
+    return _join(words, [words], [_pack_pieces(parts, words, features, classes)], None)
+
+
+class _Trees(NamedTuple):
+    """What packing some trees gives beside their nodes.
+
+    first   number of the first tree.
+    roots   positions among the nodes of these trees.
+    used    bool [features].
+    counts  arrays that together are those of Packed.
+    """
+
+    first: int
+    classes: int
+    roots: NDArray[np.int64]
+    used: NDArray[np.bool_]
+    counts: list[NDArray[np.uint32]]
+
+
+def _words(nodes: int) -> NDArray[np.uint64]:
+    if nodes > _MAX_NODES:
+        raise FormatError(
+            f"the trees have {nodes:,} nodes; at most {_MAX_NODES:,} can be loaded together: set a memory limit, "
+            "so that they are loaded in groups"
+        )
+    try:
+        return np.empty(2 * nodes, dtype=np.uint64)
+    except MemoryError as error:
+        raise FormatError(
+            f"{nodes:,} nodes do not fit in memory; set a memory limit, to load them in groups"
+        ) from error
+
+
+def _pack(pieces: Iterable[Nodes], words: NDArray[np.uint64], header: Header) -> _Trees:
+    return _pack_pieces(pieces, words, len(header.spec.features), len(header.spec.target.classes))
+
+
+def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, classes: int) -> _Trees:
     from bigforest.kernels.packing import count_mixed, pack_nodes
+
+    first = None
+    used = np.zeros(features, np.bool_)
+    roots: list[NDArray[np.int64]] = []
+    counts: list[NDArray[np.uint32]] = []
+    done = mixed = 0
+    for piece in pieces:
+        first = piece.tree if first is None else first
+        here = _wide(words[2 * done : 2 * (done + piece.feature.size)])
+        own = np.empty((count_mixed(piece.feature, piece.counts), classes), np.uint32)
+        pack_nodes(piece.node, piece.feature, piece.right, piece.threshold, piece.counts, here, own, mixed, used)
+        roots.append(piece.roots + done)
+        counts.append(own)
+        done += piece.feature.size
+        mixed += len(own)
+    assert first is not None
+    return _Trees(first, classes, np.concatenate(roots), used, [own for own in counts if len(own)])
+
+
+def _join(
+    words: NDArray[np.uint64],
+    pieces: Sequence[NDArray[np.uint64]],
+    trees: Sequence[_Trees],
+    used: NDArray[np.int64] | None,
+) -> Packed:
+    """One Packed of trees packed apart: places for features, ballots numbered through."""
+    from bigforest.kernels.packing import number_nodes
+
+    present = np.logical_or.reduce([own.used for own in trees])
+    if used is None:
+        present[0] |= not present.any()  # single leaves read no feature, but a tile must have one
+        used = np.flatnonzero(present)
+    elif not np.isin(np.flatnonzero(present), used).all():
+        raise FormatError("the trees of the forest have changed while they were in use; try again")
+    place = np.zeros(present.size, np.uint64)
+    place[used] = np.arange(used.size, dtype=np.uint64)
+    roots: list[NDArray[np.int64]] = []
+    begin = mixed = 0
+    for own, piece in zip(trees, pieces, strict=True):
+        number_nodes(_wide(piece), place, own.classes, mixed)
+        roots.append(own.roots + begin)
+        begin += piece.size // 2
+        mixed += sum(map(len, own.counts))
+    counts = [np.empty((0, trees[0].classes), np.uint32), *(some for own in trees for some in own.counts)]
+    return Packed(_wide(words), None, np.concatenate(roots).astype(np.uint64), used, np.concatenate(counts))
+
+
+def _wide(words: NDArray[np.uint64]) -> Layout:
     from bigforest.kernels.route import Layout
 
-    sizes = [part.feature.size for part in parts]
-    if sum(sizes) > _MAX_NODES:
-        raise FormatError(f"the forest has {sum(sizes):,} nodes; at most {_MAX_NODES:,} can be loaded")
-    used, place = _used_features(parts)
-    words = np.empty(2 * sum(sizes), dtype=np.uint64)
-    bits = np.uint64(32)
-    ballot = np.uint64(2**32 - 1)
-    classes = parts[0].counts.shape[1]
-    mixed = [np.empty((count_mixed(part.feature, part.counts), classes), np.uint32) for part in parts]
-    begins = np.cumsum([0, *sizes])
-    first_mixed = np.cumsum([0, *map(len, mixed)])
-    for part, begin, end, own, first in zip(parts, begins, begins[1:], mixed, first_mixed, strict=False):
-        here = words[2 * begin : 2 * end]
-        layout = Layout(here.view(np.float64), here, bits, ballot)
-        trees = (part.starts, part.feature, part.right, part.threshold, part.counts)
-        pack_nodes(*trees, place, layout, own, first)
-    roots = np.concatenate([part.starts[:-1] + begin for part, begin in zip(parts, begins, strict=False)])
-    wide = Layout(words.view(np.float64), words, bits, ballot)
-    return Packed(wide, _narrow(wide, used.size), roots.astype(np.uint64), used, np.concatenate(mixed))
+    return Layout(words.view(np.float64), words, np.uint64(32), np.uint64(2**32 - 1))
 
 
-def _used_features(parts: Sequence[Nodes]) -> tuple[NDArray[np.int64], NDArray[np.uint64]]:
-    """Features that some node splits on, and for every feature its number among them."""
-    present = [np.bincount(part.feature + 1)[1:] for part in parts]
-    count = np.zeros(max(1, *(own.size for own in present)), dtype=np.int64)
-    for own in present:
-        count[: own.size] += own
-    count[0] += not count.any()  # single leaves read no feature, but a tile must have one
-    used = np.flatnonzero(count)
-    place = np.zeros(count.size, dtype=np.uint64)
-    place[used] = np.arange(used.size, dtype=np.uint64)
-    return used, place
-
-
-def _narrow(wide: Layout, features: int) -> Layout | None:
+def _narrow(wide: Layout, features: int, words: NDArray[np.uint32]) -> Layout | None:
+    """The layout `narrow` in `words`, which may be the front half of those of `wide`; None if the nodes do not fit."""
     from bigforest.kernels.packing import narrow_nodes
+
+    narrow = _narrow_layout(features, words)
+    return narrow if narrow_nodes(wide, narrow) else None
+
+
+def _narrow_layout(features: int, words: NDArray[np.uint32]) -> Layout:
     from bigforest.kernels.route import Layout
 
     shift = 32 - int(features - 1).bit_length()
-    words = np.empty(wide.links.size, dtype=np.uint32)
-    ballot = np.uint64(2**_NARROW_BALLOT_BITS - 1)
-    narrow = Layout(words.view(np.float32), words, np.uint64(shift), ballot)
-    return narrow if narrow_nodes(wide, narrow) else None
+    return Layout(words.view(np.float32), words, np.uint64(shift), np.uint64(2**_NARROW_BALLOT_BITS - 1))

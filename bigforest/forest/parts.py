@@ -1,8 +1,9 @@
-"""Reading the nodes of a forest. A part is untrusted until `check_nodes` has passed it."""
+"""Reading the nodes of a forest, some at a time. They are untrusted until `check_nodes` has passed them."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,25 +14,51 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
-from bigforest.forest.files import Header, check_file, read_table
+from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
 from bigforest.forest.table import KINDS, NODES
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 
+# Bytes of decoded nodes held at a time, and of one of them besides its counts.
+PIECE_BYTES = 8 << 20
+NODE_BYTES = 64
+
+# What kernels/packing.py check_nodes finds, by its number.
+_PROBLEMS = (
+    "",
+    "a left child does not follow its parent",
+    "a right child is not where the left subtree ends",
+    "a depth is not that of the parent plus one",
+    "a tree ends too early or too late",
+    "counts do not add up to the weight, or are all 0",
+    "trees are not numbered consecutively",
+    "nodes are not numbered 0, 1, 2, ...",
+)
+
+
+class Span(NamedTuple):
+    """Rows `start` to before `stop` of the part `path`, which are whole trees."""
+
+    path: Path
+    start: int
+    stop: int
+
 
 class Nodes(NamedTuple):
-    """Consecutive trees, one after another; all but the first two have one entry per node.
+    """Checked nodes that follow each other, with one entry per node in all but the first two.
 
-    first_tree  number of the first tree
-    starts      int64 [trees + 1], position of each tree's root, then the number of nodes
+    tree        number of the tree of the first of them
+    roots       int64, positions of the roots among them
+    node        uint32, number within the tree
     feature     int32, position in the dataspec; -1 in a leaf
     right       uint32, number of the right child within the tree; anything in a leaf
     threshold   float64; anything in a leaf
     counts      uint32 [nodes, classes]
     """
 
-    first_tree: int
-    starts: NDArray[np.int64]
+    tree: int
+    roots: NDArray[np.int64]
+    node: NDArray[np.uint32]
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
@@ -52,6 +79,13 @@ def part_paths(directory: Path) -> list[Path]:
     return [found[first] for first in sorted(found)]
 
 
+def first_tree(path: Path) -> int:
+    """The first tree of a part, by its name."""
+    found = _PART.fullmatch(path.name)
+    assert found is not None
+    return int(found[1])
+
+
 def check_parts(paths: list[Path]) -> Header:
     """Check metadata and columns of all parts and that they are of one forest; returns what they agree on."""
     header, _ = check_file(paths[0], "trees", NODES)
@@ -64,30 +98,80 @@ def node_count(path: Path) -> int:
     """Rows that a part says it has. Raises FormatError when it is not a readable Parquet file."""
     try:
         return int(pq.read_metadata(path).num_rows)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
 
 
-def read_parts(paths: list[Path], header: Header, first_tree: int, workers: int) -> list[Nodes]:
-    """The checked nodes of parts that must hold consecutive trees from `first_tree` on, read by `workers` threads.
+def whole_parts(paths: list[Path]) -> list[Span]:
+    """Everything that the parts say they hold."""
+    return [Span(path, 0, node_count(path)) for path in paths]
 
-    Raises FormatError for a part that is damaged, and for trees that are missing or there more than once.
+
+def piece_rows(classes: int) -> int:
+    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too."""
+    return max(1, PIECE_BYTES // (NODE_BYTES + 4 * classes))
+
+
+def read_span(span: Span, header: Header) -> Iterator[Nodes]:
+    """The checked nodes of a span, some at a time.
+
+    The bytes of the whole file are checked first where the span starts with it. Memory: a few times PIECE_BYTES. Raises
+    FormatError for a part that is damaged, once the damage is reached; what came before is sound, but may be a part of
+    a tree.
     """
-    from bigforest.schedule.tasks import run
+    from bigforest.kernels import packing
 
-    found: dict[int, Nodes] = {}
-    if workers == 1 or len(paths) == 1:
-        found = {index: _read_part(path, header) for index, path in enumerate(paths)}
-    else:
-        run(_read_part, [(path, header) for path in paths], workers=workers, on_result=found.__setitem__)
-    expected = first_tree
-    for index, path in enumerate(paths):
-        nodes = found[index]
-        if nodes.first_tree != expected:
-            what = "is missing" if nodes.first_tree > expected else "is there more than once"
-            raise FormatError(f"{path}: tree {min(expected, nodes.first_tree)} {what}; the forest is damaged")
-        expected += nodes.starts.size - 1
-    return [found[index] for index in range(len(paths))]
+    if span.start == 0:
+        check_bytes(span.path)
+    state = np.zeros(5, np.int64)
+    state[packing.WHOLE] = 1
+    waiting = np.empty((0, 2), np.uint32)
+    done = 0
+    for batch in _batches(span, piece_rows(len(header.spec.target.classes))):
+        if done == 0:
+            state[packing.TREE] = batch.column("tree")[0].as_py() - 1
+        done += batch.num_rows
+        room = int(state[packing.OPEN]) + batch.num_rows
+        if len(waiting) < room:
+            more = np.empty((max(room, 2 * len(waiting)), 2), np.uint32)
+            more[: state[packing.OPEN]] = waiting[: state[packing.OPEN]]
+            waiting = more
+        yield _check_batch(batch, header.spec, span.path, state, waiting)
+    if done == 0:
+        raise FormatError(f"{span.path}: there are no nodes; the forest is damaged")
+    if done != span.stop - span.start:
+        raise FormatError(f"{span.path} has fewer rows than it says; the forest is damaged")
+    if state[packing.WHOLE] == 0:
+        raise FormatError(f"{span.path}: {_PROBLEMS[packing.WRONG_END]}; the forest is damaged")
+
+
+def _batches(span: Span, size: int) -> Iterator[Any]:
+    """The rows of a span as record batches of at most `size` rows."""
+    try:
+        file = open_parquet(span.path)
+        begin = 0
+        for number in range(file.num_row_groups):
+            end = begin + file.metadata.row_group(number).num_rows
+            if begin < span.stop and end > span.start:
+                for batch in file.iter_batches(size, row_groups=[number], use_threads=False):
+                    first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
+                    begin += batch.num_rows
+                    if first < last:
+                        wanted = batch.slice(first, last - first)
+                        wanted.validate(full=True)
+                        yield wanted
+            begin = end
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise FormatError(f"{span.path} cannot be decoded ({error}); the forest is damaged") from error
+
+
+def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
+    """Raise FormatError unless files that begin with the trees `firsts` and hold so many follow from `expected` on."""
+    for path, first, count in zip(paths, firsts, trees, strict=True):
+        if first != expected:
+            what = "is missing" if first > expected else "is there more than once"
+            raise FormatError(f"{path}: tree {min(expected, first)} {what}; the forest is damaged")
+        expected += count
 
 
 def check_count(directory: Path, trees: int, header: Header) -> None:
@@ -98,42 +182,34 @@ def check_count(directory: Path, trees: int, header: Header) -> None:
         )
 
 
-def _read_part(path: Path, header: Header) -> Nodes:
-    return check_nodes(read_table(path, "trees", NODES, header.identity)[1], header.spec, path)
-
-
-def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
-    """The arrays of a table of schema NODES (one chunk per column), which must be whole trees in preorder.
+def _check_batch(
+    batch: Any, spec: DataSpec, path: Path, state: NDArray[np.int64], waiting: NDArray[np.uint32]
+) -> Nodes:
+    """The arrays of a record batch of schema NODES, which must go on where `state` stands (see check_nodes).
 
     Raises FormatError naming `path` otherwise.
     """
-    from bigforest.kernels.packing import check_trees
+    from bigforest.kernels.packing import check_nodes
 
     def require(sound: object, problem: str) -> None:
         if not sound:
             raise FormatError(f"{path}: {problem}; the forest is damaged")
 
-    require(table.num_rows > 0, "there are no nodes")
-    column = {name: _chunk(table, name) for name in NODES.names}
+    column = {name: batch.column(name) for name in NODES.names}
     leaf = _leaves(column["kind"], require)
     for name in ("left", "right", "feature", "threshold", "gain"):
         require(np.array_equal(_nulls(column[name]), leaf), f"{name} must be null in leaves and nowhere else")
-    require(column["terms"].null_count == table.num_rows, "terms must be null but in oblique nodes")
+    require(column["terms"].null_count == batch.num_rows, "terms must be null but in oblique nodes")
     feature = _features(column["feature"], leaf, spec, require)
-    starts = _starts(_numbers(column["tree"]), _numbers(column["node"]), require)
-    right = _numbers(column["right"])
     threshold = _numbers(column["threshold"])
     require(not np.isnan(threshold)[~leaf].any(), "a threshold is not a number")
     require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
     counts = _counts(column["counts"], len(spec.target.classes), require)
-    left, depth, weight = (_numbers(column[name]) for name in ("left", "depth", "weight"))
-    waiting = np.empty(leaf.size, np.int64)
-    require(*_judgement(check_trees(starts, leaf, left, right, depth, weight, counts, waiting)))
-    return Nodes(int(column["tree"][0].as_py()), starts, feature, right, threshold, counts)
-
-
-def _chunk(table: pa.Table, name: str) -> Any:
-    return table.column(name).chunk(0)
+    numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
+    tree, node, left, right, depth, weight = numbers.values()
+    found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting)
+    require(found == 0, _PROBLEMS[found])
+    return Nodes(int(tree[0]), np.flatnonzero(node == 0), node, feature, right, threshold, counts)
 
 
 def _nulls(array: Any) -> NDArray[np.bool_]:
@@ -168,35 +244,8 @@ def _features(column: Any, leaf: NDArray[np.bool_], spec: DataSpec, require: Any
     return feature  # type: ignore[no-any-return]
 
 
-def _starts(tree: NDArray[np.uint32], node: NDArray[np.uint32], require: Any) -> NDArray[np.int64]:
-    first = np.flatnonzero(np.concatenate([[True], tree[1:] != tree[:-1]]))
-    starts = np.append(first, tree.size)
-    sizes = np.diff(starts)
-    numbers = tree[first].astype(np.int64)
-    require((np.diff(numbers) == 1).all(), "trees are not numbered consecutively")
-    require(
-        np.array_equal(node, np.arange(tree.size) - np.repeat(first, sizes)),
-        "nodes are not numbered 0, 1, 2, ...",
-    )
-    return starts
-
-
 def _counts(column: Any, classes: int, require: Any) -> NDArray[np.uint32]:
     lengths = np.diff(column.offsets.to_numpy())
     require((lengths == classes).all(), f"counts must hold one number for each of the {classes} classes")
     counts: NDArray[np.uint32] = column.flatten().to_numpy().reshape(-1, classes)
     return counts
-
-
-def _judgement(found: int) -> tuple[bool, str]:
-    from bigforest.kernels import packing
-
-    problems = {
-        packing.SOUND: "",
-        packing.WRONG_LEFT: "a left child does not follow its parent",
-        packing.WRONG_RIGHT: "a right child is not where the left subtree ends",
-        packing.WRONG_DEPTH: "a depth is not that of the parent plus one",
-        packing.WRONG_END: "a tree ends too early or too late",
-        packing.WRONG_COUNTS: "counts do not add up to the weight, or are all 0",
-    }
-    return found == packing.SOUND, problems[found]

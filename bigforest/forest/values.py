@@ -1,9 +1,10 @@
-"""From the columns of a table to tiles of float64, the form in which the kernels read rows."""
+"""From the columns of a table to tiles, the form in which the kernels read rows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,11 @@ from bigforest.errors import DataError
 MAX_EXACT_INTEGER = 2**53
 # And float32 up to here.
 MAX_NARROW_INTEGER = 2**24
+
+# Types of one byte that tiles keep.
+_SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
+# Types that are columns of numpy as they are, and exact in float64.
+_PLAIN = {pl.UInt8(), pl.Int8(), pl.UInt16(), pl.Int16(), pl.UInt32(), pl.Int32(), pl.Float32(), pl.Float64()}
 
 # Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the
 # core's own.
@@ -44,18 +50,32 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
 
 
 class Rows:
-    """Rows of some features, columns of any numeric types, ready to be put into tiles.
+    """Rows of some features, columns of any numeric types, ready to be put into tiles."""
 
-    narrow  whether every value (but NaN) is a float32.
-    """
+    rows: int
+    features: int
 
     def __init__(self, columns: Sequence[NDArray[Any]]) -> None:
         self._columns = columns
         self.rows = len(columns[0])
         self.features = len(columns)
-        self.narrow = all(_is_narrow(column) for column in columns)
+        self._small = all(column.dtype in _SMALL for column in columns)
 
-    def fill(self, tiles: NDArray[np.floating[Any]], start: int, stop: int) -> bool:
+    @cached_property
+    def narrow(self) -> bool:
+        """Whether every value (but NaN) is a float32."""
+        return self._small or all(_is_narrow(column) for column in self._columns)
+
+    def tile_type(self, narrow: bool) -> np.dtype[Any]:
+        """Type of the tiles for nodes of the layout narrow or wide.
+
+        Values of one byte stay so beside narrow nodes: tiles a quarter of the size stay in the core's cache.
+        """
+        if narrow:
+            return np.dtype(np.uint8 if self._small else np.float32)
+        return np.dtype(np.float64)
+
+    def fill(self, tiles: NDArray[Any], start: int, stop: int) -> bool:
         """Put the rows from `start` to before `stop` into the first tiles; False if there is a NaN among them.
 
         Row r becomes column (r - start) % TILE of tile (r - start) // TILE; what the last tile has beyond
@@ -74,7 +94,7 @@ class Rows:
         """Number of NaN in each column."""
         return [int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0 for column in self._columns]
 
-    def _put(self, tiles: NDArray[np.floating[Any]], start: int, stop: int) -> None:
+    def _put(self, tiles: NDArray[Any], start: int, stop: int) -> None:
         if start < stop:
             tile = tiles.shape[2]
             for place, column in enumerate(self._columns):
@@ -92,14 +112,19 @@ class MatrixRows(Rows):
         self._used = None if used.size == matrix.shape[1] else used
         self.rows = len(matrix)
         self.features = used.size
-        self.narrow = _is_narrow(matrix)
+        self._small = matrix.dtype in _SMALL
+
+    @cached_property
+    def narrow(self) -> bool:
+        """Whether every value (but NaN) is a float32."""
+        return _is_narrow(self._matrix)
 
     def nan_counts(self) -> list[int]:
         """Number of NaN in each of the used columns."""
         columns = range(self.features) if self._used is None else self._used
         return [int(np.isnan(self._matrix[:, column]).sum()) for column in columns]
 
-    def _put(self, tiles: NDArray[np.floating[Any]], start: int, stop: int) -> None:
+    def _put(self, tiles: NDArray[Any], start: int, stop: int) -> None:
         if start < stop:
             piece = self._matrix[start:stop] if self._used is None else self._matrix[start:stop, self._used]
             tile = tiles.shape[2]
@@ -148,25 +173,23 @@ def nan_error(rows: Rows, names: Sequence[str]) -> DataError:
     return DataError(_missing_values(counts, "NaN", rows.rows))
 
 
-def chunk_rows(features: int, narrow: bool) -> int:
+def chunk_rows(features: int, dtype: np.dtype[Any]) -> int:
     """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
     from bigforest.kernels.route import TILE
 
-    return max(1, CHUNK_BYTES // (_dtype(narrow).itemsize * features * TILE)) * TILE
+    return max(1, CHUNK_BYTES // (dtype.itemsize * features * TILE)) * TILE
 
 
-def tiles_for(rows: int, features: int, narrow: bool) -> NDArray[np.floating[Any]]:
+def tiles_for(rows: int, features: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Tiles for `rows` rows, not filled."""
     from bigforest.kernels.route import TILE
 
-    return np.empty((-(-rows // TILE), features, TILE), _dtype(narrow))
-
-
-def _dtype(narrow: bool) -> np.dtype[Any]:
-    return np.dtype(np.float32 if narrow else np.float64)
+    return np.empty((-(-rows // TILE), features, TILE), dtype)
 
 
 def _series_values(series: pl.Series) -> NDArray[Any]:
+    if series.dtype in _PLAIN:
+        return series.to_numpy()
     if series.dtype == pl.Boolean:
         series = series.cast(pl.UInt8)
     elif series.dtype == pl.Float16:

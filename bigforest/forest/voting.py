@@ -32,17 +32,31 @@ class Answers(NamedTuple):
 
 
 class Voting(NamedTuple):
-    """A forest, packed, with a rule. `mixed` is what the mixed leaves cast, see Packed.ballots."""
+    """A forest, or a group of its trees, packed, with a rule.
+
+    mixed  what the mixed leaves cast, see Packed.ballots.
+    trees  trees of the whole forest; None for those that are here.
+    """
 
     packed: Packed
     mixed: NDArray[np.float64]
     rule: Rule
     spec: DataSpec
+    trees: int | None = None
 
-    def answer(self, rows: Rows, numbers: NDArray[np.uint64] | int, *, proba: bool, workers: int = 1) -> Answers:
+    def answer(
+        self,
+        rows: Rows,
+        numbers: NDArray[np.uint64] | int,
+        *,
+        proba: bool,
+        workers: int = 1,
+        votes: NDArray[np.float64] | None = None,
+    ) -> Answers:
         """Answers to all rows, which have the used features (packed.used).
 
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
+        votes    those of the trees before these, float64 [rows, classes]; added to.
 
         Rows are independent: the answers do not depend on how many come together, nor on the number of
         threads. Raises DataError where a value is NaN.
@@ -50,10 +64,26 @@ class Voting(NamedTuple):
         count = rows.rows
         classes = len(self.spec.target.classes)
         answers = Answers(np.empty(count, np.int32), np.empty((count, classes)) if proba else None)
+        self._vote(rows, numbers, votes, answers, workers)
+        return answers
+
+    def add(self, rows: Rows, votes: NDArray[np.float64], workers: int) -> None:
+        """Add the votes of these trees to those of the trees before, float64 [rows, classes]; else as `answer`."""
+        self._vote(rows, 0, votes, None, workers)
+
+    def _vote(
+        self,
+        rows: Rows,
+        numbers: NDArray[np.uint64] | int,
+        votes: NDArray[np.float64] | None,
+        answers: Answers | None,
+        workers: int,
+    ) -> None:
+        count = rows.rows
         layout = self.packed.layout(rows.narrow)
-        chunk = chunk_rows(rows.features, layout is self.packed.narrow)
+        chunk = chunk_rows(rows.features, rows.tile_type(layout is self.packed.narrow))
         if workers == 1 or count * self.packed.roots.size < SMALL:
-            sound = self._answer_chunks(rows, numbers, answers, chunk, iter(range(0, count, chunk)))
+            sound = self._vote_chunks(rows, numbers, votes, answers, chunk, iter(range(0, count, chunk)))
         else:
             from bigforest.kernels.route import TILE
             from bigforest.schedule.tasks import run
@@ -62,39 +92,45 @@ class Voting(NamedTuple):
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
             starts = iter(range(0, count, chunk))
             found: list[bool] = []
-            tasks = [(rows, numbers, answers, chunk, starts)] * workers
-            run(self._answer_chunks, tasks, workers=workers, on_result=lambda _, sound: found.append(sound))
+            tasks = [(rows, numbers, votes, answers, chunk, starts)] * workers
+            run(self._vote_chunks, tasks, workers=workers, on_result=lambda _, sound: found.append(sound))
             sound = all(found)
         if not sound:
             raise nan_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
-        return answers
 
     def _pieces(self, rows: int) -> int:
         """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.
 
         Measured: chunks that have a sixteenth of the rows of a tree's nodes take twice the time of whole ones.
         """
-        nodes_per_tree = self.packed.wide.links.size // 2 // self.packed.roots.size
+        nodes_per_tree = self.packed.nodes // self.packed.roots.size
         return max(1, min(PIECES, 2 * rows // nodes_per_tree))
 
-    def _answer_chunks(
-        self, rows: Rows, numbers: NDArray[np.uint64] | int, answers: Answers, chunk: int, starts: Iterator[int]
+    def _vote_chunks(
+        self,
+        rows: Rows,
+        numbers: NDArray[np.uint64] | int,
+        votes: NDArray[np.float64] | None,
+        answers: Answers | None,
+        chunk: int,
+        starts: Iterator[int],
     ) -> bool:
-        """Write the answers to the `chunk` rows from each of `starts` on; False, at once, if there is a NaN."""
+        """Judge the `chunk` rows from each of `starts` on; False, at once, if there is a NaN."""
         from bigforest.kernels.route import new_scratch, vote
 
         layout = self.packed.layout(rows.narrow)
-        tiles = tiles_for(min(chunk, rows.rows), rows.features, layout is self.packed.narrow)
+        tiles = tiles_for(min(chunk, rows.rows), rows.features, rows.tile_type(layout is self.packed.narrow))
         scratch = new_scratch()
         for first in starts:
             last = min(first + chunk, rows.rows)
             if not rows.fill(tiles, first, last):
                 return False
-            votes = np.zeros((last - first, len(self.spec.target.classes)))
-            vote(tiles, last - first, layout, self.packed.roots, self.mixed, votes, scratch)
-            answers.codes[first:last] = self.rule.decide(votes, self._numbers(numbers, first, last))
-            if answers.proba is not None:
-                answers.proba[first:last] = votes / self.packed.roots.size
+            here = np.zeros((last - first, len(self.spec.target.classes))) if votes is None else votes[first:last]
+            vote(tiles, last - first, layout, self.packed.roots, self.mixed, here, scratch)
+            if answers is not None:
+                answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+                if answers.proba is not None:
+                    answers.proba[first:last] = here / (self.trees or self.packed.roots.size)
         return True
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:

@@ -6,13 +6,23 @@ import numpy as np
 
 from bigforest.kernels.jit import kernel
 
-# What `check_trees` found.
+# What `check_nodes` found.
 SOUND = 0
 WRONG_LEFT = 1
 WRONG_RIGHT = 2
 WRONG_DEPTH = 3
 WRONG_END = 4
 WRONG_COUNTS = 5
+WRONG_TREE = 6
+WRONG_NODE = 7
+
+# Where `check_nodes` stands, places in its state: the tree, the number and depth of the next node in it, open nodes,
+# and whether the tree is whole.
+TREE = 0
+NEXT = 1
+DEPTH = 2
+OPEN = 3
+WHOLE = 4
 
 # Bits of a NaN, to which the number of a leaf's ballot is added.
 WIDE_LEAF = np.uint64(0x7FF8000000000000)
@@ -22,48 +32,57 @@ SMALLEST_NEGATIVE = 0x80000001
 
 
 @kernel
-def check_trees(starts, leaf, left, right, depth, weight, counts, waiting):
-    """Whether the nodes are whole trees in preorder with sound counts: SOUND, or what is wrong.
+def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting):
+    """Whether the nodes go on as whole trees in preorder with sound counts: SOUND, or what is wrong.
 
-    starts   int64 [trees + 1], trusted: positions of the roots, then the number of nodes
+    state    int64 [5], see above; whole trees stand before the first node. Updated, for the nodes that follow these.
+    tree, node          uint32 [nodes], number of the tree and of the node in it
     leaf     bool [nodes]
     left, right, depth  uint32 [nodes], numbers within the tree; not looked at in leaves, but for depth
     weight   uint64 [nodes]
     counts   uint32 [nodes, classes]
-    waiting  int64 [nodes], scratch: inner nodes whose right child is still to come
+    waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth of the inner nodes whose right child is
+             still to come
 
     Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is
     its left child, and the node after a leaf is the right child of the last inner node that has none yet.
     Oracle: tests/naive/predict.py is_preorder.
     """
-    for tree in range(starts.size - 1):
-        begin, end = starts[tree], starts[tree + 1]
-        open_nodes = 0
-        expected = 0
-        for node in range(begin, end):
-            if node > begin and leaf[node - 1]:
-                if open_nodes == 0:
-                    return WRONG_END
-                open_nodes -= 1
-                parent = waiting[open_nodes]
-                if right[parent] != node - begin:
-                    return WRONG_RIGHT
-                expected = depth[parent] + 1
-            if depth[node] != expected:
-                return WRONG_DEPTH
-            if not leaf[node]:
-                if left[node] != node - begin + 1:
-                    return WRONG_LEFT
-                waiting[open_nodes] = node
-                open_nodes += 1
-                expected = depth[node] + 1
-        if open_nodes > 0 or not leaf[end - 1]:
+    for i in range(tree.size):
+        if np.int64(tree[i]) != state[TREE]:
+            if state[WHOLE] == 0:
+                return WRONG_END
+            if np.int64(tree[i]) != state[TREE] + 1:
+                return WRONG_TREE
+            state[TREE] += 1
+            state[NEXT] = 0
+            state[DEPTH] = 0
+            state[WHOLE] = 0
+        elif state[WHOLE] != 0:
             return WRONG_END
-    for node in range(weight.size):
+        if np.int64(node[i]) != state[NEXT]:
+            return WRONG_NODE
+        if np.int64(depth[i]) != state[DEPTH]:
+            return WRONG_DEPTH
+        state[NEXT] += 1
+        if not leaf[i]:
+            if np.int64(left[i]) != state[NEXT]:
+                return WRONG_LEFT
+            state[DEPTH] += 1
+            waiting[state[OPEN], 0] = right[i]
+            waiting[state[OPEN], 1] = np.uint32(state[DEPTH])
+            state[OPEN] += 1
+        elif state[OPEN] == 0:
+            state[WHOLE] = 1
+        else:
+            state[OPEN] -= 1
+            if np.int64(waiting[state[OPEN], 0]) != state[NEXT]:
+                return WRONG_RIGHT
+            state[DEPTH] = np.int64(waiting[state[OPEN], 1])
         total = np.uint64(0)
         for k in range(counts.shape[1]):
-            total += np.uint64(counts[node, k])
-        if total != weight[node] or total == np.uint64(0):
+            total += np.uint64(counts[i, k])
+        if total != weight[i] or total == np.uint64(0):
             return WRONG_COUNTS
     return SOUND
 
@@ -82,64 +101,109 @@ def count_mixed(feature, counts):
 
 
 @kernel
-def pack_nodes(starts, feature, right, threshold, counts, place, wide, mixed, first_mixed):
-    """Write checked trees into the layout `wide` (kernels/route.py) and counts of mixed leaves into `mixed`.
+def pack_nodes(node, feature, right, threshold, counts, wide, mixed, first_mixed, used):
+    """Write checked nodes into the layout `wide` (kernels/route.py) and counts of mixed leaves into `mixed`.
 
-    starts       int64 [trees + 1]
-    feature      int32 [nodes], -1 in a leaf; place uint64 [features] is its number among the used ones
+    node         uint32 [nodes], number within the tree
+    feature      int32 [nodes], -1 in a leaf; written as it is, see `number_nodes`
     right        uint32 [nodes], number within the tree
     threshold    float64 [nodes]
     counts       uint32 [nodes, classes]
     mixed        uint32 [mixed leaves, classes], filled from row 0
-    first_mixed  mixed leaves of the parts before, so that ballots are numbered through
+    first_mixed  mixed leaves before these nodes, so that ballots are numbered through
+    used         bool [features], set for those that some node splits on
     """
     classes = counts.shape[1]
     found = 0
-    for tree in range(starts.size - 1):
-        for node in range(starts[tree], starts[tree + 1]):
-            if feature[node] >= 0:
-                step = np.uint64(starts[tree] + np.int64(right[node]) - node)
-                wide.thresholds[2 * node] = threshold[node]
-                wide.links[2 * node + 1] = (place[feature[node]] << wide.shift) | step
-                continue
-            present = 0
-            ballot = 0
+    for i in range(feature.size):
+        if feature[i] >= 0:
+            used[feature[i]] = True
+            wide.thresholds[2 * i] = threshold[i]
+            wide.links[2 * i + 1] = (np.uint64(feature[i]) << wide.shift) | np.uint64(right[i] - node[i])
+            continue
+        present = 0
+        ballot = 0
+        for k in range(classes):
+            if counts[i, k] > 0:
+                present += 1
+                ballot = k
+        if present > 1:
+            ballot = classes + first_mixed + found
             for k in range(classes):
-                if counts[node, k] > 0:
-                    present += 1
-                    ballot = k
-            if present > 1:
-                ballot = classes + first_mixed + found
-                for k in range(classes):
-                    mixed[found, k] = counts[node, k]
-                found += 1
-            wide.links[2 * node] = WIDE_LEAF + np.uint64(ballot)
-            wide.links[2 * node + 1] = np.uint64(0)
+                mixed[found, k] = counts[i, k]
+            found += 1
+        wide.links[2 * i] = WIDE_LEAF + np.uint64(ballot)
+        wide.links[2 * i + 1] = np.uint64(0)
+
+
+@kernel
+def number_nodes(wide, place, classes, first_mixed):
+    """Replace features by their places (uint64 [features]) and move the ballots of mixed leaves by first_mixed."""
+    for node in range(wide.links.size // 2):
+        link = wide.links[2 * node + 1]
+        if link:
+            wide.links[2 * node + 1] = (place[link >> wide.shift] << wide.shift) | (link & wide.ballot)
+        elif (wide.links[2 * node] & wide.ballot) >= np.uint64(classes):
+            wide.links[2 * node] += np.uint64(first_mixed)
+
+
+@kernel
+def order_by_feature(wide, ends, order):
+    """Numbers of the inner nodes, grouped by the place of their feature, into order uint32 [nodes].
+
+    ends int64 [places], zeros; afterwards ends[f - 1] (0 for the first) to before ends[f] are those of place f.
+    """
+    nodes = wide.links.size // 2
+    for node in range(nodes):
+        link = wide.links[2 * node + 1]
+        if link:
+            ends[link >> wide.shift] += 1
+    begin = 0
+    for place in range(ends.size):
+        size = ends[place]
+        ends[place] = begin
+        begin += size
+    for node in range(nodes):
+        link = wide.links[2 * node + 1]
+        if link:
+            order[ends[link >> wide.shift]] = np.uint32(node)
+            ends[link >> wide.shift] += 1
+
+
+@kernel
+def fits_narrow(wide, narrow):
+    """Whether ballots and links of the nodes of `wide` fit the layout `narrow`, which is not written."""
+    reach = (np.uint64(1) << narrow.shift) - np.uint64(1)
+    for node in range(wide.links.size // 2):
+        link = wide.links[2 * node + 1]
+        threshold = wide.thresholds[2 * node]
+        if (link & wide.ballot) > reach:
+            return False
+        if threshold != threshold and (wide.links[2 * node] & wide.ballot) > narrow.ballot:
+            return False
+    return True
 
 
 @kernel
 def narrow_nodes(wide, narrow):
     """Write the nodes of `wide` into the layout `narrow`; False if a ballot or a link does not fit.
 
-    A threshold becomes the largest float32 that is not above it. Oracle: tests/naive/predict.py round_down.
+    The nodes may be written over the front half of their own, in which case they must fit. A threshold becomes the
+    largest float32 that is not above it. Oracle: tests/naive/predict.py round_down.
     """
-    reach = (np.uint64(1) << narrow.shift) - np.uint64(1)
+    if not fits_narrow(wide, narrow):
+        return False
     for node in range(wide.links.size // 2):
         threshold = wide.thresholds[2 * node]
         link = wide.links[2 * node + 1]
-        step = link & wide.ballot
         ballot = wide.links[2 * node] & wide.ballot
         if threshold != threshold:
-            if ballot > narrow.ballot:
-                return False
             narrow.links[2 * node] = np.uint32(NARROW_LEAF + ballot)
             narrow.links[2 * node + 1] = np.uint32(0)
             continue
-        if step > reach:
-            return False
-        narrow.links[2 * node + 1] = np.uint32(((link >> wide.shift) << narrow.shift) | step)
         rounded = np.float32(threshold)
         narrow.thresholds[2 * node] = rounded
+        narrow.links[2 * node + 1] = np.uint32(((link >> wide.shift) << narrow.shift) | (link & wide.ballot))
         if np.float64(rounded) > threshold:
             bits = np.int64(narrow.links[2 * node])
             if rounded > 0:

@@ -16,11 +16,11 @@ There are two layouts, which give the same answers: wide (float64 and uint64 wor
 (float32 and uint32 words) for values that are all float32. A narrow threshold is the wide one rounded down:
 then x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
 
-Values come in tiles, of the thresholds' precision, [tiles, used features, TILE] in C order: one row of the
-table is one column of a tile. All tiles of a call go through one tree before the next, so that the tree stays
-in the cache, and within a tile the rows advance level by level, so that many independent loads are under way
-at once. A row that reached its leaf drops out of the list without a branch: a branch that follows the data
-would be mispredicted at every other step, which costs more than the step.
+Values come in tiles, of the thresholds' precision or of one byte each, [tiles, used features, TILE] in C order:
+one row of the table is one column of a tile. All tiles of a call go through one tree before the next, so that
+the tree stays in the cache, and within a tile the rows advance level by level, so that many independent loads
+are under way at once. A row that reached its leaf drops out of the list without a branch: a branch that follows
+the data would be mispredicted at every other step, which costs more than the step.
 """
 
 from __future__ import annotations

@@ -1,0 +1,248 @@
+"""Trees loaded a group at a time: where each tree is, what it takes in memory, and which trees go together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import FormatError
+from bigforest.forest.files import Header
+from bigforest.forest.packed import Packed, load
+from bigforest.forest.parts import (
+    PIECE_BYTES,
+    Nodes,
+    Span,
+    check_count,
+    check_order,
+    check_parts,
+    first_tree,
+    part_paths,
+    read_span,
+    whole_parts,
+)
+
+# Bytes of a node while it is loaded, and of a mixed leaf per class: its counts and its ballot.
+NODE_BYTES = 16
+MIXED_BYTES = 12
+
+# What reading takes per thread: a piece, what Arrow decodes it from, and what it is checked with. Measured.
+LOADING_BYTES = 6 * PIECE_BYTES
+
+# Nanoseconds to load a node on one thread, and for each of its counts.
+LOADING_NS = 60
+COUNT_NS = 4
+
+# Sizes of groups that are tried.
+_CHOICES = 64
+
+
+class Trees(NamedTuple):
+    """Where the trees of a forest are, and their sizes; an entry is one tree after `survey`, one part after `outline`.
+
+    directory, paths  the forest and its parts.
+    header       what they agree on.
+    first        int64 [entries + 1], number of the first tree of each entry, then the number of trees.
+    part, start  int64 [entries], number of the part and row of it where the entry begins.
+    nodes        int64 [entries].
+    mixed        int64 [entries], leaves with several classes; 0 where unknown.
+    used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
+                 None where unknown.
+    """
+
+    directory: Path
+    paths: Sequence[Path]
+    header: Header
+    first: NDArray[np.int64]
+    part: NDArray[np.int64]
+    start: NDArray[np.int64]
+    nodes: NDArray[np.int64]
+    mixed: NDArray[np.int64]
+    used: NDArray[np.int64] | None
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes that each entry takes while it is loaded."""
+        return tree_bytes(self.nodes, self.mixed, len(self.header.spec.target.classes))
+
+    def numbers(self, entries: range) -> range:
+        """The trees of some entries."""
+        return range(int(self.first[entries.start]), int(self.first[entries.stop]))
+
+    def spans(self, entries: range) -> list[Span]:
+        """Where they are."""
+        spans: list[Span] = []
+        for entry in entries:
+            path, start = self.paths[int(self.part[entry])], int(self.start[entry])
+            stop = start + int(self.nodes[entry])
+            if spans and spans[-1].path == path:
+                start = spans.pop().start
+            spans.append(Span(path, start, stop))
+        return spans
+
+    def load(self, entries: range, workers: int) -> Packed:
+        """The packed trees of some entries; they may use any feature of `used`.
+
+        Raises FormatError where they are damaged, or not the trees they should be.
+        """
+        trees = self.numbers(entries)
+        packed = load(self.spans(entries), self.header, trees.start, workers, self.used)
+        if packed.roots.size != len(trees):
+            if entries.stop == self.nodes.size:
+                check_count(self.directory, trees.start + packed.roots.size, self.header)
+            tree = trees.start + min(packed.roots.size, len(trees))
+            what = "is missing" if packed.roots.size < len(trees) else "is there more than once"
+            raise FormatError(f"{self.directory}: tree {tree} {what}; the forest is damaged")
+        return packed
+
+
+def tree_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
+    """Bytes that trees of so many nodes and mixed leaves take while they are loaded."""
+    return NODE_BYTES * nodes + MIXED_BYTES * classes * mixed
+
+
+def outline(directory: Path) -> Trees:
+    """What names and metadata of the parts say; checked when they are loaded."""
+    paths = part_paths(directory)
+    header = check_parts(paths)
+    first = np.array([*map(first_tree, paths), max(header.config.trees, first_tree(paths[-1]) + 1)], np.int64)
+    if first[0]:
+        raise FormatError(f"{paths[0]}: tree 0 is missing; the forest is damaged")
+    nodes = np.array([span.stop for span in whole_parts(paths)], np.int64)
+    none = np.zeros(nodes.size, np.int64)
+    return Trees(directory, paths, header, first, np.arange(nodes.size), none, nodes, none, None)
+
+
+def survey(directory: Path, workers: int) -> Trees:
+    """Read and check all trees without keeping them.
+
+    Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
+    """
+    from bigforest.schedule.tasks import run
+
+    rough = outline(directory)
+    found: dict[int, _Part] = {}
+    tasks = [(span, rough.header) for span in whole_parts(list(rough.paths))]
+    run(_survey_part, tasks, workers=workers, on_result=found.__setitem__)
+    parts = [found[index] for index in range(len(tasks))]
+    sizes = [part.nodes.size for part in parts]
+    check_order(rough.paths, [part.first for part in parts], sizes)
+    check_count(directory, sum(sizes), rough.header)
+    present = np.logical_or.reduce([part.used for part in parts])
+    present[0] |= not present.any()
+    return rough._replace(
+        first=np.arange(sum(sizes) + 1),
+        part=np.repeat(np.arange(len(parts)), sizes),
+        start=np.concatenate([np.cumsum(part.nodes) - part.nodes for part in parts]),
+        nodes=np.concatenate([part.nodes for part in parts]),
+        mixed=np.concatenate([part.mixed for part in parts]),
+        used=np.flatnonzero(present),
+    )
+
+
+def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
+    """Consecutive entries that go together, one at least: at most `most` bytes of `sizes` and `trees` trees.
+
+    first  number of the first tree of each entry, then the number of trees.
+    """
+    groups: list[range] = []
+    begin = taken = 0
+    for entry, size in enumerate(sizes.tolist()):
+        if entry > begin and (taken + size > most or first[entry + 1] - first[begin] > trees):
+            groups.append(range(begin, entry))
+            begin, taken = entry, 0
+        taken += size
+    return [*groups, range(begin, sizes.size)]
+
+
+def cuts(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[list[range]]:
+    """Several ways to `cut`, from single entries to as many together as `most` bytes, at least the largest, allow."""
+    largest = int(sizes.max())
+    found: dict[int, list[range]] = {}
+    for bound in np.linspace(largest, max(largest, min(int(sizes.sum()), most)), _CHOICES):
+        groups = cut(sizes, first, int(bound), trees)
+        found.setdefault(len(groups), groups)
+    return list(found.values())
+
+
+def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
+    """Bytes of the largest group."""
+    return max(int(sizes[group.start : group.stop].sum()) for group in groups)
+
+
+class Way(NamedTuple):
+    """How to bring rows and trees together: each range of `rows` rows before one group of entries after the other."""
+
+    groups: list[range]
+    rows: int
+
+
+def choose_way(
+    sizes: NDArray[np.int64],
+    first: NDArray[np.int64],
+    rows: int,
+    room: int,
+    *,
+    row_bytes: int,
+    step: int,
+    row_ns: float,
+    node_ns: float,
+    most: int,
+    trees: int,
+) -> Way:
+    """The way that takes the least time and at most `room` bytes, which must hold the largest entry and `step` rows.
+
+    sizes, first  see `cut`.
+    rows          rows of the table.
+    row_bytes     bytes kept for each row of a range; ranges are multiples of `step` rows.
+    row_ns        time to bring a row before a group; node_ns: to load a node.
+    most, trees   most bytes and trees of a group in any case.
+    """
+    best: tuple[float, Way] | None = None
+    for groups in cuts(sizes, first, min(most, room - step * row_bytes), trees):
+        left = room - group_bytes(sizes, groups)
+        part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
+        loads = -(-rows // part) if len(groups) > 1 else 1
+        time = loads * float(sizes.sum()) / NODE_BYTES * node_ns + float(rows) * len(groups) * row_ns
+        if best is None or time < best[0]:
+            best = (time, Way(groups, part))
+    assert best is not None
+    return best[1]
+
+
+class _Part(NamedTuple):
+    first: int
+    nodes: NDArray[np.int64]
+    mixed: NDArray[np.int64]
+    used: NDArray[np.bool_]
+
+
+def _survey_part(span: Span, header: Header) -> _Part:
+    first = -1
+    used = np.zeros(len(header.spec.features), np.bool_)
+    nodes: list[int] = []
+    mixed: list[int] = []
+    for piece in read_span(span, header):
+        first = piece.tree if first < 0 else first
+        used[np.unique(piece.feature[piece.feature >= 0])] = True
+        for begin, end, count in _stretches(piece):
+            if piece.node[begin] == 0:
+                nodes.append(0)
+                mixed.append(0)
+            nodes[-1] += end - begin
+            mixed[-1] += count
+    return _Part(first, np.array(nodes, np.int64), np.array(mixed, np.int64), used)
+
+
+def _stretches(piece: Nodes) -> list[tuple[int, int, int]]:
+    """First and last node but one of each tree in the piece, and how many of them are mixed leaves."""
+    from bigforest.kernels.packing import count_mixed
+
+    bounds = [*dict.fromkeys([0, *piece.roots.tolist()]), piece.node.size]
+    return [
+        (begin, end, int(count_mixed(piece.feature[begin:end], piece.counts[begin:end])))
+        for begin, end in pairwise(bounds)
+    ]

@@ -1,0 +1,182 @@
+"""Answers within a memory budget: rows a range at a time, each before the trees of one group after the other.
+
+Votes are added in the order of the trees, so that groups and ranges change no bit of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import ConfigError, DataError
+from bigforest.forest.groups import COUNT_NS, LOADING_BYTES, LOADING_NS, Trees, choose_way, group_bytes, tree_bytes
+from bigforest.forest.values import CHUNK_BYTES, Rows
+from bigforest.forest.voting import Answers, Voting
+from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.resources import Resources, parse_bytes
+
+Batch = TypeVar("Batch")
+
+# Rows and cells that are read at a time when memory is not limited; with the predictions of a few classes about 200 MB
+# at the widest type.
+BATCH_ROWS = 1 << 17
+BATCH_CELLS = 1 << 23
+# And with a limit: the share of it that a batch may take, and the fewest rows.
+_BATCH_SHARE = 8
+_FEWEST_ROWS = 1 << 12
+
+# What reading and writing Parquet takes besides the batch.
+_FILE_BYTES = 96 << 20
+
+# Nanoseconds, on one thread, to bring one cell before a group: reading it from Parquet and filling tiles.
+_CELL_NS = 8
+
+
+class Passes(NamedTuple):
+    """How a table is answered.
+
+    used    positions in the dataspec of the features that a batch must have.
+    groups  entries of Trees that go together.
+    rows    rows of a range.
+    batch   rows read at a time.
+    load    gives the trees of a group.
+    """
+
+    used: NDArray[np.int64]
+    groups: list[range]
+    rows: int
+    batch: int
+    load: Callable[[range], Voting]
+
+    def answers(
+        self,
+        rows: int,
+        batches: Callable[[int, int, bool], Iterator[tuple[int, Rows, Batch]]],
+        *,
+        proba: bool,
+        workers: int,
+    ) -> Iterator[tuple[Batch, Answers]]:
+        """The answers to all `rows` rows, batch by batch.
+
+        batches  gives the batches of rows from its first to before its second argument; the third says whether they
+                 are for the last group, so that they come back with the answers.
+        """
+        for begin in range(0, rows, max(1, self.rows)):
+            end = min(begin + self.rows, rows)
+            votes: NDArray[np.float64] | None = None
+            for number, entries in enumerate(self.groups):
+                voting = self.load(entries)
+                if votes is None and len(self.groups) > 1:
+                    votes = np.zeros((end - begin, len(voting.spec.target.classes)))
+                last = number == len(self.groups) - 1
+                for start, found, batch in batches(begin, end, last):
+                    own = None if votes is None else votes[start - begin : start - begin + found.rows]
+                    try:
+                        if last:
+                            yield batch, voting.answer(found, start, proba=proba, workers=workers, votes=own)
+                        else:
+                            assert own is not None
+                            voting.add(found, own, workers)
+                    except DataError as error:
+                        raise located(error, start, found.rows) from error
+                del voting
+
+
+def located(error: DataError, start: int, rows: int) -> DataError:
+    """The error with the rows it is about."""
+    return DataError(f"rows {start} to {start + rows - 1}: {error}")
+
+
+def default_batch(columns: int) -> int:
+    """Rows read at a time when memory is not limited, of a table with so many columns."""
+    return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
+
+
+def predict_need(
+    shape: Shape, resources: Resources, nodes: Sequence[int], mixed: Sequence[int] | None = None, held: int = 0
+) -> Need:
+    """What predicting a table with a forest needs.
+
+    shape  rows and classes, and for every column that is read the bytes of a value.
+    nodes  nodes of each tree. mixed: leaves with several classes; None for as many as there can be.
+    held   bytes of a table that is in memory already.
+
+    `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
+    """
+    given = np.asarray(nodes, np.int64)
+    several = (given + 1) // 2 if mixed is None else np.asarray(mixed, np.int64)
+    return _plan(shape, resources, tree_bytes(given, several, shape.classes), np.arange(given.size + 1), held)[1]
+
+
+def choose_passes(
+    shape: Shape, resources: Resources, trees: Trees, held: int, load: Callable[[range], Voting]
+) -> Passes:
+    """The passes over a table of `shape` (see `predict_need`) within the memory of `resources`.
+
+    Raises ConfigError naming the smallest budget that would do.
+    """
+    passes, need = _plan(shape, resources, trees.sizes(), trees.first, held)
+    assert resources.memory is not None
+    check_budget("predicting", need, resources.memory)
+    assert trees.used is not None
+    return passes._replace(used=trees.used, load=load)
+
+
+def check_budget(what: str, need: Need, memory: int | str) -> None:
+    """Raise ConfigError, naming the smallest budget, where `need` is more than `memory`."""
+    if need.memory > parse_bytes(memory):
+        raise ConfigError(
+            f"{what} needs {-(-need.smallest // 10**7) / 100:.2f} GB of memory and may use "
+            f"{parse_bytes(memory) / 1e9:.2f} GB; raise memory to that"
+        )
+
+
+def whole_need(trees: Trees, workers: int) -> Need:
+    """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query."""
+    room = BASE_BYTES + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
+    memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())
+    return Need("predict", memory, memory)
+
+
+def _plan(
+    shape: Shape, resources: Resources, sizes: NDArray[np.int64], first: NDArray[np.int64], held: int
+) -> tuple[Passes, Need]:
+    # A batch is there as it was read, as one chunk and as it is written; so are its answers.
+    row_batch = 3 * shape.row_bytes + 24 * shape.classes + 64
+    table_rows = max(1, shape.rows)
+    tiles = max(CHUNK_BYTES, 256 * 8 * shape.features)
+    fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * max(3 * tiles, LOADING_BYTES)
+    fewest = min(_FEWEST_ROWS, table_rows)
+    smallest = fixed + int(sizes.max()) + fewest * (row_batch + 8 * shape.classes)
+    batch = min(default_batch(shape.features), table_rows)
+    room = int(sizes.sum()) + batch * row_batch
+    if resources.memory is not None:
+        room = max(parse_bytes(resources.memory), smallest) - fixed
+        batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
+        batch = min(batch, (room - int(sizes.max()) - fewest * 8 * shape.classes) // row_batch)
+    left = room - batch * row_batch
+    groups, rows = [range(sizes.size)], table_rows
+    if int(sizes.sum()) > left:
+        groups, rows = choose_way(
+            sizes,
+            first,
+            table_rows,
+            left,
+            row_bytes=8 * shape.classes,
+            step=fewest,
+            row_ns=_CELL_NS * shape.features,
+            node_ns=LOADING_NS + COUNT_NS * shape.classes,
+            most=left,
+            trees=sizes.size,
+        )
+    votes = 8 * shape.classes * min(rows, table_rows) if len(groups) > 1 else 0
+    memory = fixed + group_bytes(sizes, groups) + batch * row_batch + votes
+    need = Need("predict", memory, smallest, passes=len(groups))
+    return Passes(np.empty(0, np.int64), groups, rows, batch, _not_loaded), need
+
+
+def _not_loaded(entries: range) -> Voting:
+    raise AssertionError(f"a plan has no trees {entries}")

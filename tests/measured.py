@@ -1,0 +1,72 @@
+"""Runs one stage in a process of its own and prints its peak of anonymous memory, and what was projected, in bytes.
+
+python -m tests.measured oob STORE FOREST MEMORY    (MEMORY in bytes, or none)
+python -m tests.measured predict TABLE FOREST MEMORY
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+from bigforest.events import silent
+from bigforest.forest.forest import read_forest
+from bigforest.forest.groups import survey
+from bigforest.forest.passes import predict_need
+from bigforest.memory import Shape
+from bigforest.oob import oob_need, write_oob
+from bigforest.predict import predict_file
+from bigforest.resources import Resources
+from bigforest.source import open_source
+from bigforest.store.store import Store
+
+
+def anonymous() -> int:
+    """Bytes of anonymous memory of this process now."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(1024 * int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+
+
+class Peak(threading.Thread):
+    """Samples the anonymous memory every two milliseconds."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.bytes = anonymous()
+
+    def run(self) -> None:
+        while True:
+            time.sleep(0.002)
+            self.bytes = max(self.bytes, anonymous())
+
+
+def main() -> None:
+    """Run the stage of the arguments."""
+    stage, data, place = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+    memory = None if sys.argv[4] == "none" else int(sys.argv[4])
+    resources = Resources(threads=2, memory=memory)
+    nodes = survey(place, 1).nodes.tolist()
+    peak = Peak()
+    with tempfile.TemporaryDirectory() as work:
+        if stage == "oob":
+            store = Store.open(data, verify=False)
+            config = read_forest(place).config
+            need = oob_need(store.shape, config, resources, nodes)
+            (Path(work) / "trees").symlink_to(place.resolve() / "trees")
+            peak.start()
+            write_oob(store, config, Path(work), resources=resources, listener=silent)
+        else:
+            source = open_source(data, scratch=Path(work))
+            forest = read_forest(place)
+            shape = Shape(source.rows, (8,) * len(source.schema), 0, len(forest.classes))
+            need = predict_need(shape, resources, nodes)
+            peak.start()
+            predict_file(forest, source, Path(work) / "out.parquet", resources=resources)
+    print(peak.bytes, need.memory, need.smallest)
+
+
+if __name__ == "__main__":
+    main()
