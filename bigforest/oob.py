@@ -145,6 +145,7 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
             tiles,
             last - first,
             layout,
+            packed.directions,
             packed.roots,
             group.mixed,
             bags[:, first - start : last - start],

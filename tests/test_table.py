@@ -53,7 +53,7 @@ def test_write_part__reads_back_the_same(tmp_path: Path) -> None:
     parts = nodes(tmp_path)
     assert [part.first_tree for part in parts] == [0, 3]
     together = [
-        TreeArrays(*(np.concatenate(arrays) for arrays in zip(*group, strict=True)))
+        TreeArrays(*(np.concatenate(arrays) for arrays in zip(*(tree[:-1] for tree in group), strict=True)))
         for group in (trees()[:3], trees()[3:])
     ]
     for part, expected in zip(parts, together, strict=True):
@@ -177,7 +177,7 @@ def _put_at(name: str, kind: str, value: Callable[[Any], Any]) -> Callable[[pa.T
 
 DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "no nodes": (lambda table: table.slice(0, 0), "no nodes"),
-    "unknown kind": (_put("kind", 0, "oblique"), "kind other than leaf or axis"),
+    "unknown kind": (_put("kind", 0, "category"), "kind other than leaf or axis or oblique"),
     "left null": (_put_at("left", "axis", lambda _: None), "left must be null in leaves and nowhere else"),
     "left in leaf": (_put_at("left", "leaf", lambda _: 1), "left must be null"),
     "right null": (_put_at("right", "axis", lambda _: None), "right must be null"),

@@ -15,6 +15,8 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header, check_file, read_table
 from bigforest.forest.table import KINDS, NODES
+from bigforest.forest.terms import check_terms
+from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 
@@ -24,10 +26,11 @@ class Nodes(NamedTuple):
 
     first_tree  number of the first tree
     starts      int64 [trees + 1], position of each tree's root, then the number of nodes
-    feature     int32, position in the dataspec; -1 in a leaf
+    feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/layout.py) where there is none
     right       uint32, number of the right child within the tree; anything in a leaf
     threshold   float64; anything in a leaf
     counts      uint32 [nodes, classes]
+    terms       the directions of oblique nodes; None when there are none
     """
 
     first_tree: int
@@ -36,6 +39,7 @@ class Nodes(NamedTuple):
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
     counts: NDArray[np.uint32]
+    terms: Terms | None = None
 
 
 def part_paths(directory: Path) -> list[Path]:
@@ -115,11 +119,13 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
 
     require(table.num_rows > 0, "there are no nodes")
     column = {name: _chunk(table, name) for name in NODES.names}
-    leaf = _leaves(column["kind"], require)
-    for name in ("left", "right", "feature", "threshold", "gain"):
+    leaf, oblique = (_of_kind(column["kind"], name, require) for name in ("leaf", "oblique"))
+    for name in ("left", "right", "threshold", "gain"):
         require(np.array_equal(_nulls(column[name]), leaf), f"{name} must be null in leaves and nowhere else")
-    require(column["terms"].null_count == table.num_rows, "terms must be null but in oblique nodes")
-    feature = _features(column["feature"], leaf, spec, require)
+    require(np.array_equal(_nulls(column["feature"]), leaf | oblique), "feature must be null but in axis nodes")
+    require(np.array_equal(_nulls(column["terms"]), ~oblique), "terms must be null but in oblique nodes")
+    feature = _features(column["feature"], leaf, oblique, spec, require)
+    terms = check_terms(column["terms"], spec, require) if oblique.any() else None
     starts = _starts(_numbers(column["tree"]), _numbers(column["node"]), require)
     right = _numbers(column["right"])
     threshold = _numbers(column["threshold"])
@@ -129,7 +135,7 @@ def check_nodes(table: pa.Table, spec: DataSpec, path: Path) -> Nodes:
     left, depth, weight = (_numbers(column[name]) for name in ("left", "depth", "weight"))
     waiting = np.empty(leaf.size, np.int64)
     require(*_judgement(check_trees(starts, leaf, left, right, depth, weight, counts, waiting)))
-    return Nodes(int(column["tree"][0].as_py()), starts, feature, right, threshold, counts)
+    return Nodes(int(column["tree"][0].as_py()), starts, feature, right, threshold, counts, terms)
 
 
 def _chunk(table: pa.Table, name: str) -> Any:
@@ -148,23 +154,27 @@ def _numbers(array: Any) -> NDArray[Any]:
     return values[array.offset : array.offset + len(array)]
 
 
-def _leaves(kind: Any, require: Any) -> NDArray[np.bool_]:
+def _of_kind(kind: Any, wanted: str, require: Any) -> NDArray[np.bool_]:
     names = kind.dictionary.to_pylist()
     index = kind.indices.to_numpy()
     require(
         all(names[i] in KINDS for i in np.unique(index)),
         f"a node is of a kind other than {' or '.join(KINDS)}",
     )
-    is_leaf = np.array([name == "leaf" for name in names])
-    return is_leaf[index]  # type: ignore[no-any-return]
+    return np.array([name == wanted for name in names])[index]  # type: ignore[no-any-return]
 
 
-def _features(column: Any, leaf: NDArray[np.bool_], spec: DataSpec, require: Any) -> NDArray[np.int32]:
+def _features(
+    column: Any, leaf: NDArray[np.bool_], oblique: NDArray[np.bool_], spec: DataSpec, require: Any
+) -> NDArray[np.int32]:
     place = {feature.name: position for position, feature in enumerate(spec.features)}
-    known = np.array([place.get(name, -1) for name in column.dictionary.to_pylist()] + [-1], dtype=np.int32)
+    known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
     index = column.indices.fill_null(-1).to_numpy()
     feature = known[index]
-    require(np.array_equal(feature < 0, leaf), "a node splits on a feature that the dataspec does not have")
+    require(
+        np.array_equal(feature == LEAF, leaf | oblique), "a node splits on a feature that the dataspec does not have"
+    )
+    feature[oblique] = OBLIQUE
     return feature  # type: ignore[no-any-return]
 
 

@@ -16,6 +16,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_table
 from bigforest.forest.parts import part_paths
 from bigforest.forest.table import FEATURES, RUN
+from bigforest.forest.terms import features_of
 from bigforest.version import __version__
 
 
@@ -39,26 +40,28 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None
 def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     """Share of each feature in all decrease of impurity, float64 [features].
 
-    Trusts the parts, which this run has just written: reading four columns takes a fifth of the time of
+    The decrease of an oblique node is divided equally among its features.
+
+    Trusts the parts, which this run has just written: reading few columns takes a fifth of the time of
     checking all. Summed tree by tree, so that the cut into parts cannot change a bit of it.
     """
-    place = {feature.name: position for position, feature in enumerate(spec.features)}
-    total = np.zeros(len(place))
+    total = np.zeros(len(spec.features))
+    columns = ["tree", "gain", "weight", "feature", "terms"]
     for path in part_paths(directory):
-        splits = pq.ParquetFile(path).read(columns=["tree", "feature", "gain", "weight"], use_threads=False)
-        splits = splits.filter(splits["feature"].is_valid())
+        splits = pq.ParquetFile(path).read(columns=columns, use_threads=False)
+        splits = splits.filter(splits["gain"].is_valid())
         if splits.num_rows == 0:
             continue
         splits = splits.unify_dictionaries().combine_chunks()
-        tree, names, gain, weight = (column.chunk(0) for column in splits.itercolumns())
-        position = np.array([place[name] for name in names.dictionary.to_pylist()])
-        feature = position[names.indices.to_numpy()]
-        decrease = gain.to_numpy() * weight.to_numpy()
-        cuts = np.flatnonzero(np.diff(tree.to_numpy())) + 1
+        tree, gain, weight, names, terms = (column.chunk(0) for column in splits.itercolumns())
+        feature, shares = features_of(names, terms, spec)
+        tree = np.repeat(tree.to_numpy(), shares)
+        decrease = np.repeat(gain.to_numpy() * weight.to_numpy() / shares, shares)
+        cuts = np.flatnonzero(np.diff(tree)) + 1
         for own, gained in zip(np.split(feature, cuts), np.split(decrease, cuts), strict=True):
-            total += np.bincount(own, gained, minlength=len(place))
+            total += np.bincount(own, gained, minlength=total.size)
     whole = total.sum()
-    return total / whole if whole > 0 else np.zeros(len(place))
+    return total / whole if whole > 0 else np.zeros(total.size)
 
 
 def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec: DataSpec, config: TrainConfig) -> None:

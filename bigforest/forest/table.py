@@ -24,16 +24,21 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_table
+from bigforest.forest.terms import terms_column
+from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
 
-KINDS = ("leaf", "axis")
+KINDS = ("leaf", "axis", "oblique")
 
 # tree, node     node is the number in preorder within its tree; the root is 0
 # left, right    node numbers of the children, null in a leaf; left is always node + 1
 # depth          0 for the root
-# kind           "leaf" or "axis" (feature <= threshold goes left); oblique and category will follow
-# feature        name of the feature, null in a leaf
+# kind           "leaf", "axis" (feature <= threshold goes left) or "oblique" (the projection on the terms <= threshold
+#                goes left; NaN goes right)
+# feature        name of the feature; null but in axis nodes
 # threshold      null in a leaf
-# terms          feature and weight of each term of an oblique direction; null otherwise
+# terms          the direction of an oblique node: features, in the order of the training table, each once, and their
+#                weights, finite and not 0; null in other nodes. The projection is the sum of weight * value in this
+#                order, in float64
 # gain           decrease of impurity: the node's minus the children's, weighted by bag rows; null in a leaf
 # weight         rows of the bag in the node, repeats counted
 # counts         the same by class, in the order of the dataspec's classes
@@ -128,7 +133,7 @@ def confusion(label: pa.DataType) -> pa.Schema:
 class TreeArrays(NamedTuple):
     """One tree in preorder; all arrays have one entry per node, and a leaf has the value in brackets.
 
-    feature    int32 (-1), position in the dataspec
+    feature    int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
     left       uint32 (0), always the node's own number + 1
     right      uint32 (0)
     depth      uint32
@@ -136,6 +141,7 @@ class TreeArrays(NamedTuple):
     gain       float64 (nan)
     weight     uint64
     counts     uint32 [nodes, classes]
+    terms      the directions of oblique nodes; None when there are none
     """
 
     feature: NDArray[np.int32]
@@ -146,6 +152,7 @@ class TreeArrays(NamedTuple):
     gain: NDArray[np.float64]
     weight: NDArray[np.uint64]
     counts: NDArray[np.uint32]
+    terms: Terms | None = None
 
 
 def part_path(directory: Path, first_tree: int) -> Path:
@@ -169,7 +176,8 @@ def nodes_table(first_tree: int, trees: list[TreeArrays], names: list[str]) -> p
     """The trees as a table of schema NODES, numbered from `first_tree`; features are called `names`."""
     sizes = [tree.feature.size for tree in trees]
     feature = np.concatenate([tree.feature for tree in trees])
-    leaf = feature < 0
+    leaf = feature == LEAF
+    kind = np.where(leaf, 0, np.where(feature == OBLIQUE, 2, 1)).astype(np.int8)
     counts = np.concatenate([tree.counts for tree in trees])
     columns = {
         "tree": pa.array(np.repeat(np.arange(len(trees), dtype=np.uint32) + np.uint32(first_tree), sizes)),
@@ -177,10 +185,10 @@ def nodes_table(first_tree: int, trees: list[TreeArrays], names: list[str]) -> p
         "left": pa.array(np.concatenate([tree.left for tree in trees]), mask=leaf),
         "right": pa.array(np.concatenate([tree.right for tree in trees]), mask=leaf),
         "depth": pa.array(np.concatenate([tree.depth for tree in trees])),
-        "kind": pa.DictionaryArray.from_arrays(pa.array((~leaf).astype(np.int8)), pa.array(KINDS)),
-        "feature": pa.DictionaryArray.from_arrays(pa.array(feature, mask=leaf), pa.array(names, pa.string())),
+        "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),
+        "feature": pa.DictionaryArray.from_arrays(pa.array(feature, mask=feature < 0), pa.array(names, pa.string())),
         "threshold": pa.array(np.concatenate([tree.threshold for tree in trees]), mask=leaf),
-        "terms": pa.nulls(leaf.size, NODES.field("terms").type),
+        "terms": terms_column([tree.terms for tree in trees], sizes, names, NODES.field("terms").type),
         "gain": pa.array(np.concatenate([tree.gain for tree in trees]), mask=leaf),
         "weight": pa.array(np.concatenate([tree.weight for tree in trees])),
         "counts": pa.ListArray.from_arrays(

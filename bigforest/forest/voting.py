@@ -91,7 +91,7 @@ class Voting(NamedTuple):
             if not rows.fill(tiles, first, last):
                 return False
             votes = np.zeros((last - first, len(self.spec.target.classes)))
-            vote(tiles, last - first, layout, self.packed.roots, self.mixed, votes, scratch)
+            vote(tiles, last - first, layout, self.packed.directions, self.packed.roots, self.mixed, votes, scratch)
             answers.codes[first:last] = self.rule.decide(votes, self._numbers(numbers, first, last))
             if answers.proba is not None:
                 answers.proba[first:last] = votes / self.packed.roots.size

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.jit import kernel
+from bigforest.kernels.layout import LEAF
 
 # What `check_trees` found.
 SOUND = 0
@@ -70,10 +71,10 @@ def check_trees(starts, leaf, left, right, depth, weight, counts, waiting):
 
 @kernel
 def count_mixed(feature, counts):
-    """Number of leaves (feature int32 [nodes] < 0) with several classes (counts uint32 [nodes, classes])."""
+    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts uint32 [nodes, classes])."""
     mixed = 0
     for node in range(feature.size):
-        if feature[node] < 0:
+        if feature[node] == LEAF:
             present = 0
             for k in range(counts.shape[1]):
                 present += counts[node, k] > 0
@@ -82,11 +83,12 @@ def count_mixed(feature, counts):
 
 
 @kernel
-def pack_nodes(starts, feature, right, threshold, counts, place, wide, mixed, first_mixed):
+def pack_nodes(starts, feature, right, threshold, counts, place, direction, wide, mixed, first_mixed):
     """Write checked trees into the layout `wide` (kernels/route.py) and counts of mixed leaves into `mixed`.
 
     starts       int64 [trees + 1]
-    feature      int32 [nodes], -1 in a leaf; place uint64 [features] is its number among the used ones
+    feature      int32 [nodes]; LEAF in a leaf. place uint64 [features] is its number among the used ones
+    direction    place of the first oblique node's direction; the following ones are numbered on from there
     right        uint32 [nodes], number within the tree
     threshold    float64 [nodes]
     counts       uint32 [nodes, classes]
@@ -97,10 +99,15 @@ def pack_nodes(starts, feature, right, threshold, counts, place, wide, mixed, fi
     found = 0
     for tree in range(starts.size - 1):
         for node in range(starts[tree], starts[tree + 1]):
-            if feature[node] >= 0:
+            if feature[node] != LEAF:
                 step = np.uint64(starts[tree] + np.int64(right[node]) - node)
                 wide.thresholds[2 * node] = threshold[node]
-                wide.links[2 * node + 1] = (place[feature[node]] << wide.shift) | step
+                column = direction
+                if feature[node] >= 0:
+                    column = place[feature[node]]
+                else:
+                    direction += np.uint64(1)
+                wide.links[2 * node + 1] = (column << wide.shift) | step
                 continue
             present = 0
             ballot = 0
