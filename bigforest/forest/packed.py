@@ -77,7 +77,7 @@ def pack(parts: Sequence[Nodes]) -> Packed:
         layout = Layout(here.view(np.float64), here, bits, ballot)
         trees = (part.starts, part.feature, part.right, part.threshold, part.counts)
         pack_nodes(*trees, place, np.uint64(direction), layout, own, first)
-        direction += np.count_nonzero(part.feature == OBLIQUE)
+        direction += int(np.count_nonzero(part.feature == OBLIQUE))
     roots = np.concatenate([part.starts[:-1] + begin for part, begin in zip(parts, begins, strict=False)])
     wide = Layout(words.view(np.float64), words, bits, ballot)
     directions = _directions(parts, place, used.size)

@@ -140,9 +140,9 @@ def add_ballot(layout, node, mixed, classes, votes, row):
 def vote(tiles, rows, layout, directions, roots, mixed, votes, scratch):
     """Add the ballots of all trees, in their order, to votes float64 [rows, classes]; scratch is `new_scratch`.
 
-    directions is Directions, or None where no node is oblique. Row r of the votes is column r % TILE of tile r // TILE; there may be more tiles than rows need. Tomasi 2017,
-    section 5; Ho 1995, section 3 (soft votes). Cost: rows * trees * depth visits of about 2 ns. Oracle:
-    tests/naive/predict.py sum_of_votes.
+    directions is Directions, or None where no node is oblique. Row r of the votes is column r % TILE of tile
+    r // TILE; there may be more tiles than rows need. Tomasi 2017, section 5; Ho 1995, section 3 (soft votes). Cost:
+    rows * trees * depth visits of about 2 ns. Oracle: tests/naive/predict.py sum_of_votes.
     """
     active, place = scratch[0], scratch[1]
     size = np.uint64(tiles.shape[1] * TILE)
