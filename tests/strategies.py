@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -177,3 +178,20 @@ def frames(draw: st.DrawFn, max_rows: int = 30) -> pl.DataFrame:
     labels = draw(st.lists(st.sampled_from([*LABELS[kind], None]), min_size=rows, max_size=rows))
     labels[:2] = [label for label in LABELS[kind] if label == label][-2:]
     return pl.DataFrame([*columns, pl.Series("target", labels, kind)])
+
+
+@st.composite
+def sparse_configs(draw: st.DrawFn) -> TrainConfig:
+    """`configs` of the sparse-oblique family."""
+    plain = draw(configs())
+    kind = draw(st.sampled_from(["rerf", "rerf", "sporf", "sporf", "gaussian", "very-sparse"]))
+    return replace(
+        plain,
+        family="sparse-oblique",
+        mtry="sqrt",
+        constants="redraw",
+        projections=draw(st.sampled_from(["p^2/3", "p^0.5", "p^1.2", 1, 2, 7])),
+        projection_kind=kind,
+        density=None if kind == "rerf" else draw(st.sampled_from([None, 0.2, 0.7, 1.0])),
+        normalize=draw(st.sampled_from(["none", "none", "zscore", "minmax"])),
+    )

@@ -13,8 +13,9 @@ from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.families import SparseFamily, sparse_family
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import Rules, compile_kernels, grow
+from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rng import PURPOSE_GROW, stream_key
@@ -51,7 +52,7 @@ def grow_forest(
     groups = [range(first, min(first + size, config.trees)) for first in range(0, config.trees, size)]
 
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
-        compile_kernels()
+        compile_kernels(oblique=config.family == "sparse-oblique")
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         by_row = empty_rows(store.codes)
@@ -87,6 +88,7 @@ class _Ground(NamedTuple):
     by_row: Rows
     rules: Rules
     entropies: NDArray[np.int64]
+    family: SparseFamily | None
 
 
 def _prepare(store: Store, config: TrainConfig, by_row: Rows) -> _Ground:
@@ -103,7 +105,8 @@ def _prepare(store: Store, config: TrainConfig, by_row: Rows) -> _Ground:
         min_leaf=config.min_leaf,
         redraw=config.constants == "redraw",
     )
-    return _Ground(by_row, rules, entropy_table())
+    family = sparse_family(store, config) if config.family == "sparse-oblique" else None
+    return _Ground(by_row, rules, entropy_table(), family)
 
 
 def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> TreeArrays:
@@ -113,5 +116,8 @@ def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> Tree
     with np.errstate(over="ignore"):
         key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
     classes = len(store.spec.target.classes)
-    nodes = grow(store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
-    return tree_arrays(nodes, store.dictionaries, config.impurity)
+    arguments = (store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
+    if ground.family is None:
+        return tree_arrays(grow(*arguments), store.dictionaries, config.impurity)
+    nodes, pool = grow_oblique(*arguments, ground.family.scratch(items.size))
+    return tree_arrays(nodes, store.dictionaries, config.impurity, pool)

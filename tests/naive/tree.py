@@ -8,11 +8,15 @@ from typing import NamedTuple
 
 from bigforest.config import TrainConfig
 from tests.naive import rng
+from tests.naive.oblique import ObliqueSplit, find_oblique, project
 from tests.naive.split import Split, Table, best_split
 
 
 class Node(NamedTuple):
-    """One node. A leaf has feature -1, no threshold and no gain (nan) and no children (-1)."""
+    """One node. A leaf has feature -1, no threshold and no gain (nan) and no children (-1).
+
+    An oblique node has feature -2, and terms.
+    """
 
     feature: int
     threshold: float
@@ -22,6 +26,7 @@ class Node(NamedTuple):
     weight: int
     counts: list[int]
     gain: float
+    terms: tuple[tuple[int, float], ...] = ()
 
 
 def grow(
@@ -47,19 +52,37 @@ def grow(
         leaf = Node(-1, math.nan, -1, -1, depth, sum(counts), counts, math.nan)
         chosen = None
         if not must_be_leaf(counts, depth, config):
-            features = seen_features(table, rows, key, config)
-            chosen = split(table, rows, weights, features, config.impurity, config.min_leaf)
+            chosen = find_split(table, rows, weights, key, config, split)
         if chosen is None:
             nodes.append(leaf)
             continue
         gain = impurity_decrease(chosen.left, chosen.right, config.impurity)
-        nodes.append(leaf._replace(feature=chosen.feature, threshold=chosen.threshold, gain=gain))
-        goes_left = (table.low[rows, chosen.feature] <= chosen.threshold).tolist()
+        terms = chosen.terms
+        feature = terms[0][0] if len(terms) == 1 else -2
+        own = () if len(terms) == 1 else tuple(terms)
+        nodes.append(leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own))
+        goes_left = [project(terms, row) <= chosen.threshold for row in table.low[rows].tolist()]
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
         waiting.append((right_rows, rng.mix(key ^ rng.RIGHT), depth + 1, number))
         waiting.append((left_rows, rng.mix(key ^ rng.LEFT), depth + 1, number))
     return nodes
+
+
+def find_split(
+    table: Table,
+    rows: Sequence[int],
+    weights: Sequence[int],
+    key: int,
+    config: TrainConfig,
+    split: Callable[..., Split | None],
+) -> ObliqueSplit | None:
+    """The best split of a node by the family of the configuration; None if there is none."""
+    if config.family == "sparse-oblique":
+        return find_oblique(table, rows, weights, key, config, split)
+    features = seen_features(table, rows, key, config)
+    found = split(table, rows, weights, features, config.impurity, config.min_leaf)
+    return found and ObliqueSplit([(found.feature, 1.0)], found.threshold, found.left, found.right)
 
 
 def class_counts(table: Table, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
