@@ -72,8 +72,8 @@ class TrainConfig:
 
     projections      columns of the random matrix of a node, k: a count, or "p^E" for ceil(p**E) of p features, where E
                      may be a fraction such as 2/3.
-    projection_kind  "rerf": k weights of +-1 anywhere in the matrix. "sporf": alike, `density` of all. "gaussian": normal
-                     weights. "very-sparse": +-1 with chance `density` in each cell (Li 2006).
+    projection_kind  "rerf": k weights of +-1 anywhere in the matrix. "sporf": alike, `density` of all. "gaussian":
+                     normal weights. "very-sparse": +-1 with chance `density` in each cell (Li 2006).
     density          share of the cells that have a weight; None for 1 / p (sporf), 1 (gaussian), p**-0.5 (very-sparse).
     mean_difference  also offer differences of class means: of "consecutive" classes, of the largest class and each
                      other, or of "all" pairs; each with chance min(1, k / p) in each node.
@@ -186,9 +186,10 @@ class TrainConfig:
         exponent = float(found[1]) / float(found[2] or 1) if found and float(found[2] or 1) else -1.0
         if not 0.0 <= exponent <= 2.0:
             raise ConfigError(
-                f"projections must be a count of at least 1 or p^E with E from 0 to 2, such as p^0.5 or p^2/3, not {rule!r}"
+                "projections must be a count of at least 1 or p^E with E from 0 to 2, such as p^0.5 or p^2/3, "
+                f"not {rule!r}"
             )
-        wanted = features**exponent
+        wanted: float = features**exponent
         near = round(wanted)  # 1000**(2/3) is not quite 100 in float64
         return min(max(1, near if abs(wanted - near) < 1e-9 * wanted else math.ceil(wanted)), MAX_PROJECTIONS)
 

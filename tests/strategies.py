@@ -193,5 +193,7 @@ def sparse_configs(draw: st.DrawFn) -> TrainConfig:
         projections=draw(st.sampled_from(["p^2/3", "p^0.5", "p^1.2", 1, 2, 7])),
         projection_kind=kind,
         density=None if kind == "rerf" else draw(st.sampled_from([None, 0.2, 0.7, 1.0])),
+        mean_difference=draw(st.sampled_from(["none", "none", "consecutive", "vs-largest", "all"])),
+        mean_difference_scope=draw(st.sampled_from(["tree", "node"])),
         normalize=draw(st.sampled_from(["none", "none", "zscore", "minmax"])),
     )

@@ -119,5 +119,5 @@ def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> Tree
     arguments = (store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
     if ground.family is None:
         return tree_arrays(grow(*arguments), store.dictionaries, config.impurity)
-    nodes, pool = grow_oblique(*arguments, ground.family.scratch(items.size))
+    nodes, pool = grow_oblique(*arguments, ground.family.scratch(store, ground.by_row, items))
     return tree_arrays(nodes, store.dictionaries, config.impurity, pool)

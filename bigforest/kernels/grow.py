@@ -41,8 +41,9 @@ class Rules(NamedTuple):
 class CodeTree(NamedTuple):
     """A tree in preorder. A split sends codes up to left_code to the left; right_code is the smallest on the right.
 
-    feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left child is the next
-    node), depth uint32, left_code, right_code uint32 (0 but in axis nodes), counts uint32 [nodes, classes].
+    feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left
+    child is the next node), depth uint32, left_code, right_code uint32 (0 but in axis nodes), counts uint32 [nodes,
+    classes].
     """
 
     feature: NDArray[np.int32]
@@ -241,26 +242,12 @@ def _grow(
         constant=np.empty((64, words), np.uint64),
     )
     pool = None if oblique is None else make_pool(room, features)
+    scratch = (totals, constant, draw, best, work)
     put_root(stack, items, key)
     count, top = ZERO, ONE
     while top > 0:
         count, top = grow_while_room(
-            codes,
-            by_row,
-            items,
-            rules,
-            table,
-            nodes,
-            count,
-            stack,
-            top,
-            totals,
-            constant,
-            draw,
-            best,
-            work,
-            oblique,
-            pool,
+            codes, by_row, items, rules, table, nodes, count, stack, top, *scratch, oblique, pool
         )
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:

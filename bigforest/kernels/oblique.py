@@ -18,6 +18,7 @@ from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw
 from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import OBLIQUE
+from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means
 from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO
 from bigforest.kernels.order import Projected, make_projected
 from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, range_of
@@ -30,6 +31,7 @@ class Oblique(NamedTuple):
     """A family of oblique splits, and scratch of one growing tree; `rows` are the root's.
 
     sparse     how directions are drawn
+    means      the differences of class means that are offered besides
     values     of the codes
     drawn      scratch of the directions
     projected  scratch of the projections; its `value` is not used, but a row of `value`
@@ -37,6 +39,7 @@ class Oblique(NamedTuple):
     """
 
     sparse: Sparse
+    means: Means
     values: Values
     drawn: Drawn
     projected: Projected
@@ -84,9 +87,9 @@ def trimmed(pool: Pool, nodes: int) -> Pool:
     )
 
 
-def make_oblique(sparse: Sparse, values: Values, rows: int) -> Oblique:
+def make_oblique(sparse: Sparse, means: Means, values: Values, rows: int) -> Oblique:
     """Oblique for nodes of up to `rows` rows."""
-    return Oblique(sparse, values, make_drawn(sparse), make_projected(rows), np.empty((2, rows)))
+    return Oblique(sparse, means, values, make_drawn(sparse), make_projected(rows), np.empty((2, rows)))
 
 
 def smallest(features: int, rows: int) -> Oblique:
@@ -94,7 +97,8 @@ def smallest(features: int, rows: int) -> Oblique:
     low = np.zeros(features)
     low.flags.writeable = False  # as in a store; other flags would be compiled apart
     values = Values(np.arange(features + 1), low, np.ones(features, np.bool_))
-    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), values, rows)
+    means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), 2, rows)
+    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, values, rows)
 
 
 @inlined
@@ -138,28 +142,50 @@ def find_direction(codes, by_row, node, key, constant, rules, table, draw, best,
         prepare_two(node, work)
     draw_cells(oblique.sparse, key, drawn.cells)
     columns = oblique.sparse.columns
+    means = oblique.means
+    if means.by_node:
+        means.pairs[0] = choose_pairs(means.pairing, node.total, means.pair)
+    summed = False
+    directions = columns + np.uint64(means.pairs[0])
     which = ZERO
     at = ZERO
     number = ZERO
     usable = ZERO
     state = key
     fallback = ZERO
-    while number < columns or (usable == ZERO and fallback < np.uint64(draw.perm.size)):
+    while number < directions or (usable == ZERO and fallback < np.uint64(draw.perm.size)):
+        size = ZERO
+        value = oblique.value[which]
+        features, weights = drawn.feature[which], drawn.weight[which]
         if number < columns:
             size, at = draw_column(oblique.sparse, key, number, at, drawn, which)
+            if size > ONE:
+                project(codes, by_row, oblique.values, features, weights, size, node.items, value)
+        elif number < directions:
+            if is_offered(key, number - columns, columns, np.uint64(draw.perm.size)):
+                size = offer_means(
+                    codes,
+                    by_row,
+                    oblique.values,
+                    oblique.sparse.scale,
+                    node,
+                    means,
+                    number - columns,
+                    summed,
+                    work.codes,
+                    features,
+                    weights,
+                    value,
+                )
+                summed = True
         else:
-            drawn.feature[which, ZERO], state = draw_feature(draw, fallback, state)
+            features[ZERO], state = draw_feature(draw, fallback, state)
             fallback += ONE
             size = ONE
         if size == ONE:
-            if scan_feature(
-                codes, by_row, node, np.uint64(drawn.feature[which, ZERO]), constant, rules, table, number, best, work
-            ):
+            if scan_feature(codes, by_row, node, np.uint64(features[ZERO]), constant, rules, table, number, best, work):
                 usable += ONE
         elif size > ONE:
-            value = oblique.value[which]
-            features, weights = drawn.feature[which], drawn.weight[which]
-            project(codes, by_row, oblique.values, features, weights, size, node.items, value)
             low, high = range_of(value, np.uint64(node.items.size))
             if low < high:
                 usable += ONE

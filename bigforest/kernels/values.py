@@ -42,7 +42,8 @@ def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weig
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
     left      uint32 [nodes], out: number of the left child, 0 in a leaf
-    threshold, gain  float64 [nodes], out: nan in a leaf, and an oblique node's threshold is left as it is; gain is the impurity less that of the children, by weight
+    threshold, gain  float64 [nodes], out: nan in a leaf, and an oblique node's threshold is left as it is; gain is the
+              impurity less that of the children, by weight
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity
     """

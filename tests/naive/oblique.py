@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from bigforest.config import TrainConfig
-from tests.naive import directions, rng
+from tests.naive import directions, means, rng
 from tests.naive.directions import Direction
 from tests.naive.split import Split, Table
 
@@ -44,18 +44,15 @@ def find_oblique(
     split: Callable[..., Split | None],
 ) -> ObliqueSplit | None:
     """The best split of a node of this key among its directions; None if there is none."""
-    offered = [
-        direction
-        for direction in directions.columns(
-            config.projection_kind,
-            table.low.shape[1],
-            config.drawn_projections(table.low.shape[1]),
-            config.density,
-            scales(table, config.normalize),
-            key,
-        )
-        if direction
-    ]
+    scale = scales(table, config.normalize)
+    features = table.low.shape[1]
+    count = config.drawn_projections(features)
+    offered = directions.columns(config.projection_kind, features, count, config.density, scale, key)
+    if config.mean_difference != "none":
+        scope = rows if config.mean_difference_scope == "node" else np.flatnonzero(weights).tolist()
+        differences = means.differences(table, scope, weights, config.mean_difference, scale)
+        offered += [terms for number, terms in enumerate(differences) if means.is_offered(key, number, count, features)]
+    offered = [direction for direction in offered if direction]
     usable = [direction for direction in offered if tells_apart(table, rows, direction)]
     if not usable:
         usable = [
@@ -74,10 +71,8 @@ def find_oblique(
             high[:, place] = low[:, place]
     target = [table.target[row] for row in rows]
     projected = Table(low, high, target, table.classes)
-    numbers = range(len(usable))
-    found = split(
-        projected, range(len(rows)), [weights[row] for row in rows], numbers, config.impurity, config.min_leaf
-    )
+    own = [weights[row] for row in rows]
+    found = split(projected, range(len(rows)), own, range(len(usable)), config.impurity, config.min_leaf)
     return found and ObliqueSplit(usable[found.feature], found.threshold, found.left, found.right)
 
 
@@ -109,4 +104,4 @@ def scale_of(column: tuple[float, ...], normalize: str) -> float:
             spread = math.sqrt(math.fsum(count * ((value - mean) ** 2 / rows) for value, count in counts.items()))
         except OverflowError:
             return 0.0
-    return 1.0 / spread if 2.0**-1000 < spread < math.inf else 0.0
+    return 1.0 / spread if 2.0**-500 < spread < math.inf else 0.0
