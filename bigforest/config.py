@@ -27,9 +27,9 @@ MAX_PROJECTIONS = 2**31 - 1
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 # The families that an option belongs to; elsewhere it must be left alone.
 _FAMILIES = {
-    "mtry": ("axis", "tree"),
-    "constants": ("axis", "tree"),
-    "feature_fraction": ("axis", "tree"),
+    "mtry": ("axis", "tree", "rotation"),
+    "constants": ("axis", "tree", "rotation"),
+    "feature_fraction": ("axis", "tree", "rotation"),
     "projections": ("sparse-oblique",),
     "projection_kind": ("sparse-oblique",),
     "density": ("sparse-oblique",),
@@ -41,7 +41,10 @@ _FAMILIES = {
     "rotation": ("rotation",),
 }
 # What a family has where nothing is said.
-_DEFAULTS: dict[str, dict[str, Any]] = {"tree": {"trees": 1, "bootstrap": False, "mtry": "all"}}
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "tree": {"trees": 1, "bootstrap": False, "mtry": "all"},
+    "rotation": {"mtry": "all"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +85,7 @@ class TrainConfig:
 
     Of rotation:
 
-    axes             axes of a tree's table; None for as many as features.
+    axes             axes of a tree's table, of which nodes draw mtry; None for as many as features.
     orthogonal       whether random axes are made orthogonal.
     rotation         "random": Gaussian directions; "pca": principal components of disjoint subsets of the features,
                      each from a sample of the rows (Rodriguez 2006).
@@ -143,7 +146,7 @@ class TrainConfig:
         family = options.get("family", "axis")
         own = _DEFAULTS.get(family, {}) if isinstance(family, str) else {}
         if family == "rotation" and options.get("rotation") == "pca":
-            own = {"bootstrap": False}
+            own = own | {"bootstrap": False}
         return cls(**{**own, **options})
 
     def _check_family(self) -> None:
@@ -169,6 +172,8 @@ class TrainConfig:
                 raise ConfigError(f"{name} must be above 0 and at most 1, not {share!r}")
         if self.density is not None and self.projection_kind == "rerf":
             raise ConfigError("rerf has as many weights as projections; drop density, or choose sporf")
+        if self.rotation == "pca" and self.axes is not None:
+            raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
         if self.feature_fraction is not None and self.mtry not in ("sqrt", "all"):
             raise ConfigError("feature_fraction replaces mtry; drop one of them")
         if self.axes is not None:

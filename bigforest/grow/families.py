@@ -66,7 +66,7 @@ def sparse_family(store: Store, config: TrainConfig) -> SparseFamily:
         steps = [_steps(store.low(feature), bool(values.whole[feature])) for feature in range(features)]
         step = np.concatenate([own for own, _ in steps])
         unit = np.array([worth for _, worth in steps])
-    sparse = _sparse(config, features, _scale(store, config.normalize))
+    sparse = _sparse(config, features, feature_scale(store, config.normalize))
     return SparseFamily(sparse, values, pairing, config.mean_difference_scope == "node", step, unit)
 
 
@@ -107,7 +107,7 @@ def _is_whole(values: NDArray[np.float64]) -> bool:
     return bool(max(-values[0], values[-1]) <= MOST_WHOLE and (np.floor(values) == values).all())
 
 
-def _scale(store: Store, normalize: str) -> NDArray[np.float64]:
+def feature_scale(store: Store, normalize: str) -> NDArray[np.float64]:
     """What each feature's weight is multiplied by: 1, or 1 / deviation, or 1 / range; 0 where these are no numbers."""
     features = len(store.spec.features)
     spread = np.ones(features)

@@ -13,7 +13,8 @@ from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.grow.arrays import tree_arrays
-from bigforest.grow.families import SparseFamily, sparse_family
+from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
+from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
@@ -83,12 +84,16 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 
 
 class _Ground(NamedTuple):
-    """What all trees of a forest share, besides the store."""
+    """What all trees of a forest share, besides the store.
+
+    family  of sparse-oblique; scale, float64 [features], of rotation (rotation.py tree_axes); None in other families.
+    """
 
     by_row: Rows
     rules: Rules
     entropies: NDArray[np.int64]
     family: SparseFamily | None
+    scale: NDArray[np.float64] | None
 
 
 def _prepare(store: Store, config: TrainConfig, by_row: Rows) -> _Ground:
@@ -97,16 +102,21 @@ def _prepare(store: Store, config: TrainConfig, by_row: Rows) -> _Ground:
         raise DataError(
             f"the table has {store.rows} rows; growing in memory takes at most {most}: train on a sample of them"
         )
+    columns = len(store.spec.features)
+    if config.family == "rotation":
+        columns = config.axes or columns
     rules = Rules(
-        mtry=config.drawn_features(len(store.spec.features)),
+        mtry=config.drawn_features(columns),
         impurity=NUMBERS[config.impurity],
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=config.min_split,
         min_leaf=config.min_leaf,
         redraw=config.constants == "redraw",
+        chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
     )
     family = sparse_family(store, config) if config.family == "sparse-oblique" else None
-    return _Ground(by_row, rules, entropy_table(), family)
+    scale = feature_scale(store, "zscore") if config.family == "rotation" else None
+    return _Ground(by_row, rules, entropy_table(), family, scale)
 
 
 def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> TreeArrays:
@@ -116,8 +126,14 @@ def _grow(store: Store, config: TrainConfig, ground: _Ground, tree: int) -> Tree
     with np.errstate(over="ignore"):
         key = np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))
     classes = len(store.spec.target.classes)
-    arguments = (store.codes, ground.by_row, items, classes, key, ground.rules, ground.entropies)
+    arguments = (items, classes, key, ground.rules, ground.entropies)
+    if ground.scale is not None:
+        axes = tree_axes(store, config, tree, ground.scale)
+        codes, dictionaries = rotate(store, axes, np.flatnonzero(multiplicity))
+        return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.impurity), axes)
     if ground.family is None:
-        return tree_arrays(grow(*arguments), store.dictionaries, config.impurity)
-    nodes, pool = grow_oblique(*arguments, ground.family.scratch(store, ground.by_row, items))
+        nodes = grow(store.codes, ground.by_row, *arguments)
+        return tree_arrays(nodes, store.dictionaries, config.impurity)
+    family = ground.family.scratch(store, ground.by_row, items)
+    nodes, pool = grow_oblique(store.codes, ground.by_row, *arguments, family)
     return tree_arrays(nodes, store.dictionaries, config.impurity, pool)

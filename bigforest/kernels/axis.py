@@ -12,12 +12,13 @@ from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.partition import partition
-from bigforest.kernels.rng import GOLDEN, mix
+from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_many import scan_many
 from bigforest.kernels.scan_two import prepare_two, scan_two
 
 _SIX = np.uint64(6)
 _BITS6 = np.uint64(63)
+_BITS11 = np.uint64(11)
 
 
 class Draw(NamedTuple):
@@ -58,6 +59,20 @@ def put_back(draw, drawn):
 
 
 @inlined
+def wanted_features(rules, key, features):
+    """How many features the node of this key draws: mtry, or each with a chance, but one at least."""
+    wanted = np.uint64(rules.mtry)
+    if rules.chance >= 0:
+        wanted = ZERO
+        state = mix(key ^ CHANCES)
+        while wanted == ZERO:
+            for _ in range(features):
+                state += GOLDEN
+                wanted += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
+    return wanted
+
+
+@inlined
 def scan_codes(low, high, node, rules, table, number, best, work):
     """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
 
@@ -94,7 +109,7 @@ def scan_feature(codes, by_row, node, feature, constant, rules, table, number, b
 def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work):
     """Draw features and scan them; the best split is left in `best` (feature -1: none). constant: see scan_feature."""
     features = np.uint64(draw.perm.size)
-    mtry = np.uint64(rules.mtry)
+    mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
     if node.total.size == 2 and rules.impurity == GINI:

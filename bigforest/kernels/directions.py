@@ -121,7 +121,12 @@ def weight_of(sparse, key, cell):
     random = mix(key + (cell + ONE) * GOLDEN)
     if sparse.way != NORMAL:
         return 1.0 if random >> np.uint64(63) else -1.0
-    # Box and Muller 1958, from two uniform numbers, the first above 0.
+    return normal_of(random)
+
+
+@inlined
+def normal_of(random):
+    """A number of normal distribution from a random uint64: Box and Muller 1958, rounded to NORMAL_STEP."""
     one = (np.float64(random >> _BITS11) + 1.0) * _UNIT
     two = np.float64(mix(random + GOLDEN) >> _BITS11) * _UNIT
     normal = np.sqrt(-2.0 * np.log(one)) * np.cos(2.0 * np.pi * two)

@@ -28,7 +28,10 @@ _MOST_COUNTS = 1 << 22
 
 
 class Rules(NamedTuple):
-    """What stops and steers a tree; plain numbers, as kernels take them. max_depth -1 is unlimited."""
+    """What stops and steers a tree; plain numbers, as kernels take them.
+
+    max_depth -1 is unlimited. chance, of 2**53, is that of a feature to be drawn; -1 where mtry are drawn.
+    """
 
     mtry: int
     impurity: int
@@ -36,6 +39,7 @@ class Rules(NamedTuple):
     min_split: int
     min_leaf: int
     redraw: bool
+    chance: int = -1
 
 
 class CodeTree(NamedTuple):

@@ -11,6 +11,8 @@ from tests.naive import rng
 from tests.naive.oblique import ObliqueSplit, find_oblique, project
 from tests.naive.split import Split, Table, best_split
 
+CHANCES = 0x589965CC75374CC3
+
 
 class Node(NamedTuple):
     """One node. A leaf has feature -1, no threshold and no gain (nan) and no children (-1).
@@ -105,6 +107,8 @@ def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConf
     """The features that are drawn and not constant in the node."""
     features = table.low.shape[1]
     wanted = config.drawn_features(features)
+    if config.feature_fraction is not None:
+        wanted = drawn_by_chance(key, features, config.feature_fraction)
     seen: list[int] = []
     for draws, feature in enumerate(rng.shuffled(key, features)):
         counted = len(seen) if config.constants == "redraw" else draws
@@ -114,6 +118,17 @@ def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConf
         if values.min() != values.max():
             seen.append(feature)
     return seen
+
+
+def drawn_by_chance(key: int, features: int, chance: float) -> int:
+    """How many of the features a node of this key draws, each with this chance; none is drawn anew."""
+    state = rng.mix(key ^ CHANCES)
+    count = 0
+    while count == 0:
+        for _ in range(features):
+            state = (state + rng.GOLDEN) & rng.MASK
+            count += rng.mix(state) >> 11 < max(1, int(chance * 2**53))
+    return count
 
 
 def impurity_decrease(left: list[int], right: list[int], impurity: str) -> float:
