@@ -255,7 +255,7 @@ def _settings(options: dict[str, Any]) -> TrainConfig:
             near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
             raise ConfigError(f"there is no option {name!r}; {hint}")
-    return TrainConfig(**{k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()})
+    return TrainConfig.of(**{k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()})
 
 
 def _resources(threads: int | None, scratch: str | Path | None) -> Resources:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -39,6 +39,23 @@ Memory = Annotated[
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is already there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def given(context: typer.Context) -> dict[str, Any]:
+    """The options of train's configuration that the user gave, as keywords; the rest is for the API to choose."""
+    from dataclasses import fields
+
+    from bigforest.config import TrainConfig
+
+    names = [field.name for field in fields(TrainConfig)]
+    chosen = {name: context.params[name] for name in names if not _is_default(context, name)}
+    words = {"mtry": number_or_word, "max_bins": count_or_word, "projections": count_or_word}
+    return chosen | {name: read(chosen[name]) for name, read in words.items() if name in chosen}
+
+
+def _is_default(context: typer.Context, name: str) -> bool:
+    source = context.get_parameter_source(name)
+    return source is None or source.name == "DEFAULT"
 
 
 def count_or_word(text: str) -> str | int:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import options
+from . import families, options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def train(
+    context: typer.Context,
     data: options.Data,
     target: options.Target = None,
     exclude: options.Exclude = None,
@@ -39,6 +40,18 @@ def train(
     bootstrap: Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")] = True,
     sample_fraction: Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")] = 1.0,
     replace: Annotated[bool, typer.Option(help="Draw a bag with replacement.")] = True,
+    family: families.Family = "axis",
+    feature_fraction: families.FeatureFraction = None,
+    ranks: families.Ranks = False,
+    projections: families.Projections = "p^2/3",
+    projection_kind: families.ProjectionKind = "rerf",
+    density: families.Density = None,
+    mean_difference: families.MeanDifference = "none",
+    mean_difference_scope: families.Scope = "tree",
+    normalize: families.Normalize = "none",
+    axes: families.Axes = None,
+    orthogonal: families.Orthogonal = True,
+    rotation: families.Rotation = "random",
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="The forest, a folder; <stem of DATA>.forest unless given."),
@@ -72,19 +85,7 @@ def train(
             threads=threads,
             scratch=scratch,
             exclude=exclude or (),
-            trees=trees,
-            seed=seed,
-            mtry=options.number_or_word(mtry),
-            impurity=impurity,
-            max_depth=max_depth,
-            min_split=min_split,
-            min_leaf=min_leaf,
-            bootstrap=bootstrap,
-            sample_fraction=sample_fraction,
-            replace=replace,
-            max_bins=options.count_or_word(max_bins),
-            vote=vote,
-            constants=constants,
+            **options.given(context),
         )
     show(training_facts(forest), _draw, json=json, quiet=quiet)
 
