@@ -14,25 +14,40 @@ from typing import TYPE_CHECKING, Any
 
 from bigforest import namespaces as namespaces  # registers the Polars namespaces
 from bigforest.config import TrainConfig
-from bigforest.errors import BigForestError, ConfigError, DataError, FormatError, OutputExistsError
+from bigforest.errors import (
+    BigForestError,
+    BusyError,
+    ConfigError,
+    DataError,
+    DiskFullError,
+    FormatError,
+    OutputExistsError,
+)
 from bigforest.version import __version__
 
 if TYPE_CHECKING:
-    from bigforest.api import encode_store, predict_file, train
+    from bigforest.api import encode_store, plan_training, predict_file, train
     from bigforest.forest.forest import Forest, read_forest
+    from bigforest.forest.merge import merge
+    from bigforest.plan import Plan
     from bigforest.store.store import Store
 
 __all__ = [
     "BigForestError",
+    "BusyError",
     "ConfigError",
     "DataError",
+    "DiskFullError",
     "Forest",
     "FormatError",
     "OutputExistsError",
+    "Plan",
     "Store",
     "TrainConfig",
     "__version__",
     "encode_store",
+    "merge",
+    "plan_training",
     "predict_file",
     "read_forest",
     "train",
@@ -40,8 +55,11 @@ __all__ = [
 
 _HOMES = {
     "Forest": "bigforest.forest.forest",
+    "Plan": "bigforest.plan",
     "Store": "bigforest.store.store",
     "encode_store": "bigforest.api",
+    "merge": "bigforest.forest.merge",
+    "plan_training": "bigforest.api",
     "predict_file": "bigforest.api",
     "read_forest": "bigforest.forest.forest",
     "train": "bigforest.api",

@@ -33,9 +33,18 @@ Threads = Annotated[int | None, typer.Option(metavar="N", help="Worker threads; 
 Scratch = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")
 ]
+Memory = Annotated[
+    str | None, typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.")
+]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is already there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the option stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def count_or_word(text: str) -> str | int:

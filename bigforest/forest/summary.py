@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_table
+from bigforest.forest.origin import Origin
 from bigforest.forest.parts import part_paths
 from bigforest.forest.table import FEATURES, RUN
 from bigforest.version import __version__
@@ -45,7 +46,8 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     place = {feature.name: position for position, feature in enumerate(spec.features)}
     total = np.zeros(len(place))
     for path in part_paths(directory):
-        splits = pq.ParquetFile(path).read(columns=["tree", "feature", "gain", "weight"], use_threads=False)
+        content = pq.ParquetFile(path, page_checksum_verification=True)
+        splits = content.read(columns=["tree", "feature", "gain", "weight"], use_threads=False)
         splits = splits.filter(splits["feature"].is_valid())
         if splits.num_rows == 0:
             continue
@@ -61,8 +63,15 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     return total / whole if whole > 0 else np.zeros(len(place))
 
 
-def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec: DataSpec, config: TrainConfig) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order."""
+def write_run(
+    directory: Path,
+    seconds: Mapping[str, float],
+    threads: int,
+    spec: DataSpec,
+    config: TrainConfig,
+    origin: Origin | None = None,
+) -> None:
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, and its origin."""
     import numba
     import polars as pl
 
@@ -76,4 +85,5 @@ def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec:
         "config": config.to_json(),
     }
     rows = [{"stage": stage, "seconds": spent, **same} for stage, spent in seconds.items()]
-    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config)
+    more = None if origin is None else origin.entries()
+    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config, more)

@@ -12,6 +12,7 @@ from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
+from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow
@@ -40,20 +41,29 @@ def part_size(rows: int, trees: int) -> int:
     return max(1, min(-(-trees // _PARTS), _PART_ROWS // rows))
 
 
+def part_groups(rows: int, trees: int) -> list[range]:
+    """The trees of each part, in order."""
+    size = part_size(rows, trees)
+    return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
+
+
 def grow_forest(
     store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
 ) -> None:
-    """Write `directory`/trees/part-*.parquet: all trees of the forest.
+    """Write `directory`/trees/part-*.parquet: all trees of the forest, but for the parts that are there already.
 
-    The files are a function of (store, config). Raises DataError for tables too large to grow in memory.
+    The files are a function of (store, config). Raises DataError for tables too large to grow in memory, and
+    FormatError when a part that is there is damaged or of another forest.
     """
-    size = part_size(store.rows, config.trees)
-    groups = [range(first, min(first + size, config.trees)) for first in range(0, config.trees, size)]
+    groups = part_groups(store.rows, config.trees)
+    groups = [group for group in groups if not is_finished(directory, group, store.spec, config)]
 
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         compile_kernels()
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
+        if done := config.trees - sum(map(len, groups)):
+            progress.advance(done)
         by_row = empty_rows(store.codes)
         ranges = [(first, min(first + _COPY_ROWS, store.rows)) for first in range(0, store.rows, _COPY_ROWS)]
         run(
