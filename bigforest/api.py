@@ -184,7 +184,7 @@ def plan_training(
     data: Any,
     target: str | None = None,
     *,
-    out: str | Path = ".",
+    out: str | Path | None = None,
     memory: str | int | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -197,11 +197,13 @@ def plan_training(
     Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
     """
     task = Task(data, target, tuple(_names(exclude)), _options(config))
-    with TemporaryFolder(None if scratch is None else Path(scratch)) as work:
-        table = open_table(data, work)
-        return make_plan(
-            table, data, target, task.exclude, task.config, _resources(threads, scratch, memory), Path(out)
-        )
+    resources = _resources(threads, scratch, memory)
+    home = Path.cwd() if out is None else Path(out).resolve().parent
+    if not home.is_dir():
+        raise ConfigError(f"the folder {home} of the output does not exist; create it first")
+    with TemporaryFolder(resources.scratch) as work:
+        table = open_table(data, work, verify=False)
+        return make_plan(table, data, target, task.exclude, task.config, resources, home)
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

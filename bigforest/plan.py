@@ -86,9 +86,9 @@ def make_plan(
     exclude: Collection[str],
     config: TrainConfig,
     resources: Resources,
-    out: Path,
+    home: Path,
 ) -> Plan:
-    """The plan for training on `table`, which was opened from `data`, into the folder `out`.
+    """The plan for training on `table`, which was opened from `data`, into a forest in the folder `home`.
 
     Raises DataError when the table cannot be used.
     """
@@ -109,8 +109,8 @@ def make_plan(
         widths={width: shape.widths.count(width) for width in (1, 2, 4)},
         store=store,
         scratch=store + max((need.scratch for need in needs.values()), default=0),
-        scratch_free=shutil.disk_usage(resources.scratch or out.resolve().parent).free,
-        output_free=shutil.disk_usage(out.resolve().parent).free,
+        scratch_free=shutil.disk_usage(resources.scratch or home).free,
+        output_free=shutil.disk_usage(home).free,
         memory=resources.memory,
         smallest=max((need.smallest for need in needs.values()), default=0),
         stages=stages,

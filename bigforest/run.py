@@ -246,10 +246,13 @@ def _run_store(run: Unfinished, data: Any, resources: Resources, clock: Clock) -
         raise FormatError(f"{error}: remove the folder {run.store} and resume, which makes it again") from error
 
 
-def open_table(data: Any, temporary: Path) -> Source | Store:
-    """The kept store that `data` is or names, checked, or else the table, read through the folder `temporary`."""
+def open_table(data: Any, temporary: Path, *, verify: bool = True) -> Source | Store:
+    """The kept store that `data` is or names, or else the table, read through the folder `temporary`.
+
+    verify  read and check all of a store on the disk.
+    """
     if isinstance(data, str | Path) and is_store(Path(data)):
-        return Store.open(Path(data))
+        return Store.open(Path(data), verify=verify)
     return data if isinstance(data, Store) else open_source(data, scratch=temporary)
 
 

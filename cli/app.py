@@ -14,7 +14,9 @@ import typer
 from .encode import encode
 from .guard import GuardedCommand
 from .inspect import inspect
+from .merge import merge
 from .oob import oob
+from .plan import plan
 from .predict import predict
 from .train import train
 
@@ -27,7 +29,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode):
+for command in (train, predict, oob, inspect, encode, plan, merge):
     app.command(cls=GuardedCommand)(command)
 
 

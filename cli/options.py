@@ -22,6 +22,14 @@ Target = Annotated[
     typer.Option(metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."),
 ]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")]
+Trees = Annotated[int, typer.Option(metavar="N", help="Number of trees.")]
+Mtry = Annotated[str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")]
+MaxDepth = Annotated[
+    int | None, typer.Option(metavar="N", help="Deepest level, the root being 0; unlimited unless given.")
+]
+Bootstrap = Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")]
+SampleFraction = Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")]
+Replace = Annotated[bool, typer.Option(help="Draw a bag with replacement.")]
 MaxBins = Annotated[
     str,
     typer.Option(
@@ -32,6 +40,9 @@ MaxBins = Annotated[
 Threads = Annotated[int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.")]
 Scratch = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")
+]
+ScratchBeside = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Folder for temporary files; beside the forest unless given.")
 ]
 Memory = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.")

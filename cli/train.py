@@ -26,13 +26,11 @@ def train(
     ] = None,
     target: options.Target = None,
     exclude: options.Exclude = None,
-    trees: Annotated[int, typer.Option(metavar="N", help="Number of trees.")] = 100,
+    trees: options.Trees = 100,
     seed: Annotated[int, typer.Option(metavar="N", help="The same data, options and seed give the same forest.")] = 0,
-    mtry: Annotated[str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")] = "sqrt",
+    mtry: options.Mtry = "sqrt",
     impurity: Annotated[str, typer.Option(metavar="gini|entropy|error", help="What a split lowers.")] = "gini",
-    max_depth: Annotated[
-        int | None, typer.Option(metavar="N", help="Deepest level, the root being 0; unlimited unless given.")
-    ] = None,
+    max_depth: options.MaxDepth = None,
     min_split: Annotated[int, typer.Option(metavar="N", help="Fewest bag rows of a node that is split.")] = 2,
     min_leaf: Annotated[int, typer.Option(metavar="N", help="Fewest bag rows of a leaf.")] = 1,
     max_bins: options.MaxBins = "exact",
@@ -44,9 +42,9 @@ def train(
         str,
         typer.Option(metavar="redraw|count", help="Whether a feature constant in the node uses up a draw."),
     ] = "redraw",
-    bootstrap: Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")] = True,
-    sample_fraction: Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")] = 1.0,
-    replace: Annotated[bool, typer.Option(help="Draw a bag with replacement.")] = True,
+    bootstrap: options.Bootstrap = True,
+    sample_fraction: options.SampleFraction = 1.0,
+    replace: options.Replace = True,
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="The forest, a folder; <stem of DATA>.forest unless given."),
@@ -62,9 +60,7 @@ def train(
     json: options.Json = False,
     quiet: options.Quiet = False,
     threads: options.Threads = None,
-    scratch: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Folder for temporary files; beside the forest unless given.")
-    ] = None,
+    scratch: options.ScratchBeside = None,
     memory: options.Memory = None,
 ) -> None:
     """Grow a forest on a table or on a store.
@@ -82,7 +78,7 @@ def train(
     from .show import show
 
     if data is None and resume is None:
-        raise typer.BadParameter("it is needed unless --resume is given", ctx=context, param_hint="DATA")
+        raise typer.BadParameter("it is missing; name a table, or a forest to --resume", ctx=context, param_hint="DATA")
     settings: dict[str, Any] = {
         "trees": trees,
         "seed": seed,

@@ -88,7 +88,7 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
         origin = forest.origin
         if origin is None:
             raise ConfigError(f"{forest.directory} does not say what it was grown on; train it anew to merge it")
-        alone = Piece(str(forest.directory), forest.config.seed, 0, forest.trees, origin.fingerprint)
+        alone = Piece(str(forest.directory.resolve()), forest.config.seed, 0, forest.trees, origin.fingerprint)
         own = origin.merged or (alone,)
         if sum(piece.trees for piece in own) != forest.trees:
             raise FormatError(f"{forest.directory}: the origin does not cover all trees; the forest is damaged")
