@@ -8,8 +8,8 @@ A forest that will be `X` is made in the folder `X.unfinished` beside it:
     work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`
     replaced/     for an instant: what `X` was before
 
-The folder appears with its state under a temporary name and is renamed. The end of a run is the renaming of `forest`
-to `X`; a folder without `forest` is one that was not removed completely.
+A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without it holds
+nothing worth keeping: a run was killed while it made or removed the folder.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ import contextlib
 import os
 import secrets
 import shutil
-import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
 
-from bigforest.errors import BusyError, ConfigError, FormatError, OutputExistsError
+from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError, OutputExistsError
 from bigforest.forest.forest import is_forest
-from bigforest.output import check_output, install, remove, sync, sync_all
+from bigforest.output import check_output, disk_full, install, remove, sync, sync_all
 from bigforest.state import State
 
 try:
@@ -116,10 +115,7 @@ class Unfinished:
         self.discard()
 
     def discard(self) -> None:
-        """Remove the folder and everything that belongs to it; a forest it had set aside goes back to its place."""
-        aside = self.folder / _REPLACED
-        if aside.exists() and not os.path.lexists(self.place):
-            aside.rename(self.place)
+        """Remove the folder and everything that belongs to it."""
         remove(self.forest)  # from here on the folder is known to be dead
         _remove_work(Path(self.state.work))
         _remove_rest(self.folder)
@@ -134,29 +130,31 @@ def begin(out: Path, state: State, *, scratch: Path | None, overwrite: bool) -> 
     place = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
     old = _locked(out, place)
     if old is not None:
-        with old as lock:
-            _give_way(out, place, lock, overwrite=overwrite)
+        with old:
+            _give_way(out, place, old, overwrite=overwrite)
     folder = place.with_name(place.name + SUFFIX)
     work = folder / "work" if scratch is None else _work_in(scratch, place)
-    state = replace(state, work=str(work))
     try:
-        made = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=place.parent))
+        folder.mkdir()
+    except FileExistsError as error:  # this moment, by another process
+        raise BusyError(_busy(out)) from error
     except OSError as error:
         raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
-    lock = _lock(made / _LOCK, out)
+    lock = _locked(out, place)
+    if lock is None:
+        raise BusyError(_busy(out))
+    run = Unfinished(Path(out), place, lock, replace(state, work=str(work)), fresh=True)
     try:
-        (made / "forest").mkdir()
-        _write_state(made, state)
-        made.rename(folder)
-    except OSError as error:
+        run.save()
+        run.forest.mkdir()  # from here on the folder is worth keeping
+        sync(folder)
+        run.clean()
+    except BaseException as error:
+        run.discard()
         lock.close()
-        remove(made)
-        if folder.exists():
-            raise BusyError(_busy(out)) from error
+        if disk_full(error):
+            raise DiskFullError(f"the disk of {folder} or of {work} has no room; make room and start again") from error
         raise
-    sync(place.parent)
-    run = Unfinished(Path(out), place, lock, state, fresh=True)
-    run.clean()
     return run
 
 
@@ -203,6 +201,9 @@ def _give_way(out: Path, place: Path, lock: IO[bytes], *, overwrite: bool) -> No
         raise OutputExistsError(
             f"{folder} is an unfinished run: {go_on(out)}, or start anew with overwrite, which discards it"
         )
+    aside = folder / _REPLACED
+    if aside.exists() and not os.path.lexists(place):  # killed between the two renames of `install`
+        aside.rename(place)
     try:
         Unfinished(Path(out), place, lock, State.read(folder / _STATE), fresh=False).discard()
     except FormatError:  # where its temporary files are is not known
