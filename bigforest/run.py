@@ -241,9 +241,12 @@ def _run_store(run: Unfinished, data: Any, resources: Resources, clock: Clock) -
         made.rename(run.store)
         sync(run.store.parent)
     try:
-        return Store.open(run.store, verify=complete)
+        store = Store.open(run.store, verify=complete)
+        if store.fingerprint != run.state.fingerprint:
+            raise FormatError(f"{run.store} is not the store that the run made; it is damaged")
     except FormatError as error:
         raise FormatError(f"{error}: remove the folder {run.store} and resume, which makes it again") from error
+    return store
 
 
 def open_table(data: Any, temporary: Path, *, verify: bool = True) -> Source | Store:

@@ -1,12 +1,13 @@
 """Runs trainings in child processes that are killed at a chosen moment.
 
-As a script, a server: it imports everything and loads the kernels once, then forks a child per order, which costs
-milliseconds where a fresh interpreter costs seconds. It never uses Polars or Dask itself, whose threads a fork would
-lose. An order is one line of JSON, a list of children that run at once, each with
+As a script, a server: it loads everything once and grows a forest, then forks a child per order, which costs
+milliseconds where a fresh interpreter costs seconds. It never uses Polars itself, whose threads a fork would lose:
+its own store is made of numpy arrays. An order is one line of JSON, a list of children that run at once, each with
 
     train    keywords of bigforest.train
     event    [stage, n]: die by SIGKILL at the n-th advance of the stage, 0 being its start
     call     n: die before the n-th rename or fsync
+    end      n: die before the n-th rename, fsync or removal, counted from the first renaming of or to `out` or `resume`
     delay    seconds after which to die
     fsize    the largest file that may be written, in bytes
 
@@ -21,10 +22,13 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+
+import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 KILLED = int(signal.SIGKILL)
@@ -79,20 +83,23 @@ def _listener(stage: str, number: int) -> Any:
     return listen
 
 
-def _die_at_call(number: int) -> None:
+def _die_at_call(names: tuple[str, ...], number: int, after: str | None) -> None:
+    """Die before call `number` of the functions `names` of os, counted from the first with the path `after`."""
     left = number
+    begun = after is None
 
     def counting(function: Any) -> Any:
         def call(*args: Any, **options: Any) -> Any:
-            nonlocal left
-            left -= 1
+            nonlocal left, begun
+            begun = begun or after in map(str, args)
+            left -= begun
             if left < 0:
                 _die()
             return function(*args, **options)
 
         return call
 
-    for name in ("rename", "replace", "fsync"):
+    for name in names:
         setattr(os, name, counting(getattr(os, name)))
 
 
@@ -102,7 +109,10 @@ def _run(order: dict[str, Any]) -> None:
     if "fsize" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["fsize"], order["fsize"]))
     if "call" in order:
-        _die_at_call(order["call"])
+        _die_at_call(("rename", "replace", "fsync"), order["call"], None)
+    if "end" in order:
+        out = order["train"].get("out") or order["train"]["resume"]
+        _die_at_call(("rename", "replace", "fsync", "unlink", "rmdir"), order["end"], out)
     if "delay" in order:
         timer = threading.Timer(order["delay"], _die)
         timer.daemon = True
@@ -120,16 +130,30 @@ def _child(order: dict[str, Any], answer: int) -> None:
     os._exit(0)
 
 
+def _warm_up(folder: Path) -> None:
+    """Load and compile whatever a training needs after encoding."""
+    from bigforest.config import TrainConfig
+    from bigforest.encode.dataspec import TargetSpec
+    from bigforest.events import silent
+    from bigforest.forest.origin import Origin
+    from bigforest.resources import Resources
+    from bigforest.run import Clock, _write_forest
+    from bigforest.store.store import Store
+    from bigforest.store.writer import Column, StoreWriter
+
+    codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
+    with StoreWriter(folder / "s", max_bins="exact") as writer:
+        writer.append(writer.write_part(0, [Column("x", "Float64", codes, values, None)]))
+        writer.finish(TargetSpec("y", "Int64", (0, 1)), codes % 2, None, 0)
+    store = Store.open(folder / "s")
+    (folder / "f").mkdir()
+    origin = Origin(None, (), store.fingerprint)
+    _write_forest(store, TrainConfig(trees=2), origin, folder / "f", Resources(threads=1), Clock(silent))
+
+
 def _serve() -> None:
-    import dask.callbacks
-    import dask.threaded
-    import pyarrow.compute
-
-    import bigforest.run
-    from bigforest.kernels.grow import compile_kernels
-
-    assert bigforest.run and dask.callbacks and dask.threaded and pyarrow.compute  # children find them loaded
-    compile_kernels()
+    with tempfile.TemporaryDirectory() as folder:
+        _warm_up(Path(folder))
     for line in sys.stdin:
         running = []
         for order in json.loads(line):

@@ -22,13 +22,13 @@ from tests.killing import Killing
 
 TREES = 12
 STAGES = [
-    *[("encode", number) for number in (0, 1, 4)],
+    *[("encode", number) for number in (0, 1)],
     ("compile", 0),
     *[("grow", number) for number in (0, 1, 5, TREES)],
     *[("oob", number) for number in (0, 1)],
 ]
-# Renames and flushes of an undisturbed run, at the least; test_killed__at_a_write checks that they are as many.
-CALLS = 48
+# Renames and flushes of an undisturbed run, at the least; test_killed__at_a_write_and_again_when_resumed checks that they are as many.
+CALLS = 70
 
 
 def frame(rows: int = 700) -> pl.DataFrame:
@@ -92,7 +92,7 @@ def test_killed__in_every_stage(killing: Killing, original: Path, tmp_path: Path
     assert_equal(original, out)
 
 
-@pytest.mark.parametrize("call", range(0, CALLS, 5))
+@pytest.mark.parametrize("call", range(0, CALLS, 8))
 def test_killed__at_a_write_and_again_when_resumed(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
     out = tmp_path / "f"
     (tmp_path / "scratch").mkdir()
@@ -117,17 +117,16 @@ def test_killed__at_any_moment(killing: Killing, original: Path, tmp_path: Path,
     assert_equal(original, out)
 
 
-@pytest.mark.parametrize("call", [3, 20, 30, 45, 49, 50, 51, 52])
-def test_killed__while_trees_are_added(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
-    """At the end the old forest gives way to the new one: one of them can always be had."""
+@pytest.mark.parametrize("moment", [("call", 3), ("call", 40), *(("end", n) for n in (0, 1, 2, 9, 20, 25, 26, 27))])
+def test_killed__while_trees_are_added(
+    killing: Killing, original: Path, tmp_path: Path, moment: tuple[str, int]
+) -> None:
+    """At the end the old forest gives way to the new one: one of them is there, or is about to be put there."""
     out = tmp_path / "f"
     shutil.copytree(original / "5.forest", out)
-    killed = killing.train({"resume": str(out), "trees": TREES}, call=call)
-    if alive(out):
-        killing.train({"resume": str(out)})
-    elif killed and files(out) == files(original / "5.forest"):
-        killing.train({"resume": str(out), "trees": TREES})
-    killing.train({"resume": str(out)})
+    assert killing.train({"resume": str(out), "trees": TREES}, **dict([moment]))
+    assert alive(out) or files(out) in (files(original / "5.forest"), files(original / "12.forest"))
+    killing.train({"resume": str(out), "trees": TREES})
     assert_equal(original, out)
 
 
@@ -176,9 +175,9 @@ def flip(path: Path, position: int) -> None:
         ("work/table.store/low.bin", "checksum differs"),
         ("work/table.store/target.bin", "checksum differs"),
         ("work/table.store/checksums.bin", "checksum"),
-        ("work/table.store/manifest.json", "manifest|not a store|not the one"),
+        ("work/table.store/manifest.json", "manifest|not a store|not the store"),
         ("state.json", "state.json is damaged"),
-        ("forest/trees/part-0000000.parquet", "part-0000000"),
+        ("forest/trees/part-0000000.parquet", "part-0000000.parquet is not"),
     ],
 )
 def test_flipped_byte__is_reported(original: Path, tmp_path: Path, file: str, message: str) -> None:
@@ -212,7 +211,7 @@ def test_flipped_byte__the_way_out_of_a_damaged_part_and_store(original: Path, t
 
 
 def test_flipped_byte__in_a_part_is_reported_or_harmless(original: Path, tmp_path: Path) -> None:
-    """Pages have checksums; the footer says what is in them, and the same header as all other files."""
+    """Harmless are the bytes by which the checksum is found."""
     forest = tmp_path / "f"
     shutil.copytree(original / "5.forest", forest)
     expected = bigforest.read_forest(forest).nodes.collect()
@@ -228,7 +227,7 @@ def test_flipped_byte__in_a_part_is_reported_or_harmless(original: Path, tmp_pat
         else:
             assert bigforest.read_forest(forest).nodes.collect().equals(expected)
         path.write_bytes(content)
-    assert reported > len(content) / 41 / 2
+    assert reported > len(content) / 41 * 0.9
 
 
 @contextmanager
@@ -241,11 +240,11 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     try:
         yield folder
     finally:
-        subprocess.run(["umount", str(folder)], check=True)
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @pytest.mark.parametrize("full", ["scratch", "out"])
-@pytest.mark.parametrize("size", ["24k", "48k", "96k"])
+@pytest.mark.parametrize("size", ["24k", "48k"])
 def test_full_disk__names_the_folder_and_can_go_on(original: Path, tmp_path: Path, full: str, size: str) -> None:
     with small_disk(tmp_path / "small", size) as small:
         other = tmp_path / "other"

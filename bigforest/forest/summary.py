@@ -46,8 +46,7 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     place = {feature.name: position for position, feature in enumerate(spec.features)}
     total = np.zeros(len(place))
     for path in part_paths(directory):
-        content = pq.ParquetFile(path, page_checksum_verification=True)
-        splits = content.read(columns=["tree", "feature", "gain", "weight"], use_threads=False)
+        splits = pq.ParquetFile(path).read(columns=["tree", "feature", "gain", "weight"], use_threads=False)
         splits = splits.filter(splits["feature"].is_valid())
         if splits.num_rows == 0:
             continue
