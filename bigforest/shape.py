@@ -88,7 +88,7 @@ def _most_classes(source: Source, name: str, spans: dict[str, int]) -> int:
     if dtype.is_float():
         return MAX_FLOAT_CLASSES
     bound = _most_values(source, name, spans) if dtype == pl.Boolean or dtype.is_integer() else source.rows
-    if bound <= _CLASS_RANGE:
+    if bound <= _CLASS_RANGE and bound < source.rows:
         return max(bound, 2)
     seen: set[Any] = set()
     for batch in source.batches([name], _BATCH_ROWS):

@@ -27,7 +27,7 @@ STAGES = [
     *[("grow", number) for number in (0, 1, 5, TREES)],
     *[("oob", number) for number in (0, 1)],
 ]
-# Renames and flushes of an undisturbed run, at the least; test_killed__at_a_write_and_again_when_resumed checks that they are as many.
+# Renames and flushes of an undisturbed run, at the least: a test fails when they are fewer.
 CALLS = 70
 
 
@@ -117,7 +117,7 @@ def test_killed__at_any_moment(killing: Killing, original: Path, tmp_path: Path,
     assert_equal(original, out)
 
 
-@pytest.mark.parametrize("moment", [("call", 3), ("call", 40), *(("end", n) for n in (0, 1, 2, 9, 20, 25, 26, 27))])
+@pytest.mark.parametrize("moment", [("call", 3), ("call", 40), *(("end", n) for n in (0, 1, 2, 9, 20, 24, 25))])
 def test_killed__while_trees_are_added(
     killing: Killing, original: Path, tmp_path: Path, moment: tuple[str, int]
 ) -> None:
@@ -177,7 +177,7 @@ def flip(path: Path, position: int) -> None:
         ("work/table.store/checksums.bin", "checksum"),
         ("work/table.store/manifest.json", "manifest|not a store|not the store"),
         ("state.json", "state.json is damaged"),
-        ("forest/trees/part-0000000.parquet", "part-0000000.parquet is not"),
+        ("forest/trees/part-0000000.parquet", r"part-0000000\.parquet"),
     ],
 )
 def test_flipped_byte__is_reported(original: Path, tmp_path: Path, file: str, message: str) -> None:

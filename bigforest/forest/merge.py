@@ -14,25 +14,22 @@ from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 
-from bigforest.config import MAX_TREES, TrainConfig
+from bigforest.config import MAX_TREES
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, FormatError
-from bigforest.forest.files import header_of
 from bigforest.forest.forest import Forest, is_forest, read_forest
 from bigforest.forest.origin import Origin, Piece
-from bigforest.forest.parts import part_paths
 from bigforest.forest.summary import write_features, write_run
-from bigforest.forest.table import write_part
-from bigforest.forest.trees import read_part
+from bigforest.forest.trees import copy_parts
 from bigforest.output import staged
 
 
 def merge(paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
     """Join the forests at `paths`, at least two, into the forest `out`, trees in that order; returns it.
 
-    They must have the same dataspec and the same options but for trees and seed. Memory: one part. Raises ConfigError
-    when they do not go together or would have trees in common, FormatError for a damaged forest, and
-    OutputExistsError.
+    They must have the same dataspec and the same options but for trees and seed. Memory: a row group of nodes.
+    Raises ConfigError when they do not go together or would have trees in common, FormatError for a damaged
+    forest, and OutputExistsError.
     """
     if isinstance(paths, str | Path) or len(paths) < 2:
         raise ConfigError("merging needs at least two forests; give more paths")
@@ -47,7 +44,8 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fal
         directory.mkdir()
         written = 0
         for forest in forests:
-            written += _copy_trees(forest, directory, written, first.spec, config)
+            copy_parts(forest.directory, written, directory, first.spec, config)
+            written += forest.trees
         write_features(directory, first.spec, config)
         write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
     return read_forest(out)
@@ -103,16 +101,3 @@ def _merged_origin(forests: Sequence[Forest]) -> Origin:
         raise ConfigError(f"together the forests have more than {MAX_TREES} trees; merge fewer")
     tables = {piece.fingerprint for piece in pieces}
     return Origin(None, (), tables.pop() if len(tables) == 1 else "", tuple(pieces))
-
-
-def _copy_trees(forest: Forest, directory: Path, offset: int, spec: DataSpec, config: TrainConfig) -> int:
-    """Write the trees of `forest` from number `offset` on, its parts as they are cut; returns how many."""
-    header = header_of(forest.spec, forest.config)
-    found = 0
-    for path in part_paths(forest.directory):
-        trees = read_part(path, header, found)
-        write_part(directory, offset + found, trees, spec, config)
-        found += len(trees)
-    if found != forest.trees:
-        raise FormatError(f"{forest.directory} holds {found} trees, not {forest.trees}; the forest is damaged")
-    return found
