@@ -36,7 +36,7 @@ def plan(
     threads: options.Threads = None,
     scratch: options.ScratchBeside = None,
 ) -> None:
-    """Say what training would take, before it starts: disk, memory, passes, time.
+    """Say what training would take: disk, memory, passes, time.
 
     Exits with 1 when it would not fit. Times are estimates, within a factor of two or three.
 
