@@ -180,10 +180,7 @@ def _check_versions(out: Path, then: Mapping[str, str]) -> None:
 
 @contextmanager
 def _kept(run: Unfinished) -> Iterator[None]:
-    """Keep what is worth keeping when the block fails, and let the error say how to go on.
-
-    A run refused for its input before it grew anything leaves nothing, like a run that never began.
-    """
+    """When the block fails, let the error say how to go on; a run refused before it grew anything leaves nothing."""
     try:
         yield
     except BaseException as error:
