@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +131,12 @@ class Store:
             codes=int(self._offsets[-1]),
             classes=len(self.spec.target.classes),
         )
+
+    @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that are equal for stores of equal content, and of no other that occurs."""
+        content = [json.loads(self.spec.to_json()), self.max_bins, self._crc]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
     def dictionaries(self) -> Dictionaries:
