@@ -21,7 +21,7 @@ PACKAGE = ROOT / "bigforest"
 COMMON = {"config", "errors", "events", "memory", "output", "resources", "schedule", "version"}
 MAY_IMPORT = {
     "source": set(),
-    "encode": {"source", "store"},
+    "encode": {"source", "store", "kernels"},
     "store": {"encode.dataspec", "kernels.layout"},
     "sample": {"kernels"},
     "grow": {"store", "sample", "kernels", "forest.table"},

@@ -87,6 +87,17 @@ def order_keys(raw, is_float, least, keys, limits):
 
 
 @kernel
+def raw_values(offsets, low, shift, is_float, least, raw):
+    """Inverse of `order_keys`: raw[i] (int32 or int64) = the bits of the value whose key has offsets[i]."""
+    lowest = np.int64(-1) << np.int64(8 * raw.itemsize - 1)
+    for i in range(np.uint64(offsets.size)):
+        value = np.int64((offsets[i] << shift) + low + np.uint64(least))
+        if is_float and value < np.int64(0):
+            value = lowest - value
+        raw[i] = value
+
+
+@kernel
 def count_cells(keys, low, shift, counts):
     """counts[(key - low) >> shift] += 1 (unsigned integers) for every key."""
     for i in range(np.uint64(keys.size)):
