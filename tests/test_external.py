@@ -23,6 +23,7 @@ from bigforest.encode.keys import Scale
 from bigforest.encode.need import EncodePlan
 from bigforest.encode.ranks import new_bins
 from bigforest.errors import ConfigError, DataError
+from bigforest.source import open_source
 from bigforest.store import writer
 from bigforest.store.writer import PartWriter
 from tests.strategies import cuts, frames
@@ -145,6 +146,15 @@ def test_encode__full_disk_is_a_clear_error(
         monkeypatch.setattr(_OffsetsFile, "_put", write)
     else:
         monkeypatch.setattr(writer._Files, "append", write)
-    with pytest.raises(ConfigError, match="no space left on the disk of .*; free some, or choose another folder"):
+    with pytest.raises(ConfigError, match=r"no space left on the disk of .*; free some, or choose another folder"):
         encoded(frame, tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_open_source__full_scratch_is_a_clear_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sink(*_: Any, **__: Any) -> None:
+        raise pl.exceptions.ComputeError(f"{os.strerror(errno.ENOSPC)} (os error 28)")
+
+    monkeypatch.setattr(pl.LazyFrame, "sink_parquet", sink)
+    with pytest.raises(ConfigError, match=f"no space left on the disk of .*{tmp_path.name}"):
+        open_source(pl.LazyFrame({"x": [1], "y": [2]}), scratch=tmp_path)
