@@ -139,12 +139,16 @@ def _warm_up(folder: Path) -> None:
     from bigforest.resources import Resources
     from bigforest.run import Clock, _write_forest
     from bigforest.store.store import Store
-    from bigforest.store.writer import Column, StoreWriter
+    from bigforest.store.writer import PartWriter, StoreWriter
 
     codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
     with StoreWriter(folder / "s", max_bins="exact") as writer:
-        writer.append(writer.write_part(0, [Column("x", "Float64", codes, values, None)]))
-        writer.finish(TargetSpec("y", "Int64", (0, 1)), codes % 2, None, 0)
+        writer.add_rows(codes % 2, None)
+        with PartWriter(writer.parts, 0) as part:
+            part.values(values, None)
+            part.end_feature("x", "Float64", [codes])
+            writer.append(part.part())
+        writer.finish(TargetSpec("y", "Int64", (0, 1)), 0)
     store = Store.open(folder / "s")
     (folder / "f").mkdir()
     origin = Origin(None, (), store.fingerprint)
