@@ -22,6 +22,14 @@ Target = Annotated[
     typer.Option(metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."),
 ]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")]
+Trees = Annotated[int, typer.Option(metavar="N", help="Number of trees.")]
+Mtry = Annotated[str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")]
+MaxDepth = Annotated[
+    int | None, typer.Option(metavar="N", help="Deepest level, the root being 0; unlimited unless given.")
+]
+Bootstrap = Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")]
+SampleFraction = Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")]
+Replace = Annotated[bool, typer.Option(help="Draw a bag with replacement.")]
 MaxBins = Annotated[
     str,
     typer.Option(
@@ -33,6 +41,9 @@ Threads = Annotated[int | None, typer.Option(metavar="N", help="Worker threads; 
 Scratch = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")
 ]
+ScratchBeside = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Folder for temporary files; beside the forest unless given.")
+]
 Memory = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.")
 ]
@@ -42,20 +53,20 @@ Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")
 
 
 def given(context: typer.Context) -> dict[str, Any]:
-    """The options of train's configuration that the user gave, as keywords; the rest is for the API to choose."""
+    """The options of the configuration that were given, as keywords; the rest is for the API to choose."""
     from dataclasses import fields
 
     from bigforest.config import TrainConfig
 
     names = [field.name for field in fields(TrainConfig)]
-    chosen = {name: context.params[name] for name in names if not _is_default(context, name)}
+    chosen = {name: context.params[name] for name in names if name in context.params and _is_given(context, name)}
     words = {"mtry": number_or_word, "max_bins": count_or_word, "projections": count_or_word}
     return chosen | {name: read(chosen[name]) for name, read in words.items() if name in chosen}
 
 
-def _is_default(context: typer.Context, name: str) -> bool:
+def _is_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
-    return source is None or source.name == "DEFAULT"
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def count_or_word(text: str) -> str | int:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys
+from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys, raw_values
 
 # float64 holds every integer up to here; above, neighbours would become equal.
 MAX_EXACT_INTEGER = 2**53
@@ -33,7 +33,7 @@ def value_bytes(dtype: pl.DataType) -> int:
     if dtype == pl.Float16:
         return 4
     if dtype.is_integer() or dtype.is_float():
-        return min(8, int(str(dtype).lstrip("UIntFloat")) // 8)
+        return min(8, int("".join(filter(str.isdigit, str(dtype)))) // 8)
     return 1
 
 
@@ -55,18 +55,10 @@ class Scale:
 
     def values(self, offsets: NDArray[np.uint64]) -> NDArray[np.float64]:
         """The values at these offsets. -0.0 comes back as 0.0."""
-        keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
-        if not self.is_float:
-            # All that get here are exact in float64: integers of at most 53 bits, whichever way they are signed.
-            return (keys + np.uint64(self.least % 2**64)).view(np.int64).astype(np.float64)
-        signed = keys.view(np.int64) + np.int64(self.least) if self.size == 4 else (keys ^ _SIGN).view(np.int64)
-        bits = np.where(signed < 0, np.int64(self.least) - signed, signed)
-        if self.size == 8:
-            return bits.view(np.float64)
-        return bits.astype(np.int32).view(np.float32).astype(np.float64)
-
-
-_SIGN = np.uint64(1 << 63)
+        # Integers need 64 bits here, because of the unsigned ones.
+        raw = np.empty(len(offsets), np.int32 if self.is_float and self.size == 4 else np.int64)
+        raw_values(offsets, np.uint64(self.low), np.uint64(self.shift), self.is_float, self.least, raw)
+        return (raw.view(f"f{raw.itemsize}") if self.is_float else raw).astype(np.float64, copy=False)
 
 
 class KeyMaker:
@@ -95,6 +87,7 @@ class KeyMaker:
         elif self.size == 4 and not self.dtype.is_float() and self.dtype != pl.UInt32:
             series = series.cast(pl.Int32)
         raw = series.to_numpy()
+        raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
         order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, keys, self._limits)
         if self.dtype.is_float() and self._has_nan():
             self._missing += int(np.count_nonzero(np.isnan(raw)))

@@ -13,8 +13,10 @@ from bigforest.kernels.presort import (
     count_cells,
     group_cells,
     look_up,
+    order_keys,
     rank_cells,
     rank_items,
+    raw_values,
     spread,
 )
 from bigforest.kernels.sort_items import sort_scratch
@@ -77,6 +79,18 @@ def dense_ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArra
     maker.make(pl.Series(values), ranks)
     scale = maker.scale()
     return ranks, scale.values(presort(ranks, scale, new_bins(values.size, "exact")))
+
+
+def compile_presort() -> None:
+    """Compile the kernels of presorting, or load them from the cache, before there is data in memory."""
+    for size in (4, 8):
+        raw, keys = np.arange(3, dtype=f"i{size}"), np.empty(3, f"u{size}")
+        values = raw.copy()
+        values.flags.writeable = False
+        order_keys(values, False, 0, keys, np.array([2**64 - 1, 0, 0, 0], np.uint64))
+        raw_values(np.arange(3, dtype=np.uint64), np.uint64(0), np.uint64(0), False, 0, raw)
+        for bits in (2, 20):  # by a table and by items
+            presort(keys.copy(), Scale(0, 0, bits, 0, False, size), new_bins(3, 2))
 
 
 def sort_bytes(rows: int) -> int:

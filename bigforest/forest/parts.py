@@ -135,7 +135,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
     state[packing.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)
     done = 0
-    for batch in _batches(span, len(header.spec.target.classes)):
+    for batch in batches(span, len(header.spec.target.classes)):
         if done == 0:
             state[packing.TREE] = batch.column("tree")[0].as_py() - 1
         done += batch.num_rows
@@ -153,8 +153,8 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
         raise FormatError(f"{span.path}: {_PROBLEMS[packing.WRONG_END]}; the forest is damaged")
 
 
-def _batches(span: Span, classes: int) -> Iterator[Any]:
-    """The rows of a span as record batches of about PIECE_BYTES."""
+def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
     try:
         file = open_parquet(span.path)
         begin = 0
@@ -163,7 +163,7 @@ def _batches(span: Span, classes: int) -> Iterator[Any]:
             end = begin + group.num_rows
             if begin < span.stop and end > span.start:
                 size = piece_rows(classes, _terms_per_node(group))
-                for batch in file.iter_batches(size, row_groups=[number], use_threads=False):
+                for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
                     first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
                     begin += batch.num_rows
                     if first < last:

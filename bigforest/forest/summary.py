@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
-from bigforest.forest.files import open_parquet, write_table
-from bigforest.forest.parts import part_paths
+from bigforest.forest.files import write_table
+from bigforest.forest.origin import Origin
+from bigforest.forest.parts import batches, part_paths, whole_parts
 from bigforest.forest.table import FEATURES, RUN
 from bigforest.forest.terms import features_of
 from bigforest.version import __version__
-
-# Nodes read at a time.
-_ROWS = 1 << 17
 
 
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None:
@@ -54,7 +52,7 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     last = -1
     columns = ["tree", "gain", "weight", "feature", "terms"]
     for path in part_paths(directory):
-        for splits in open_parquet(path).iter_batches(_ROWS, columns=columns):
+        for splits in batches(whole_parts([path])[0], len(spec.target.classes), columns):
             splits = splits.filter(splits["gain"].is_valid())
             if splits.num_rows == 0:
                 continue
@@ -74,8 +72,15 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     return total / whole if whole > 0 else np.zeros(total.size)
 
 
-def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec: DataSpec, config: TrainConfig) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order."""
+def write_run(
+    directory: Path,
+    seconds: Mapping[str, float],
+    threads: int,
+    spec: DataSpec,
+    config: TrainConfig,
+    origin: Origin | None = None,
+) -> None:
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, and its origin."""
     import numba
     import polars as pl
 
@@ -89,4 +94,5 @@ def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec:
         "config": config.to_json(),
     }
     rows = [{"stage": stage, "seconds": spent, **same} for stage, spent in seconds.items()]
-    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config)
+    more = None if origin is None else origin.entries()
+    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config, more)

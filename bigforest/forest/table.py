@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -26,6 +26,8 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_tables
 from bigforest.forest.terms import cut_terms, join_terms, terms_column
 from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
+
+T = TypeVar("T")
 
 KINDS = ("leaf", "axis", "oblique")
 
@@ -187,7 +189,8 @@ def write_part(
     same part again replaces it.
     """
     names = [feature.name for feature in spec.features]
-    tables = (nodes_table(group, names) for group in _groups(first_tree, trees))
+    groups = row_groups(_numbered(first_tree, trees))
+    tables = (nodes_table([piece.rows(begin, end) for piece, begin, end in group], names) for group in groups)
     path = part_path(directory, first_tree)
     write_tables(NODES, tables, path, "trees", spec, config)
     return path
@@ -200,40 +203,44 @@ class Piece(NamedTuple):
     first: int
     nodes: TreeArrays
 
+    def rows(self, begin: int, end: int) -> Piece:
+        """Nodes from `begin` to before `end` of the piece."""
+        return Piece(self.tree, self.first + begin, self.nodes.rows(begin, end))
 
-def _groups(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[list[Piece]]:
-    """The nodes of all trees in row groups, as large as GROUP_NODES and GROUP_TERMS allow, however they come in."""
-    waiting: list[Piece] = []
-    nodes, terms = GROUP_NODES, GROUP_TERMS
+
+def _numbered(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[tuple[Piece, NDArray[np.int64]]]:
+    """The nodes of all trees and where their terms begin, as `row_groups` takes them."""
     for tree, pieces in enumerate(trees, first_tree):
         number = 0
-        for piece in pieces:
-            taken = 0
-            while taken < piece.feature.size:
-                fit = _fitting(piece, taken, nodes, terms)
-                if fit == 0 and waiting:
-                    yield waiting
-                    waiting, nodes, terms = [], GROUP_NODES, GROUP_TERMS
-                    continue
-                part = piece.rows(taken, taken + max(fit, 1))
-                waiting.append(Piece(tree, number, part))
-                nodes -= part.feature.size
-                terms -= 0 if part.terms is None else part.terms.feature.size
-                number += part.feature.size
-                taken += part.feature.size
+        for nodes in pieces:
+            size = nodes.feature.size
+            yield Piece(tree, number, nodes), np.zeros(size + 1, np.int64) if nodes.terms is None else nodes.terms.start
+            number += size
+
+
+def row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
+    """Consecutive nodes cut into row groups, as large as GROUP_NODES and GROUP_TERMS allow, however they come in.
+
+    pieces  some nodes, and where the terms of each begin, [nodes + 1]. A group is a list of pieces, and which nodes of
+            them.
+    """
+    waiting: list[tuple[T, int, int]] = []
+    nodes, terms = GROUP_NODES, GROUP_TERMS
+    for piece, start in pieces:
+        begin, size = 0, start.size - 1
+        while begin < size:
+            end = min(size, begin + nodes, int(start.searchsorted(int(start[begin]) + terms, side="right")) - 1)
+            if end <= begin and waiting:
+                yield waiting
+                waiting, nodes, terms = [], GROUP_NODES, GROUP_TERMS
+                continue
+            end = max(end, begin + 1)
+            waiting.append((piece, begin, end))
+            nodes -= end - begin
+            terms -= int(start[end] - start[begin])
+            begin = end
     if waiting:
         yield waiting
-
-
-def _fitting(piece: TreeArrays, begin: int, nodes: int, terms: int) -> int:
-    """How many nodes from `begin` on have room where there is room for so many nodes and terms."""
-    if terms < 0:
-        return 0
-    most = min(nodes, piece.feature.size - begin)
-    if piece.terms is None:
-        return most
-    start = piece.terms.start
-    return min(most, int(start.searchsorted(start[begin] + terms, side="right")) - 1 - begin)
 
 
 def nodes_table(pieces: list[Piece], names: list[str]) -> pa.Table:
