@@ -18,7 +18,7 @@ from bigforest.errors import BigForestError, ConfigError, DataError, FormatError
 from bigforest.version import __version__
 
 if TYPE_CHECKING:
-    from bigforest.api import encode_store, predict_file, train
+    from bigforest.api import encode_store, predict_file, prune_forest, train
     from bigforest.forest.forest import Forest, read_forest
     from bigforest.store.store import Store
 
@@ -34,6 +34,7 @@ __all__ = [
     "__version__",
     "encode_store",
     "predict_file",
+    "prune_forest",
     "read_forest",
     "train",
 ]
@@ -43,6 +44,7 @@ _HOMES = {
     "Store": "bigforest.store.store",
     "encode_store": "bigforest.api",
     "predict_file": "bigforest.api",
+    "prune_forest": "bigforest.api",
     "read_forest": "bigforest.forest.forest",
     "train": "bigforest.api",
 }

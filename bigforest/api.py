@@ -18,6 +18,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.errors import ConfigError
 from bigforest.events import Event, Listener, StageFinished, silent
 from bigforest.forest.forest import Forest, is_forest, read_forest
+from bigforest.forest.ranks import average_ranks, write_ranks
 from bigforest.forest.summary import write_features, write_run
 from bigforest.grow.forest import grow_forest
 from bigforest.oob import write_oob
@@ -58,8 +59,7 @@ def train(
     threads    worker threads; None for all processors. The forest does not depend on it.
     scratch    folder for temporary files; None for the system's.
     exclude    columns to leave out.
-    config     the fields of TrainConfig: trees, seed, mtry, impurity, max_depth, min_split, min_leaf,
-               bootstrap, sample_fraction, replace, max_bins, vote, constants.
+    config     the fields of TrainConfig: trees, seed, mtry, impurity, family and so on.
 
     Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged
     store and OutputExistsError when `out` is taken.
@@ -167,6 +167,41 @@ def predict_file(
         )
 
 
+def prune_forest(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    on_ties: str = "keep",
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> Forest:
+    """Prune every tree of a forest by a tuning set, into the forest `out`.
+
+    forest     a Forest or the path of one.
+    data       a table as for `train`, with the target; best of rows the forest was not grown on.
+    on_ties    a subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
+
+    The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
+    DataError, FormatError and OutputExistsError.
+    """
+    from bigforest.prune import write_pruned
+
+    resources = _resources(threads, scratch)
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    with (
+        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
+        TemporaryFolder(resources.scratch) as work,
+    ):
+        directory.mkdir()
+        source = open_source(data, scratch=work)
+        write_pruned(forest, source, directory, on_ties=on_ties, resources=resources, listener=listener)
+    return read_forest(out)
+
+
 def default_output(data: str | Path, suffix: str) -> Path:
     """Name of the output, in the current folder, for a table or store: flights.csv gives flights<suffix>.
 
@@ -224,11 +259,27 @@ def _agree(store: Store, target: str | None, exclude: list[str], config: TrainCo
 def _grow(store: Store, config: TrainConfig, directory: Path, resources: Resources, clock: _Clock) -> None:
     """Write the forest directory of a store."""
     directory.mkdir()
+    if config.ranks:
+        store = _ranked(store, config, directory)
     grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
     write_run(directory, clock.seconds, resources.workers, store.spec, config)
+
+
+def _ranked(store: Store, config: TrainConfig, directory: Path) -> Store:
+    """The store with ranks for values; what values have which goes to the forest in `directory`."""
+    knots = []
+    ranks = []
+    for feature in range(len(store.spec.features)):
+        rank = average_ranks(store.counts(feature))
+        ranks.append(rank)
+        ends = np.stack([store.low(feature), store.high(feature)], axis=1).ravel()
+        distinct = np.append(True, ends[1:] != ends[:-1])
+        knots.append((ends[distinct], np.repeat(rank, 2)[distinct]))
+    write_ranks(directory, knots, store.spec, config)
+    return store.with_values(np.concatenate(ranks))
 
 
 class _Clock:

@@ -16,6 +16,7 @@ from .guard import GuardedCommand
 from .inspect import inspect
 from .oob import oob
 from .predict import predict
+from .prune import prune
 from .train import train
 
 app = typer.Typer(
@@ -27,7 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode):
+for command in (train, predict, oob, inspect, encode, prune):
     app.command(cls=GuardedCommand)(command)
 
 

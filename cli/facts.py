@@ -29,8 +29,8 @@ def training_facts(forest: Forest) -> dict[str, Any]:
 
 
 def error_facts(forest: Forest) -> dict[str, Any] | None:
-    """The out-of-bag error and the number of rows it was measured on; None for a forest without bags."""
-    if not forest.config.bootstrap:
+    """The out-of-bag error and the number of rows it was measured on; None for a forest without the report."""
+    if not forest.has_oob:
         return None
     return {"error": forest.oob.error, "rows": forest.oob.rows_used}
 

@@ -28,6 +28,7 @@ MAY_IMPORT = {
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "forest"},
     "predict": {"source", "encode.dataspec", "forest"},
+    "prune": {"source", "kernels", "forest"},
 }
 COSTLY = {"numba", "dask", "distributed", "pyarrow"}
 

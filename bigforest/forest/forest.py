@@ -14,9 +14,10 @@ import polars as pl
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
+from bigforest.forest import ranks as training_ranks
 from bigforest.forest.files import Header, check_file, file_kind, read_table
 from bigforest.forest.parts import check_count, check_parts, part_paths, read_parts
-from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
+from bigforest.forest.table import CURVE, FEATURES, PRUNED, RANKS, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
 from bigforest.output import staged
 from bigforest.resources import available_threads
@@ -47,6 +48,8 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     header = check_parts(paths)
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
     check_file(directory / "run.parquet", "run", RUN, header.identity)
+    if header.config.ranks:
+        check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
     label_type(header.spec)
     return Forest(directory, header, paths, holding)
 
@@ -101,13 +104,20 @@ class Forest:
         return _frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
 
     @cached_property
+    def has_oob(self) -> bool:
+        """Whether there is an out-of-bag report: trees were grown on bags, and not changed since."""
+        return self.config.bootstrap and PRUNED not in self.run["stage"]
+
+    @cached_property
     def oob(self) -> OutOfBag:
-        """The out-of-bag report. Raises ConfigError for a forest grown without bootstrap, and FormatError."""
+        """The out-of-bag report. Raises ConfigError for a forest grown without bootstrap or pruned, and FormatError."""
         if not self.config.bootstrap:
             raise ConfigError(
                 "the forest was grown without bootstrap, so no row is out of bag; "
                 "judge it on a test set, or train with bootstrap"
             )
+        if not self.has_oob:
+            raise ConfigError("the forest was pruned, and has no out-of-bag report since; judge it on a test set")
         return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
 
     def check(self) -> None:
@@ -191,7 +201,12 @@ class Forest:
 
         rule = Rule(vote or self.config.vote, ties, self.config.seed)
         packed = self._pack()
-        return Voting(packed, packed.ballots(rule.ballots), rule, self.spec)
+        return Voting(packed, packed.ballots(rule.ballots), rule, self.spec, self.ranks)
+
+    @cached_property
+    def ranks(self) -> training_ranks.Ranks | None:
+        """The ranks of the training table, where the forest was grown on them."""
+        return training_ranks.read_ranks(self.directory, self.spec, self._identity) if self.config.ranks else None
 
     def _pack(self) -> Packed:
         """The nodes as kernels read them: read, checked and packed once, by whichever thread comes first."""
@@ -207,7 +222,8 @@ class Forest:
 
     def _files(self) -> list[Path]:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
-        names = ["rows", "curve", "confusion"] if self.config.bootstrap else []
+        small += [self.directory / training_ranks.FILE] if self.config.ranks else []
+        names = ["rows", "curve", "confusion"] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.packed import Packed
+from bigforest.forest.ranks import Ranks
 from bigforest.forest.values import Rows, chunk_rows, nan_error, tiles_for
 from bigforest.forest.votes import Rule
 
@@ -32,12 +33,17 @@ class Answers(NamedTuple):
 
 
 class Voting(NamedTuple):
-    """A forest, packed, with a rule. `mixed` is what the mixed leaves cast, see Packed.ballots."""
+    """A forest, packed, with a rule.
+
+    mixed  what the mixed leaves cast, see Packed.ballots.
+    ranks  of the training table, where the trees split on ranks; None where they split on values.
+    """
 
     packed: Packed
     mixed: NDArray[np.float64]
     rule: Rule
     spec: DataSpec
+    ranks: Ranks | None = None
 
     def answer(self, rows: Rows, numbers: NDArray[np.uint64] | int, *, proba: bool, workers: int = 1) -> Answers:
         """Answers to all rows, which have the used features (packed.used).
@@ -47,6 +53,8 @@ class Voting(NamedTuple):
         Rows are independent: the answers do not depend on how many come together, nor on the number of
         threads. Raises DataError where a value is NaN.
         """
+        if self.ranks is not None:
+            rows = rows.ranked(self.ranks, self.packed.used)
         count = rows.rows
         classes = len(self.spec.target.classes)
         answers = Answers(np.empty(count, np.int32), np.empty((count, classes)) if proba else None)

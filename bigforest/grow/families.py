@@ -127,7 +127,7 @@ def _deviation(store: Store, feature: int) -> float:
     low = store.low(feature)
     if not np.isfinite(low).all():
         return math.nan
-    counts = np.bincount(store.feature_codes(feature), minlength=low.size)
+    counts = store.counts(feature)
     try:
         mean = math.fsum((counts * (low / store.rows)).tolist())
         with np.errstate(over="ignore"):
