@@ -128,10 +128,10 @@ def _deviation(store: Store, feature: int) -> float:
     if not np.isfinite(low).all():
         return math.nan
     counts = store.counts(feature)
-    try:
-        mean = math.fsum((counts * (low / store.rows)).tolist())
-        with np.errstate(over="ignore"):
+    with np.errstate(over="ignore"):
+        try:
+            mean = math.fsum((counts * (low / store.rows)).tolist())
             squares = counts * ((low - mean) ** 2 / store.rows)
-        return math.sqrt(math.fsum(squares.tolist()))
-    except OverflowError:
-        return math.inf
+            return math.sqrt(math.fsum(squares.tolist()))
+        except (OverflowError, ValueError):  # the values, or their squares, leave the numbers
+            return math.inf
