@@ -26,7 +26,7 @@ from bigforest.errors import (
 from bigforest.version import __version__
 
 if TYPE_CHECKING:
-    from bigforest.api import encode_store, plan_training, predict_file, train
+    from bigforest.api import encode_store, plan_training, predict_file, prune_forest, train
     from bigforest.forest.forest import Forest, read_forest
     from bigforest.forest.merge import merge
     from bigforest.images.api import images_to_features
@@ -56,6 +56,7 @@ __all__ = [
     "merge",
     "plan_training",
     "predict_file",
+    "prune_forest",
     "read_forest",
     "simulate",
     "train",
@@ -73,6 +74,7 @@ _HOMES = {
     "merge": "bigforest.forest.merge",
     "plan_training": "bigforest.api",
     "predict_file": "bigforest.api",
+    "prune_forest": "bigforest.api",
     "read_forest": "bigforest.forest.forest",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api",

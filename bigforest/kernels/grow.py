@@ -17,7 +17,16 @@ from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF, Codes, Rows
 from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO, Best, Node, make_work
-from bigforest.kernels.oblique import Oblique, Pool, find_direction, make_pool, smallest, split_by_direction, trimmed
+from bigforest.kernels.oblique import (
+    Oblique,
+    Pool,
+    find_direction,
+    look_nearby,
+    make_pool,
+    smallest,
+    split_by_direction,
+    trimmed,
+)
 from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
@@ -163,10 +172,11 @@ def grow_while_room(
             feature, code = best.split[FEATURE], best.split[CODE]
             size_l = split_by_feature(codes, node, feature, code, work, nodes, number, total_l)
         else:
-            which = find_direction(codes, by_row, node, key, constant, rules, table, draw, best, work, oblique)
+            here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
+            which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(codes, node, best, work, oblique, which, nodes, pool, number, total_l)
+            size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l

@@ -17,11 +17,12 @@ from bigforest.kernels.axis import draw_feature, put_back, scan_feature, split_b
 from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
 from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.layout import OBLIQUE
-from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means
-from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO
+from bigforest.kernels.layout import OBLIQUE, Rows
+from bigforest.kernels.local import Local, copy_rows, is_local, make_local
+from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means, sum_steps
+from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.order import Projected, make_projected
-from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, range_of
+from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, project_local, range_of
 from bigforest.kernels.scan_projection import scan_projection
 from bigforest.kernels.scan_two import prepare_two
 from bigforest.kernels.values import midpoint
@@ -33,6 +34,7 @@ class Oblique(NamedTuple):
     sparse     how directions are drawn
     means      the differences of class means that are offered besides
     values     of the codes
+    local      a copy of the rows of a small subtree
     drawn      scratch of the directions
     projected  scratch of the projections; its `value` is not used, but a row of `value`
     value      float64 [2, rows], projections on the direction in hand and on the best
@@ -41,6 +43,7 @@ class Oblique(NamedTuple):
     sparse: Sparse
     means: Means
     values: Values
+    local: Local
     drawn: Drawn
     projected: Projected
     value: NDArray[np.float64]
@@ -89,7 +92,8 @@ def trimmed(pool: Pool, nodes: int) -> Pool:
 
 def make_oblique(sparse: Sparse, means: Means, values: Values, rows: int) -> Oblique:
     """Oblique for nodes of up to `rows` rows."""
-    return Oblique(sparse, means, values, make_drawn(sparse), make_projected(rows), np.empty((2, rows)))
+    local = make_local(sparse.scale.size, means.value.shape[0], rows)
+    return Oblique(sparse, means, values, local, make_drawn(sparse), make_projected(rows), np.empty((2, rows)))
 
 
 def smallest(features: int, rows: int) -> Oblique:
@@ -129,8 +133,26 @@ def is_whole(oblique, which, size):
 
 
 @inlined
-def find_direction(codes, by_row, node, key, constant, rules, table, draw, best, work, oblique):
+def look_nearby(codes, by_row, items, begin, end, oblique):
+    """The codes that the items begin..end number rows of: all, or a copy, which is made if they are few enough.
+
+    Returns Codes, Rows of the same, and whether it is the copy.
+    """
+    local = oblique.local
+    if end - begin <= np.uint64(local.code.shape[1]) and not is_local(local, begin, end):
+        copy_rows(codes, by_row, oblique.values, oblique.means, items[begin:end], local)
+        local.span[ZERO] = begin
+        local.span[ONE] = end
+    if is_local(local, begin, end):
+        return local.codes, Rows(by_row.r8, by_row.r16, by_row.r32, 0), True
+    return codes, by_row, False
+
+
+@inlined
+def find_direction(codes, by_row, node, local, key, constant, rules, table, draw, best, work, oblique):
     """Look at the directions of a node; the best split is left in `best` (feature -1: none), numbered by direction.
+
+    local  whether items number rows of oblique.local, as codes then do.
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
@@ -159,25 +181,12 @@ def find_direction(codes, by_row, node, key, constant, rules, table, draw, best,
         features, weights = drawn.feature[which], drawn.weight[which]
         if number < columns:
             size, at = draw_column(oblique.sparse, key, number, at, drawn, which)
-            if size > ONE:
-                project(codes, by_row, oblique.values, features, weights, size, node.items, value)
         elif number < directions:
             if is_offered(key, number - columns, columns, np.uint64(draw.perm.size)):
-                size = offer_means(
-                    codes,
-                    by_row,
-                    oblique.values,
-                    oblique.sparse.scale,
-                    node,
-                    means,
-                    number - columns,
-                    summed,
-                    work.codes,
-                    features,
-                    weights,
-                    value,
-                )
-                summed = True
+                if means.by_node and not summed:
+                    sum_steps(codes, by_row, oblique.values, node.items, means, work.codes)
+                    summed = True
+                size = offer_means(oblique.sparse.scale, node.total, means, number - columns, features, weights)
         else:
             features[ZERO], state = draw_feature(draw, fallback, state)
             fallback += ONE
@@ -186,6 +195,12 @@ def find_direction(codes, by_row, node, key, constant, rules, table, draw, best,
             if scan_feature(codes, by_row, node, np.uint64(features[ZERO]), constant, rules, table, number, best, work):
                 usable += ONE
         elif size > ONE:
+            if columns <= number and not means.by_node:
+                known_values(oblique, local, number - columns, node.items, value)
+            elif local:
+                project_local(oblique.local.value, features, weights, size, node.items, value)
+            else:
+                project(codes, by_row, oblique.values, features, weights, size, node.items, value)
             low, high = range_of(value, np.uint64(node.items.size))
             if low < high:
                 usable += ONE
@@ -198,6 +213,14 @@ def find_direction(codes, by_row, node, key, constant, rules, table, draw, best,
         number += ONE
     put_back(draw, fallback)
     return which ^ ONE
+
+
+@inlined
+def known_values(oblique, local, number, items, value):
+    """value[i] = projection of the row of items[i] on difference `number` of the tree's class means."""
+    known = oblique.local.mean[number] if local else oblique.means.value[number]
+    for i in range(np.uint64(items.size)):
+        value[i] = known[items[i] >> SHIFT32]
 
 
 @inlined
