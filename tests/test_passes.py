@@ -18,11 +18,11 @@ from bigforest.events import silent
 from bigforest.forest.parts import part_paths
 from bigforest.grow import passes
 from bigforest.grow.forest import grow_forest
-from bigforest.grow.need import Way, choose_way, distinct_rows, grow_need
+from bigforest.grow.need import Way, choose_way, grow_need
 from bigforest.grow.top import Limits
 from bigforest.memory import BASE_BYTES, Shape
 from bigforest.resources import Resources
-from bigforest.sample import bag
+from bigforest.sample import bag, distinct_rows, most_nodes
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
@@ -140,6 +140,15 @@ def test_distinct_rows__bounds_every_bag() -> None:
             for tree in range(20):
                 found = np.count_nonzero(bag(rows, tree, config)) if config.bootstrap else rows
                 assert found <= bound
+
+
+def test_most_nodes__is_what_the_options_allow() -> None:
+    assert most_nodes(1000, TrainConfig(bootstrap=False)) == 1999
+    assert most_nodes(1000, TrainConfig(bootstrap=False, max_depth=3)) == 15
+    assert most_nodes(1000, TrainConfig(bootstrap=False, max_depth=0)) == 1
+    assert most_nodes(1000, TrainConfig(bootstrap=False, max_depth=2**31 - 1, min_leaf=100)) == 19
+    assert most_nodes(1, TrainConfig(min_leaf=100)) == 1
+    assert most_nodes(10**6, TrainConfig()) == 2 * distinct_rows(10**6, TrainConfig()) - 1
 
 
 SHAPE = Shape(rows=30_000_000, widths=(4,) * 30, codes=30 * 2**24, classes=2)

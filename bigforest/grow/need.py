@@ -14,7 +14,7 @@ from bigforest.grow.top import Limits
 from bigforest.kernels.rows import WIDE_BYTES
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
-from bigforest.sample import BLOCK_ROWS, bag_size
+from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, most_nodes
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
 _PART_ROWS = 1_000_000
@@ -93,17 +93,6 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
 
 
-def distinct_rows(rows: int, config: TrainConfig) -> int:
-    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
-
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average.
-    """
-    draws = bag_size(rows, config) if config.bootstrap else rows
-    if not config.bootstrap or not config.replace:
-        return draws
-    return min(draws, math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)))
-
-
 def _tree_bytes(rows: int, nodes: int, classes: int) -> int:
     """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
     return rows * _ROW + nodes * max(2 * (20 + 4 * classes), _NODE + 4 * classes)
@@ -114,12 +103,12 @@ def _written(classes: int) -> int:
 
 
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
-    rows = distinct_rows(shape.rows, config)
+    rows, nodes = distinct_rows(shape.rows, config), most_nodes(shape.rows, config)
     copy = shape.rows * shape.row_bytes if shape.row_bytes >= WIDE_BYTES else 0
     tree = (
         4 * shape.rows
-        + _tree_bytes(rows, 2 * rows, shape.classes)
-        + min(2 * rows, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
+        + _tree_bytes(rows, nodes, shape.classes)
+        + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
     )
     return BASE_BYTES + copy + workers * tree
 
