@@ -93,7 +93,8 @@ def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str
 def test_grow_forest__the_same_under_any_budget(tmp_path: Path) -> None:
     store = store_of(wide_table(300_000, 2), tmp_path)
     config = TrainConfig(trees=2, seed=1, max_depth=14)
-    ways = [choose_way(store.shape, config, Resources(threads=2, memory=size)) for size in (None, 275_000_000)]
+    least = grow_need(store.shape, config, Resources(threads=2)).smallest
+    ways = [choose_way(store.shape, config, Resources(threads=2, memory=size)) for size in (None, least)]
     assert ways[0].limits is None
     assert ways[1].limits is not None
     assert ways[1].limits.rows < 150_000
