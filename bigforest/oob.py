@@ -47,7 +47,7 @@ from bigforest.forest.values import CHUNK_BYTES, Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources, parse_bytes
-from bigforest.sample import BLOCK_ROWS, bag_block, bag_size, block_draws
+from bigforest.sample import BLOCK_ROWS, bag_block, block_draws, distinct_rows, most_nodes
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -121,17 +121,16 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
-    distinct = min(shape.rows, bag_size(shape.rows, config))
+    distinct = distinct_rows(shape.rows, config)
     terms = config.most_terms(shape.features)
-    if config.replace:
-        distinct = min(distinct, int(shape.rows * -np.expm1(-bag_size(shape.rows, config) / shape.rows) * 1.01) + 1000)
-        distinct = min(distinct, shape.rows)
     numbers = np.arange(config.trees + 1)
     if nodes is None:
-        given = np.full(config.trees, 2 * distinct - 1, np.int64)
+        most = most_nodes(shape.rows, config)
+        leaves = min(distinct // 2, most // 2 + 1)
+        given = np.full(config.trees, most, np.int64)
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
-        given = np.full(config.trees, distinct, np.int64)
-        mixed = tree_bytes(given, np.array([distinct // 2]), _some_terms(given, terms), shape.classes)
+        given = np.full(config.trees, 2 * leaves + 1, np.int64)
+        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
         return _choose(shape, np.maximum(pure, mixed), numbers, resources, _held(shape, config)).need
     given = np.asarray(nodes, np.int64)
     mixed = np.minimum((given + 1) // 2, distinct // 2)

@@ -15,7 +15,7 @@ from bigforest.grow.top import Limits
 from bigforest.kernels.rows import WIDE_BYTES
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
-from bigforest.sample import BLOCK_ROWS, bag_size
+from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, most_nodes
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
 _PART_ROWS = 1_000_000
@@ -31,6 +31,8 @@ _MOST_CELLS = 1 << 18
 _ROW = 28
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 36.
 _NODE = 56
+# Bytes of a node whose threshold is looked up, besides its counts.
+_LOOKED_UP = 72
 # Bytes of a node of a row group on its way into a Parquet file, besides its counts, and of a term of one.
 _WRITTEN = 200
 _WRITTEN_TERM = 64
@@ -113,17 +115,6 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
 
 
-def distinct_rows(rows: int, config: TrainConfig) -> int:
-    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
-
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average.
-    """
-    draws = bag_size(rows, config) if config.bootstrap else rows
-    if not config.bootstrap or not config.replace:
-        return draws
-    return min(draws, math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)))
-
-
 def _tree_bytes(rows: int, nodes: int, classes: int) -> int:
     """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
     return rows * _ROW + nodes * max(2 * (20 + 4 * classes), _NODE + 4 * classes)
@@ -134,14 +125,14 @@ def _written(classes: int) -> int:
 
 
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
-    rows = distinct_rows(shape.rows, config)
+    rows, nodes = distinct_rows(shape.rows, config), most_nodes(shape.rows, config)
     copy = shape.rows * shape.row_bytes if shape.row_bytes >= WIDE_BYTES else 0
     tree = (
         4 * shape.rows
-        + _tree_bytes(rows, 2 * rows, shape.classes)
-        + min(2 * rows, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
+        + _tree_bytes(rows, nodes, shape.classes)
+        + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
     )
-    shared, own = _oblique_bytes(shape, config, rows)
+    shared, own = _oblique_bytes(shape, config, rows, nodes // 2)
     return _base(shape, config) + copy + shared + workers * (tree + own)
 
 
@@ -150,11 +141,11 @@ def _base(shape: Shape, config: TrainConfig) -> int:
     return BASE_BYTES + (8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0)
 
 
-def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int) -> tuple[int, int]:
-    """What oblique splits take besides, for all trees together and for each tree of `rows` different rows."""
+def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) -> tuple[int, int]:
+    """What oblique splits take besides: for all trees together, and for each tree of so many rows and splits."""
     if config.family in _BY_PASSES:
         return 0, 0
-    terms = math.ceil(rows * config.most_terms(shape.features))
+    terms = math.ceil(splits * config.most_terms(shape.features))
     tree = terms * _TERM + min(terms, GROUP_TERMS) * _WRITTEN_TERM
     shared = shape.rows * _MEASURED
     if config.family == "rotation":
@@ -189,7 +180,8 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     rows = ((budget - base) // workers - _written(shape.classes)) // per_row
     if cells < 4 * shape.classes or rows < _LEAST_ROWS:
         return None
-    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room)
+    nodes = (budget - base) // workers // _LOOKED_UP
+    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=nodes)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
