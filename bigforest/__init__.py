@@ -18,8 +18,9 @@ from bigforest.errors import BigForestError, ConfigError, DataError, FormatError
 from bigforest.version import __version__
 
 if TYPE_CHECKING:
-    from bigforest.api import encode_store, predict_file, prune_forest, train
+    from bigforest.api import encode_store, predict_file, train
     from bigforest.forest.forest import Forest, read_forest
+    from bigforest.prune import prune_forest
     from bigforest.store.store import Store
 
 __all__ = [
@@ -44,7 +45,7 @@ _HOMES = {
     "Store": "bigforest.store.store",
     "encode_store": "bigforest.api",
     "predict_file": "bigforest.api",
-    "prune_forest": "bigforest.api",
+    "prune_forest": "bigforest.prune",
     "read_forest": "bigforest.forest.forest",
     "train": "bigforest.api",
 }

@@ -167,41 +167,6 @@ def predict_file(
         )
 
 
-def prune_forest(
-    forest: Forest | str | Path,
-    data: Any,
-    out: str | Path,
-    *,
-    on_ties: str = "keep",
-    threads: int | None = None,
-    scratch: str | Path | None = None,
-    overwrite: bool = False,
-    listener: Listener = silent,
-) -> Forest:
-    """Prune every tree of a forest by a tuning set, into the forest `out`.
-
-    forest     a Forest or the path of one.
-    data       a table as for `train`, with the target; best of rows the forest was not grown on.
-    on_ties    a subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
-
-    The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
-    DataError, FormatError and OutputExistsError.
-    """
-    from bigforest.prune import write_pruned
-
-    resources = _resources(threads, scratch)
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
-    with (
-        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
-        TemporaryFolder(resources.scratch) as work,
-    ):
-        directory.mkdir()
-        source = open_source(data, scratch=work)
-        write_pruned(forest, source, directory, on_ties=on_ties, resources=resources, listener=listener)
-    return read_forest(out)
-
-
 def default_output(data: str | Path, suffix: str) -> Path:
     """Name of the output, in the current folder, for a table or store: flights.csv gives flights<suffix>.
 
