@@ -29,7 +29,9 @@ def prune(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Replace subtrees by leaves where these are right on more rows of a tuning set.
+    """Prune the trees of a forest by the rows of a tuning set.
+
+    A subtree becomes a leaf where that is right on more of these rows.
 
     DATA has the target; take rows the forest was not grown on.
     Example: bigforest prune flights.forest tuning.parquet --out pruned.forest

@@ -145,8 +145,7 @@ def grow_while_room(
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
-    totals int64 [2, classes] and constant uint64 [words] are scratch. oblique and pool are None where nodes split on
-    features, which is compiled apart.
+    totals int64 [2, classes], constant uint64 [words]: scratch. oblique, pool: None for features, compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
