@@ -26,12 +26,13 @@ from bigforest.errors import (
 from bigforest.version import __version__
 
 if TYPE_CHECKING:
-    from bigforest.api import encode_store, plan_training, predict_file, prune_forest, train
+    from bigforest.api import encode_store, plan_training, predict_file, train
     from bigforest.forest.forest import Forest, read_forest
     from bigforest.forest.merge import merge
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
     from bigforest.plan import Plan
+    from bigforest.prune import prune_forest
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
 
@@ -74,7 +75,7 @@ _HOMES = {
     "merge": "bigforest.forest.merge",
     "plan_training": "bigforest.api",
     "predict_file": "bigforest.api",
-    "prune_forest": "bigforest.api",
+    "prune_forest": "bigforest.prune",
     "read_forest": "bigforest.forest.forest",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api",

@@ -17,7 +17,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, silent
-from bigforest.forest.forest import Forest, is_forest, read_forest
+from bigforest.forest.forest import Forest, read_forest
 from bigforest.output import TemporaryFolder, check_output, staged
 from bigforest.plan import Plan, make_plan
 from bigforest.predict import FilePrediction, is_prediction
@@ -206,41 +206,6 @@ def plan_training(
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(data, work, verify=False)
         return make_plan(table, data, target, task.exclude, task.config, resources, home)
-
-
-def prune_forest(
-    forest: Forest | str | Path,
-    data: Any,
-    out: str | Path,
-    *,
-    on_ties: str = "keep",
-    threads: int | None = None,
-    scratch: str | Path | None = None,
-    overwrite: bool = False,
-    listener: Listener = silent,
-) -> Forest:
-    """Prune every tree of a forest by a tuning set, into the forest `out`.
-
-    forest     a Forest or the path of one.
-    data       a table as for `train`, with the target; best of rows the forest was not grown on.
-    on_ties    a subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
-
-    The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
-    DataError, FormatError and OutputExistsError.
-    """
-    from bigforest.prune import write_pruned
-
-    resources = _resources(threads, scratch, None)
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
-    with (
-        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
-        TemporaryFolder(resources.scratch) as work,
-    ):
-        directory.mkdir()
-        source = open_source(data, scratch=work)
-        write_pruned(forest, source, directory, on_ties=on_ties, resources=resources, listener=listener)
-    return read_forest(out)
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -16,10 +17,10 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DataError
-from bigforest.events import Listener, stage
+from bigforest.events import Listener, silent, stage
 from bigforest.forest import ranks
 from bigforest.forest.files import read_table
-from bigforest.forest.forest import Forest
+from bigforest.forest.forest import Forest, is_forest, read_forest
 from bigforest.forest.packed import Packed, pack
 from bigforest.forest.parts import (
     Nodes,
@@ -36,9 +37,10 @@ from bigforest.forest.table import KINDS, NODES, PRUNED
 from bigforest.forest.trees import write_nodes
 from bigforest.forest.values import check_schema, chunk_rows, frame_rows, nan_error, tiles_for
 from bigforest.forest.votes import label_codes
+from bigforest.output import TemporaryFolder, staged
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
-from bigforest.source import Source
+from bigforest.source import Source, open_source
 
 ON_TIES = ("keep", "prune")
 
@@ -46,6 +48,39 @@ _BATCH_CELLS = 1 << 23
 _BATCH_ROWS = 1 << 17
 # Tree groups per thread, so that threads which are held up leave work to the others.
 _PIECES = 4
+
+
+def prune_forest(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    on_ties: str = "keep",
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> Forest:
+    """Prune every tree of a forest by a tuning set, into the forest `out`.
+
+    forest     a Forest or the path of one.
+    data       a table as for `train`, with the target; best of rows the forest was not grown on.
+    on_ties    a subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
+
+    The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
+    DataError, FormatError and OutputExistsError.
+    """
+    resources = Resources(threads=threads, scratch=None if scratch is None else Path(scratch))
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    with (
+        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
+        TemporaryFolder(resources.scratch) as work,
+    ):
+        directory.mkdir()
+        source = open_source(data, scratch=work)
+        write_pruned(forest, source, directory, on_ties=on_ties, resources=resources, listener=listener)
+    return read_forest(out)
 
 
 def write_pruned(

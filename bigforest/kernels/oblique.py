@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.axis import draw_feature, put_back, scan_feature, split_by_feature
+from bigforest.kernels.axis import draw_feature, look_up, put_back, scan_codes, split_by_feature
 from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
 from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import inlined
@@ -23,7 +23,7 @@ from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, m
 from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.order import Projected, make_projected
 from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, project_local, range_of
-from bigforest.kernels.scan_projection import scan_projection
+from bigforest.kernels.scan_projection import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
 from bigforest.kernels.scan_two import prepare_two
 from bigforest.kernels.values import midpoint
 
@@ -156,12 +156,12 @@ def find_direction(codes, by_row, node, local, key, constant, rules, table, draw
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
-    drawn = oblique.drawn
-    two = node.total.size == 2 and rules.impurity == GINI
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    if two:
+    if node.total.size == 2 and rules.impurity == GINI:
         prepare_two(node, work)
+    drawn = oblique.drawn
+    n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
     columns = oblique.sparse.columns
     means = oblique.means
@@ -169,12 +169,8 @@ def find_direction(codes, by_row, node, local, key, constant, rules, table, draw
         means.pairs[0] = choose_pairs(means.pairing, node.total, means.pair)
     summed = False
     directions = columns + np.uint64(means.pairs[0])
-    which = ZERO
-    at = ZERO
-    number = ZERO
-    usable = ZERO
+    which, at, number, usable, fallback = ZERO, ZERO, ZERO, ZERO, ZERO
     state = key
-    fallback = ZERO
     while number < directions or (usable == ZERO and fallback < np.uint64(draw.perm.size)):
         size = ZERO
         value = oblique.value[which]
@@ -191,24 +187,26 @@ def find_direction(codes, by_row, node, local, key, constant, rules, table, draw
             features[ZERO], state = draw_feature(draw, fallback, state)
             fallback += ONE
             size = ONE
+        least, most = np.uint32(0), np.uint32(0)
         if size == ONE:
-            if scan_feature(codes, by_row, node, np.uint64(features[ZERO]), constant, rules, table, number, best, work):
-                usable += ONE
+            least, most = look_up(codes, by_row, node, np.uint64(features[ZERO]), constant, work)
         elif size > ONE:
-            if columns <= number and not means.by_node:
-                known_values(oblique, local, number - columns, node.items, value)
-            elif local:
-                project_local(oblique.local.value, features, weights, size, node.items, value)
-            else:
-                project(codes, by_row, oblique.values, features, weights, size, node.items, value)
-            low, high = range_of(value, np.uint64(node.items.size))
+            known = columns <= number and not means.by_node
+            low, high = project_node(codes, by_row, node, local, known, number - columns, oblique, which, size)
             if low < high:
-                usable += ONE
                 projected = with_value(oblique.projected, value)
-                whole = is_whole(oblique, which, size)
-                scan_projection(rules, table, low, high, whole, node, np.int64(number), best, work, projected)
-        drawn.size[which] = size
+                if high - low < MOST_CODES and is_whole(oblique, which, size):
+                    most = codes_of_whole(low, high, n, projected, work)
+                else:
+                    usable += ONE
+                    scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected)
+        if least < most:
+            usable += ONE
+            scan_codes(least, most, node, rules, table, np.int64(number), best, work)
+            if size > ONE and best.split[FEATURE] == np.int64(number):
+                cut_after_code(n, best, work, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):
+            drawn.size[which] = size
             which ^= ONE
         number += ONE
     put_back(draw, fallback)
@@ -216,11 +214,24 @@ def find_direction(codes, by_row, node, local, key, constant, rules, table, draw
 
 
 @inlined
-def known_values(oblique, local, number, items, value):
-    """value[i] = projection of the row of items[i] on difference `number` of the tree's class means."""
-    known = oblique.local.mean[number] if local else oblique.means.value[number]
-    for i in range(np.uint64(items.size)):
-        value[i] = known[items[i] >> SHIFT32]
+def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
+    """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that of oblique.value.
+
+    known  whether that is difference `pair` of the tree's class means, whose projections are there already.
+
+    Returns the smallest and the largest projection; (0, 0) where one is not finite.
+    """
+    value, items = oblique.value[which], node.items
+    features, weights = oblique.drawn.feature[which], oblique.drawn.weight[which]
+    if known:
+        there = oblique.local.mean[pair] if local else oblique.means.value[pair]
+        for i in range(np.uint64(items.size)):
+            value[i] = there[items[i] >> SHIFT32]
+    elif local:
+        project_local(oblique.local.value, features, weights, size, items, value)
+    else:
+        project(codes, by_row, oblique.values, features, weights, size, items, value)
+    return range_of(value, np.uint64(items.size))
 
 
 @inlined
