@@ -50,8 +50,8 @@ def read_subtree(path: Path) -> CodeTree:
 def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
     """Task: find the thresholds of the subtrees in `paths` and keep each one's beside it.
 
-    Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map read
-    at random costs a page for every node. Memory: 64 bytes per node. Raises FormatError for a damaged file.
+    Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
+    read at random costs a page for every node. Memory: 64 bytes per node. Raises FormatError for a damaged file.
     """
     trees = [read_subtree(path)[:5] for path in paths]
     feature, left, right = (np.concatenate([tree[k] for tree in trees]) for k in (0, 3, 4))
