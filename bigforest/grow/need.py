@@ -176,12 +176,14 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     room = free // (4 * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))
     codes = shape.row_bytes * (2 if shape.row_bytes >= WIDE_BYTES else 1)
-    per_row = 8 + codes + _tree_bytes(1, 2, shape.classes)
-    rows = ((budget - base) // workers - _written(shape.classes)) // per_row
+    # A subtree is grown, and later written, each with all that is left of the budget; it has two nodes per row at most.
+    own = (budget - base) // workers
+    grown = own // (8 + codes + _tree_bytes(1, 2, shape.classes))
+    written = (own - _written(shape.classes)) // (2 * (20 + _NODE + 8 * shape.classes))
+    rows = min(grown, written)
     if cells < 4 * shape.classes or rows < _LEAST_ROWS:
         return None
-    nodes = (budget - base) // workers // _LOOKED_UP
-    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=nodes)
+    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=own // _LOOKED_UP)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
