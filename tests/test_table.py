@@ -199,7 +199,7 @@ def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypa
     found = []
     for number, (starts, rows) in enumerate([([], 1 << 17), ([1, 2], 1 << 17), ([3], 1), ([], 7)]):
         write_forest(tmp_path / str(number), trees(), SPEC, starts)
-        monkeypatch.setattr(summary, "_ROWS", rows)
+        monkeypatch.setattr(parts, "PIECE_BYTES", 76 * rows)
         found.append(summary.importance(tmp_path / str(number), SPEC).tolist())
     total = np.zeros(3)
     for tree in trees():
