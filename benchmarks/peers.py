@@ -72,7 +72,24 @@ def _columns(data: Dataset) -> dict[str, NDArray[np.float32]]:
     return {name: data.test[name].cast(pl.Float32).to_numpy() for name in data.features}
 
 
-def _fit_bigforest(constants: str) -> Callable[[Dataset, Settings], Fitted]:
+# Oblique forests: k = ceil(p**(2/3)) random sums in each node, of two features with weights of +-1 in the mean.
+OBLIQUE_TERMS = 2.0
+
+
+def _projections(features: int) -> int:
+    return math.ceil(round(features ** (2 / 3), 9))
+
+
+def _oblique(features: int) -> dict[str, Any]:
+    return {
+        "family": "sparse-oblique",
+        "projection_kind": "sporf",
+        "projections": _projections(features),
+        "density": min(1.0, OBLIQUE_TERMS / features),
+    }
+
+
+def _fit_bigforest(options: Callable[[int], dict[str, Any]]) -> Callable[[Dataset, Settings], Fitted]:
     def fit(data: Dataset, settings: Settings) -> Fitted:
         import bigforest
 
@@ -82,9 +99,8 @@ def _fit_bigforest(constants: str) -> Callable[[Dataset, Settings], Fitted]:
                 target=TARGET,
                 trees=settings.trees,
                 seed=settings.seed,
-                mtry="sqrt",
-                constants=constants,
                 threads=settings.threads,
+                **options(len(data.features)),
             )
         )
         stages = dict(forest.run.select("stage", "seconds").iter_rows())
@@ -97,8 +113,9 @@ def _fit_bigforest(constants: str) -> Callable[[Dataset, Settings], Fitted]:
             "oob_error": forest.oob.error,
             "splits_per_tree": splits / settings.trees,
             "depth": depth,
-            "visits": _visits(int(sizes["weight"][0]) * _distinct_share(data.train.height), data),
         }
+        if forest.config.family == "axis":
+            facts["visits"] = _visits(int(sizes["weight"][0]) * _distinct_share(data.train.height), data)
         return Fitted(stages["encode"], stages["grow"], _predictor(forest, settings.threads), facts)
 
     return fit
@@ -141,7 +158,17 @@ def _fit_sklearn(data: Dataset, settings: Settings) -> Fitted:
     return Fitted(prepare, seconds, model.predict, facts)
 
 
-def _fit_ydf(data: Dataset, settings: Settings) -> Fitted:
+def _ydf_oblique() -> dict[str, Any]:
+    return {
+        "split_axis": "SPARSE_OBLIQUE",
+        "sparse_oblique_num_projections_exponent": 2 / 3,
+        "sparse_oblique_projection_density_factor": OBLIQUE_TERMS,
+        "sparse_oblique_weights": "BINARY",
+        "sparse_oblique_normalization": "NONE",
+    }
+
+
+def _fit_ydf(data: Dataset, settings: Settings, **options: Any) -> Fitted:
     import ydf
 
     ydf.verbose(0)
@@ -165,6 +192,7 @@ def _fit_ydf(data: Dataset, settings: Settings) -> Fitted:
         winner_take_all=False,
         compute_oob_performances=False,
         keep_non_leaf_label_distribution=False,
+        **options,
     )
     model, seconds = _timed(lambda: learner.train(table))
     classes = np.array([int(label) for label in model.label_classes()])
@@ -177,12 +205,30 @@ def _fit_ydf(data: Dataset, settings: Settings) -> Fitted:
     return Fitted(prepare, seconds, predict)
 
 
+def _fit_treeple(data: Dataset, settings: Settings) -> Fitted:
+    from treeple import ObliqueRandomForestClassifier
+
+    (values, target), prepare = _timed(lambda: data.arrays("train"))
+    learner = ObliqueRandomForestClassifier(
+        settings.trees,
+        max_features=_projections(len(data.features)),
+        feature_combinations=OBLIQUE_TERMS,
+        n_jobs=settings.threads,
+        random_state=settings.seed,
+    )
+    model, seconds = _timed(lambda: learner.fit(values, target))
+    return Fitted(prepare, seconds, model.predict)
+
+
 CONTESTANTS: dict[str, Contestant] = {
     contestant.name: contestant
     for contestant in (
-        Contestant("bigforest-redraw", _fit_bigforest("redraw"), _features),
-        Contestant("bigforest-count", _fit_bigforest("count"), _features),
+        Contestant("bigforest-redraw", _fit_bigforest(lambda _: {"constants": "redraw"}), _features),
+        Contestant("bigforest-count", _fit_bigforest(lambda _: {"constants": "count"}), _features),
+        Contestant("bigforest-oblique", _fit_bigforest(_oblique), _features),
         Contestant("scikit-learn", _fit_sklearn, _matrix),
         Contestant("ydf", _fit_ydf, _columns),
+        Contestant("ydf-oblique", lambda data, settings: _fit_ydf(data, settings, **_ydf_oblique()), _columns),
+        Contestant("treeple", _fit_treeple, _matrix),
     )
 }

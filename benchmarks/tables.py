@@ -6,7 +6,7 @@ from pathlib import Path
 
 import polars as pl
 
-PEERS = ("scikit-learn", "ydf")
+PEERS = ("scikit-learn", "ydf", "ydf-oblique", "treeple")
 KEY = ["set", "rows", "features", "classes", "trees", "threads"]
 OPTIONAL = ("whole_seconds", "oob_seconds", "oob_error", "splits_per_tree", "depth", "visits")
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
     from bigforest.plan import Plan
+    from bigforest.prune import prune_forest
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
 
@@ -56,6 +57,7 @@ __all__ = [
     "merge",
     "plan_training",
     "predict_file",
+    "prune_forest",
     "read_forest",
     "simulate",
     "train",
@@ -73,6 +75,7 @@ _HOMES = {
     "merge": "bigforest.forest.merge",
     "plan_training": "bigforest.api",
     "predict_file": "bigforest.api",
+    "prune_forest": "bigforest.prune",
     "read_forest": "bigforest.forest.forest",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api",

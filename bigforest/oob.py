@@ -131,11 +131,16 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
         mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
-        return _choose(shape, np.maximum(pure, mixed), numbers, resources).need
+        return _choose(shape, np.maximum(pure, mixed), numbers, resources, _held(shape, config)).need
     given = np.asarray(nodes, np.int64)
     mixed = np.minimum((given + 1) // 2, distinct // 2)
     sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
-    return _choose(shape, sizes, numbers, resources).need
+    return _choose(shape, sizes, numbers, resources, _held(shape, config)).need
+
+
+def _held(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of the ranks, where the trees split on them."""
+    return 8 * shape.codes if config.ranks else 0
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
@@ -154,7 +159,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
-    plan = _choose(store.shape, trees.sizes(), trees.first, resources)
+    plan = _choose(store.shape, trees.sizes(), trees.first, resources, _held(store.shape, config))
     if resources.memory is not None:
         check_budget("the out-of-bag report", plan.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
@@ -166,10 +171,13 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         _write_report(store, config, directory / "oob", tallies, changes, pairs)
 
 
-def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources) -> _Plan:
+def _choose(
+    shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources, held: int = 0
+) -> _Plan:
     """How to go over the rows with trees of so many bytes: the least time within the memory.
 
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    held          bytes that are in memory already
     """
     step = min(_step_rows(shape.classes), shape.rows)
     together = max(_GROUP_TREES, _GROUP_DRAWS // shape.rows)
@@ -177,7 +185,7 @@ def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], re
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     turning = _TURNED_NODES * _TURNED_BYTES
     writing = 4 * step * (8 * shape.classes + 32)
-    fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, LOADING_BYTES)
+    fixed = BASE_BYTES + held + turning + writing + resources.workers * max(voting, LOADING_BYTES)
     fixed += 8 * together * (-(-shape.rows // BLOCK_ROWS))
     row = 8 * shape.classes + 6
     smallest = fixed + int(sizes.max()) + step * row

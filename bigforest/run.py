@@ -19,6 +19,7 @@ from bigforest.forest.origin import Origin
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.trees import recut
 from bigforest.grow.forest import grow_forest, part_groups
+from bigforest.grow.ranked import ranked_store
 from bigforest.oob import write_oob
 from bigforest.output import disk_full, sync
 from bigforest.plan import check_budget
@@ -130,6 +131,8 @@ def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfini
             f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
             "its own and merge that"
         )
+    if forest.pruned:
+        raise ConfigError(f"{out} was pruned, so no trees can be added to it; add them before pruning")
     trees = task.options.get("trees", config.trees)
     state = State(
         data=origin.data,
@@ -292,6 +295,7 @@ def _write_forest(
     store: Store, config: TrainConfig, origin: Origin, directory: Path, resources: Resources, clock: Clock
 ) -> None:
     """Write what is missing in the forest directory of a store."""
+    store = ranked_store(store, config, directory)
     grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)

@@ -19,6 +19,7 @@ from .merge import merge
 from .oob import oob
 from .plan import plan
 from .predict import predict
+from .prune import prune
 from .simulate import simulate
 from .train import train
 
@@ -31,7 +32,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode, plan, merge, images, simulate):
+for command in (train, predict, oob, inspect, encode, plan, merge, prune, images, simulate):
     app.command(cls=GuardedCommand)(command)
 
 

@@ -107,7 +107,7 @@ def table_size(facts: Facts) -> list[tuple[str, str]]:
 def out_of_bag(oob: Facts | None) -> str:
     """The error and its number of rows, in words."""
     if oob is None:
-        return "no estimate, because every tree saw every row"
+        return "no estimate, because every tree saw every row or was pruned since"
     if not oob["rows"]:
         return "no estimate, because every row is in every bag"
     return f"error {percent(oob['error'])} on {count(oob['rows'], 'row')}"

@@ -14,7 +14,6 @@ from bigforest.forest.forest import Forest, read_forest
 from bigforest.forest.parts import Nodes
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.table import TreeArrays, write_part
-from bigforest.forest.terms import join_terms
 from bigforest.kernels.layout import OBLIQUE, Terms
 
 
@@ -109,10 +108,3 @@ def nodes_of(tree: TreeArrays, number: int) -> Nodes:
     node = np.arange(tree.feature.size, dtype=np.uint32)
     root = np.zeros(1, np.int64)
     return Nodes(number, root, node, tree.feature, tree.right, tree.threshold, tree.counts, tree.terms)
-
-
-def join_pieces(pieces: Sequence[Nodes]) -> Nodes:
-    """Pieces that follow each other as one; the roots are still places in their own piece."""
-    columns = zip(*(piece[1:-1] for piece in pieces), strict=True)
-    terms = join_terms([piece.terms for piece in pieces], [piece.node.size for piece in pieces])
-    return Nodes._make([pieces[0].tree, *map(np.concatenate, columns), terms])

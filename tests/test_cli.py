@@ -20,7 +20,7 @@ from cli.app import app
 from cli.train import train
 from tests.commands import Run
 
-COMMANDS = ["train", "predict", "oob", "inspect", "encode", "plan", "merge", "images", "simulate"]
+COMMANDS = ["train", "predict", "oob", "inspect", "encode", "plan", "merge", "prune", "images", "simulate"]
 
 # Where the command line and the function of the same name may differ: what only a terminal has.
 SCREEN_ONLY = {"json", "quiet", "context"}

@@ -129,6 +129,9 @@ def test_train__kept_store(expected: dict[str, pl.DataFrame], tmp_path: Path) ->
         {"max_bins": 16, "mtry": "all"},
         {"replace": False, "sample_fraction": 0.6, "impurity": "entropy"},
         {"constants": "count", "impurity": "error", "vote": "hard"},
+        {"family": "sparse-oblique", "mean_difference": "all", "normalize": "zscore"},
+        {"family": "sparse-oblique", "projection_kind": "gaussian", "ranks": True, "impurity": "entropy"},
+        {"family": "rotation", "axes": 3},
     ],
 )
 def test_train__any_options_on_four_threads_and_many_files(options: dict[str, Any], tmp_path: Path) -> None:

@@ -11,7 +11,8 @@ import pytest
 
 import bigforest
 from bigforest.config import TrainConfig
-from bigforest.forest import trees as trees_module
+from bigforest.errors import ConfigError
+from bigforest.forest import parts, table
 from tests.commands import Run, run
 
 __all__ = ["run"]  # a fixture
@@ -148,8 +149,8 @@ def test_merge__needs_two_sound_forests(grown: Path, tmp_path: Path) -> None:
 
 def test_copies__any_size_of_batch(grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = bigforest.merge([grown / "0", grown / "1"], tmp_path / "m").nodes.collect()
-    monkeypatch.setattr(trees_module, "_BATCH_ROWS", 7)
-    monkeypatch.setattr(trees_module, "GROUP_NODES", 50)
+    monkeypatch.setattr(parts, "PIECE_BYTES", 500)
+    monkeypatch.setattr(table, "GROUP_NODES", 50)
     assert bigforest.merge([grown / "0", grown / "1"], tmp_path / "n").nodes.collect().equals(expected)
 
 
@@ -166,3 +167,23 @@ def test_command__merges_and_shows(run: Run, grown: Path, tmp_path: Path) -> Non
     assert "because the forest was merged" in run.out
     run("oob", tmp_path / "m")
     assert (run.code, run.err.count("\n")) == (2, 1)
+
+
+def test_merge__oblique_forests_on_ranks(tmp_path: Path) -> None:
+    options = {"family": "sparse-oblique", "ranks": True, "projections": 5}
+    forests = [bigforest.train(frame(), out=tmp_path / str(seed), seed=seed, trees=3, **options) for seed in (0, 1)]
+    merged = bigforest.merge([tmp_path / "0", tmp_path / "1"], tmp_path / "m")
+    one, two = (forest.nodes.collect() for forest in forests)
+    assert one["terms"].null_count() < one.height
+    assert merged.nodes.collect().equals(pl.concat([one, two.with_columns(tree=pl.col("tree") + pl.lit(3, pl.UInt32))]))
+    new = frame(60)
+    shares = [3 * forest.predict_proba(new).to_numpy() for forest in forests]
+    np.testing.assert_allclose(merged.predict_proba(new).to_numpy(), sum(shares) / 6, rtol=1e-12)
+
+
+def test_merge__refuses_ranks_of_another_table(tmp_path: Path) -> None:
+    one = frame()
+    for seed, own in enumerate([one, one.with_columns(pl.col("a") * 2)]):
+        bigforest.train(own, out=tmp_path / str(seed), seed=seed, trees=2, ranks=True)
+    with pytest.raises(ConfigError, match="the ranks of values differ"):
+        bigforest.merge([tmp_path / "0", tmp_path / "1"], tmp_path / "m")

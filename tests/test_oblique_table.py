@@ -21,13 +21,13 @@ from bigforest.errors import FormatError
 from bigforest.forest import parts, table
 from bigforest.forest.forest import read_forest
 from bigforest.forest.packed import pack
-from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES, TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
 from bigforest.forest.voting import Voting
 from bigforest.kernels.layout import OBLIQUE
-from tests.forests import forest_of, join_pieces, nodes_of, random_tree, spec_of, write_forest
+from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import sum_of_votes
 from tests.strategies import EXTREMES
 
@@ -53,7 +53,7 @@ def test_write_part__oblique_nodes_read_back_the_same(
     for path, own in zip(paths, (trees()[:2], trees()[2:]), strict=True):
         groups = pq.ParquetFile(path).num_row_groups
         assert (groups == 1) == (terms == 1 << 20)
-        found = join_pieces(list(read_span(whole_parts([path])[0], header)))
+        found = join_nodes(list(read_span(whole_parts([path])[0], header)))
         wanted = join_trees(own)
         np.testing.assert_array_equal(found.feature, wanted.feature)
         assert found.terms is not None and wanted.terms is not None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,6 +27,7 @@ from bigforest.forest.table import TreeArrays
 from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
 from bigforest.forest.voting import Voting
+from bigforest.kernels.layout import LEAF
 from bigforest.kernels.route import TILE
 from bigforest.memory import Shape
 from bigforest.predict import predict_file
@@ -43,9 +44,11 @@ VOTES = ["soft", "hard", "stochastic"]
 WAYS = [("soft", "lowest"), ("hard", "lowest"), ("hard", "reject"), ("hard", "random"), ("stochastic", "lowest")]
 
 
-def trees(count: int = 6, features: int = FEATURES, thresholds: list[float] = THRESHOLDS) -> list[TreeArrays]:
+def trees(
+    count: int = 6, features: int = FEATURES, thresholds: list[float] = THRESHOLDS, weights: Sequence[float] = ()
+) -> list[TreeArrays]:
     random = np.random.default_rng(3)
-    return [random_tree(random, features, CLASSES, splits, thresholds) for splits in range(1, count + 1)]
+    return [random_tree(random, features, CLASSES, splits, thresholds, weights) for splits in range(1, count + 1)]
 
 
 def table(rows: int = 40) -> pl.DataFrame:
@@ -509,9 +512,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held: int, threads: int) -> int:
     shape = Shape(rows, widths, 0, CLASSES)
-    mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature < 0].sum()) for tree in grown]
+    mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature == LEAF].sum()) for tree in grown]
+    terms = [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
     nodes = [tree.feature.size for tree in grown]
-    need = predict_need(shape, Resources(threads=threads, memory=1), nodes, mixed, held)
+    need = predict_need(shape, Resources(threads=threads, memory=1), nodes, mixed, held, terms)
     assert need.memory == need.smallest
     return need.smallest
 
@@ -519,7 +523,9 @@ def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("way", "threads"), [(("soft", "lowest"), 2), (("hard", "random"), 1)])
 @pytest.mark.parametrize(("more", "several", "again"), [(0, 1, 1), (2_500, 1, 1), (10**9, 0, 0)])
+@pytest.mark.parametrize("weights", [(), (1.0, -0.3)])
 def test_predict__any_memory_gives_the_same(
+    weights: tuple[float, ...],
     more: int,
     several: int,
     again: int,
@@ -530,7 +536,7 @@ def test_predict__any_memory_gives_the_same(
 ) -> None:
     monkeypatch.setattr(voting, "SMALL", 0)
     frame = table(200)
-    made = trees(12)
+    made = trees(12, weights=weights)
     expected = forest_of(tmp_path / "a", made, spec_of(FEATURES, (5, 7, 9)))
     forest = forest_of(tmp_path / "b", made, spec_of(FEATURES, (5, 7, 9)))
     loaded: list[range] = []

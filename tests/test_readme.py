@@ -10,13 +10,14 @@ import pytest
 
 from bigforest.config import TrainConfig
 from bigforest.forest.files import VERSION
-from bigforest.forest.table import CURVE, FEATURES, NODES, RUN, confusion, oob_rows
+from bigforest.forest.table import CURVE, FEATURES, NODES, RANKS, RUN, confusion, oob_rows
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 LABEL = pa.string()
 FILES = {
     "trees/part-NNNNNNN.parquet": NODES,
     "features.parquet": FEATURES,
+    "ranks.parquet": RANKS,
     "run.parquet": RUN,
     "oob/rows.parquet": oob_rows(LABEL, ["p_<class>"]),
     "oob/curve.parquet": CURVE,

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest import unfinished
 from bigforest.events import Event, Notice, StageAdvanced
+from bigforest.forest import table as forest_table
 from bigforest.forest.table import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.state import State
@@ -292,6 +293,39 @@ def test_add_trees__equals_all_at_once(first: int, more: int, bootstrap: bool) -
         bigforest.train(resume=out, trees=first + more)
         bigforest.train(f"{folder}/t.parquet", "kind", out=whole, trees=first + more, **options)
         assert files(out) == files(whole)
+
+
+FAMILIES: list[dict[str, Any]] = [
+    {"family": "sparse-oblique", "mean_difference": "all", "ranks": True},
+    {"family": "rotation"},
+    {"family": "rotation", "rotation": "pca", "feature_fraction": 0.5},
+]
+
+
+@pytest.mark.parametrize("options", FAMILIES)
+def test_resume__families_end_in_the_same_forest(options: dict[str, Any], table: Path, tmp_path: Path) -> None:
+    bigforest.train(table, "kind", out=tmp_path / "whole", **{**OPTIONS, **options})
+    interrupted(table, tmp_path / "f", "grow", **options)
+    assert bigforest.train(resume=tmp_path / "f", family=options["family"]).config.family == options["family"]
+    assert files(tmp_path / "f") == files(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("options", FAMILIES)
+def test_add_trees__of_families_equals_all_at_once(
+    options: dict[str, Any], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(forest_table, "GROUP_TERMS", 20)
+    bigforest.train(table, "kind", out=tmp_path / "whole", trees=40, **options)
+    bigforest.train(table, "kind", out=tmp_path / "f", trees=17, **options)
+    bigforest.train(resume=tmp_path / "f", trees=40)
+    assert files(tmp_path / "f") == files(tmp_path / "whole")
+
+
+def test_add_trees__not_to_a_pruned_forest(table: Path, tmp_path: Path) -> None:
+    bigforest.train(table, "kind", out=tmp_path / "f", **OPTIONS)
+    bigforest.prune_forest(tmp_path / "f", frame(99), tmp_path / "p")
+    with pytest.raises(bigforest.ConfigError, match="was pruned, so no trees can be added"):
+        bigforest.train(resume=tmp_path / "p", trees=12)
 
 
 def test_add_trees__to_a_finished_forest(table: Path, tmp_path: Path) -> None:

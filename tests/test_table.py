@@ -26,12 +26,12 @@ from bigforest.forest import files, groups, parts, summary
 from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
 from bigforest.forest.packed import Packed, pack
-from bigforest.forest.parts import Nodes, check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES, TreeArrays, join_trees, part_path, write_part
 from bigforest.kernels.layout import LEAF, OBLIQUE
 from bigforest.kernels.packing import SOUND, check_nodes, narrow_nodes
 from bigforest.kernels.route import TILE_SHIFT, Layout
-from tests.forests import forest_of, join_pieces, nodes_of, random_tree, spec_of, write_forest
+from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import is_preorder, round_down
 
 SPEC = spec_of(3, ("no", "unsure", "yes"), "String")
@@ -66,19 +66,14 @@ def test_write_part__reads_back_the_same(
     assert all(len(pieces) > 1 for pieces in found) == (piece < 1 << 20)
     for pieces, grown in zip(found, (trees()[:3], trees()[3:]), strict=True):
         expected = join_trees(grown)
-        together = join_pieces(pieces)
+        together = join_nodes(pieces)
         inner = expected.feature >= 0
         np.testing.assert_array_equal(together.feature, expected.feature)
         np.testing.assert_array_equal(together.counts, expected.counts)
         np.testing.assert_array_equal(together.right[inner], expected.right[inner])
         np.testing.assert_array_equal(together.threshold[inner], expected.threshold[inner])
         np.testing.assert_array_equal(together.node, np.concatenate([np.arange(tree.feature.size) for tree in grown]))
-        roots = [begin + root for begin, own in zip(_begins(pieces), pieces, strict=True) for root in own.roots]
-        assert roots == np.flatnonzero(together.node == 0).tolist()
-
-
-def _begins(pieces: list[Nodes]) -> list[int]:
-    return [sum(own.node.size for own in pieces[:number]) for number in range(len(pieces))]
+        np.testing.assert_array_equal(together.roots, np.flatnonzero(together.node == 0))
 
 
 @given(st.data())

@@ -15,10 +15,11 @@ import pyarrow as pa
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
+from bigforest.forest import ranks as training_ranks
 from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_table
 from bigforest.forest.origin import Origin, read_origin
 from bigforest.forest.parts import check_count, check_parts, part_paths, whole_parts
-from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
+from bigforest.forest.table import CURVE, FEATURES, PRUNED, RANKS, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
 from bigforest.output import staged
 from bigforest.resources import Resources, available_threads
@@ -55,6 +56,8 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     header = check_parts(paths)
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
     check_file(directory / "run.parquet", "run", RUN, header.identity)
+    if header.config.ranks:
+        check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
     label_type(header.spec)
     return Forest(directory, header, paths, holding)
 
@@ -114,10 +117,15 @@ class Forest:
         """The table the forest was grown on, or the forests it was merged from; None if it does not say."""
         return read_origin(self.directory)
 
+    @cached_property
+    def pruned(self) -> bool:
+        """Whether trees were changed by a tuning set since they were grown."""
+        return PRUNED in self.run["stage"]
+
     @property
     def has_oob(self) -> bool:
-        """Whether there is an out-of-bag report: trees had bags, and the forest was not merged from others."""
-        return self.config.bootstrap and not (self.origin and self.origin.merged)
+        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor pruned."""
+        return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.pruned
 
     @cached_property
     def oob(self) -> OutOfBag:
@@ -132,6 +140,8 @@ class Forest:
                 f"the forest was merged from {', '.join(piece.forest for piece in self.origin.merged)}, so it has no "
                 "out-of-bag report of its own; judge it on a test set, or look at the reports of these"
             )
+        if self.pruned:
+            raise ConfigError("the forest was pruned, and has no out-of-bag report since; judge it on a test set")
         return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
 
     def check(self) -> None:
@@ -233,7 +243,12 @@ class Forest:
             workers = Resources(threads=threads).workers
             check_budget("a lazy query with the whole forest", whole_need(self._survey(workers), workers), memory)
         packed = self._pack()
-        return Voting(packed, packed.ballots(rule.ballots), rule, self.spec)
+        return Voting(packed, packed.ballots(rule.ballots), rule, self.spec, ranks=self.ranks)
+
+    @cached_property
+    def ranks(self) -> training_ranks.Ranks | None:
+        """The ranks of the training table, where the forest was grown on them."""
+        return training_ranks.read_ranks(self.directory, self.spec, self._identity) if self.config.ranks else None
 
     def passes(
         self,
@@ -264,6 +279,7 @@ class Forest:
         with self._lock:
             self._packed = None  # other calls may still use it, but it does not stay
         trees = self._survey(resources.workers)
+        held += 0 if self.ranks is None else self.ranks.nbytes
         kept: dict[range, Voting] = {}
 
         def load(entries: range) -> Voting:
@@ -274,7 +290,7 @@ class Forest:
                 packed = packed.narrowed() if narrow else packed
                 mixed = packed.ballots(rule.ballots)
                 packed = packed._replace(counts=packed.counts[:0].copy())
-                kept[entries] = Voting(packed, mixed, rule, self.spec, self.trees)
+                kept[entries] = Voting(packed, mixed, rule, self.spec, self.trees, self.ranks)
             return kept[entries]
 
         assert trees.used is not None
@@ -303,6 +319,7 @@ class Forest:
 
     def _files(self) -> list[Path]:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
+        small += [self.directory / training_ranks.FILE] if self.config.ranks else []
         names = ["rows", "curve", "confusion"] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
 

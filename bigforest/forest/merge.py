@@ -19,6 +19,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest.forest import Forest, is_forest, read_forest
 from bigforest.forest.origin import Origin, Piece
+from bigforest.forest.ranks import write_ranks
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.trees import copy_parts
 from bigforest.output import staged
@@ -47,6 +48,8 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fal
             copy_parts(forest.directory, written, directory, first.spec, config)
             written += forest.trees
         write_features(directory, first.spec, config)
+        if first.ranks is not None:
+            write_ranks(directory, first.ranks.knots(), first.spec, config)
         write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
     return read_forest(out)
 
@@ -62,6 +65,8 @@ def _check_alike(first: Forest, other: Forest) -> None:
                 f"{where} were grown with different options: {name} {ours[name]!r} and {theirs[name]!r}; "
                 "only trees and seed may differ"
             )
+    if first.ranks is not None and other.ranks is not None and not first.ranks.equal(other.ranks):
+        raise ConfigError(f"{where} were grown on different tables: the ranks of values differ; leave one")
 
 
 def _difference(first: DataSpec, other: DataSpec) -> str:

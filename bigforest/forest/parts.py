@@ -16,7 +16,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
 from bigforest.forest.table import KINDS, NODES
-from bigforest.forest.terms import check_terms
+from bigforest.forest.terms import check_terms, join_terms
 from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
@@ -173,6 +173,16 @@ def batches(span: Span, classes: int, columns: list[str] | None = None) -> Itera
             begin = end
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{span.path} cannot be decoded ({error}); the forest is damaged") from error
+
+
+def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
+    """Pieces that follow each other as one."""
+    sizes = [piece.node.size for piece in pieces]
+    begins = np.cumsum(sizes) - sizes
+    roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
+    columns = zip(*(piece[2:-1] for piece in pieces), strict=True)
+    terms = join_terms([piece.terms for piece in pieces], sizes)
+    return Nodes._make([pieces[0].tree, roots, *map(np.concatenate, columns), terms])
 
 
 def _terms_per_node(group: pq.RowGroupMetaData) -> float:

@@ -80,6 +80,19 @@ FEATURES = pa.schema(
     ]
 )
 
+# The stage by which a pruned forest is known.
+PRUNED = "prune"
+
+# value          distinct values of the training table, ascending; both ends of the bins where max_bins capped them
+# rank           average rank of its rows, from 1
+RANKS = pa.schema(
+    [
+        pa.field("feature", pa.uint32(), nullable=False),
+        pa.field("value", pa.float64(), nullable=False),
+        pa.field("rank", pa.float64(), nullable=False),
+    ]
+)
+
 # seconds        wall time of the stage
 # config         TrainConfig as JSON; the other columns are versions of the software that ran
 RUN = pa.schema(

@@ -49,9 +49,7 @@ def recut(source: Path, groups: Sequence[range], directory: Path, spec: DataSpec
         return
     nodes = _Nodes(_stored(source, spec, 0))
     for group in groups:
-        write_tables(
-            NODES, _row_groups(nodes.until(group.stop)), part_path(directory, group.start), "trees", spec, config
-        )
+        write_nodes(nodes.until(group.stop), part_path(directory, group.start), spec, config)
 
 
 def copy_parts(source: Path, offset: int, directory: Path, spec: DataSpec, config: TrainConfig) -> None:
@@ -63,8 +61,16 @@ def copy_parts(source: Path, offset: int, directory: Path, spec: DataSpec, confi
     header = check_parts(part_paths(source))
     nodes = _Nodes(_stored(source, spec, offset))
     for start, stop in zip(starts, [*starts[1:], header.config.trees], strict=True):
-        path = part_path(directory, offset + start)
-        write_tables(NODES, _row_groups(nodes.until(offset + stop)), path, "trees", spec, config)
+        write_nodes(nodes.until(offset + stop), part_path(directory, offset + start), spec, config)
+
+
+def write_nodes(tables: Iterable[pa.Table], path: Path, spec: DataSpec, config: TrainConfig) -> None:
+    """Write tables of schema NODES as the part `path`, in the row groups that table.py write_part makes."""
+    groups = (
+        pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
+        for group in row_groups((table, _starts(table)) for table in tables)
+    )
+    write_tables(NODES, groups, path, "trees", spec, config)
 
 
 class _Nodes:
@@ -120,12 +126,6 @@ def _as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
     columns["tree"] = pc.add(columns["tree"], pa.scalar(offset, pa.uint32()))
     return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
-
-
-def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows as they are written at once, each group in one chunk."""
-    for group in row_groups((table, _starts(table)) for table in tables):
-        yield pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -13,6 +13,9 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
+
+if TYPE_CHECKING:
+    from bigforest.forest.ranks import Ranks
 
 # float64 holds every integer up to here; above, neighbours would become equal.
 MAX_EXACT_INTEGER = 2**53
@@ -90,6 +93,14 @@ class Rows:
             return True
         return not (np.isnan(tiles[:whole]).any() or (rest and np.isnan(tiles[whole, :, :rest]).any()))
 
+    def ranked(self, ranks: Ranks, used: Sequence[int] | NDArray[np.int64]) -> Rows:
+        """The ranks of the values in the training table. The features are `used` (positions in the dataspec)."""
+        columns = enumerate(used)
+        return Rows([ranks.of(int(feature), self._column(place)) for place, feature in columns])
+
+    def _column(self, place: int) -> NDArray[np.float64]:
+        return self._columns[place].astype(np.float64)
+
     def nan_counts(self) -> list[int]:
         """Number of NaN in each column."""
         return [int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0 for column in self._columns]
@@ -118,6 +129,9 @@ class MatrixRows(Rows):
     def narrow(self) -> bool:
         """Whether every value (but NaN) is a float32."""
         return _is_narrow(self._matrix)
+
+    def _column(self, place: int) -> NDArray[np.float64]:
+        return self._matrix[:, place if self._used is None else self._used[place]].astype(np.float64)
 
     def nan_counts(self) -> list[int]:
         """Number of NaN in each of the used columns."""

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.packed import Packed
+from bigforest.forest.ranks import Ranks
 from bigforest.forest.values import Rows, chunk_rows, nan_error, tiles_for
 from bigforest.forest.votes import Rule
 
@@ -36,6 +37,7 @@ class Voting(NamedTuple):
 
     mixed  what the mixed leaves cast, see Packed.ballots.
     trees  trees of the whole forest; None for those that are here.
+    ranks  of the training table, where the trees split on ranks; None where they split on values.
     """
 
     packed: Packed
@@ -43,6 +45,7 @@ class Voting(NamedTuple):
     rule: Rule
     spec: DataSpec
     trees: int | None = None
+    ranks: Ranks | None = None
 
     def answer(
         self,
@@ -79,6 +82,8 @@ class Voting(NamedTuple):
         answers: Answers | None,
         workers: int,
     ) -> None:
+        if self.ranks is not None:
+            rows = rows.ranked(self.ranks, self.packed.used)
         count = rows.rows
         layout = self.packed.layout(rows.narrow)
         chunk = chunk_rows(rows.features, rows.tile_type(layout is self.packed.narrow))

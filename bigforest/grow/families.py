@@ -127,11 +127,11 @@ def _deviation(store: Store, feature: int) -> float:
     low = store.low(feature)
     if not np.isfinite(low).all():
         return math.nan
-    counts = np.bincount(store.feature_codes(feature), minlength=low.size)
-    try:
-        mean = math.fsum((counts * (low / store.rows)).tolist())
-        with np.errstate(over="ignore"):
+    counts = store.counts(feature)
+    with np.errstate(over="ignore"):
+        try:
+            mean = math.fsum((counts * (low / store.rows)).tolist())
             squares = counts * ((low - mean) ** 2 / store.rows)
-        return math.sqrt(math.fsum(squares.tolist()))
-    except OverflowError:
-        return math.inf
+            return math.sqrt(math.fsum(squares.tolist()))
+        except (OverflowError, ValueError):  # the values, or their squares, leave the numbers
+            return math.inf

@@ -9,6 +9,7 @@ from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.forest.table import GROUP_NODES, GROUP_TERMS
 from bigforest.grow.frontier import buckets_for
+from bigforest.grow.ranked import CODE_BYTES
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.top import Limits
 from bigforest.kernels.rows import WIDE_BYTES
@@ -131,15 +132,20 @@ def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
         + _tree_bytes(rows, nodes, shape.classes)
         + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
     )
-    shared, own = _oblique_bytes(shape, config, rows)
-    return BASE_BYTES + copy + shared + workers * (tree + own)
+    shared, own = _oblique_bytes(shape, config, rows, nodes // 2)
+    return _base(shape, config) + copy + shared + workers * (tree + own)
 
 
-def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int) -> tuple[int, int]:
-    """What oblique splits take besides, for all trees together and for each tree of `rows` different rows."""
+def _base(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of a process that has loaded everything, and the ranks where trees split on them."""
+    return BASE_BYTES + (8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0)
+
+
+def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) -> tuple[int, int]:
+    """What oblique splits take besides: for all trees together, and for each tree of so many rows and splits."""
     if config.family in _BY_PASSES:
         return 0, 0
-    terms = math.ceil(rows * config.most_terms(shape.features))
+    terms = math.ceil(splits * config.most_terms(shape.features))
     tree = terms * _TERM + min(terms, GROUP_TERMS) * _WRITTEN_TERM
     shared = shape.rows * _MEASURED
     if config.family == "rotation":
@@ -164,20 +170,20 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     """What fits into the budget, None if too little does."""
     drawn = _drawn(shape, config)
     block = BLOCK_ROWS * (shape.row_bytes + 24 + 8 * (drawn + 1))
-    free = budget - BASE_BYTES - workers * (block + BUFFER_BYTES * 5 // 4)
+    base = _base(shape, config)
+    free = budget - base - workers * (block + BUFFER_BYTES * 5 // 4)
     # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
     room = free // (4 * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))
     codes = shape.row_bytes * (2 if shape.row_bytes >= WIDE_BYTES else 1)
     # A subtree is grown, and later written, each with all that is left of the budget; it has two nodes per row at most.
-    own = (budget - BASE_BYTES) // workers
+    own = (budget - base) // workers
     grown = own // (8 + codes + _tree_bytes(1, 2, shape.classes))
     written = (own - _written(shape.classes)) // (2 * (20 + _NODE + 8 * shape.classes))
     rows = min(grown, written)
     if cells < 4 * shape.classes or rows < _LEAST_ROWS:
         return None
-    nodes = (budget - BASE_BYTES) // workers // _LOOKED_UP
-    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=nodes)
+    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=own // _LOOKED_UP)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
@@ -185,9 +191,10 @@ def _smallest(shape: Shape, config: TrainConfig) -> int:
     whole = _in_memory(shape, config, 1) + _store_bytes(shape, config)
     if config.family not in _BY_PASSES:
         return whole
-    low, high = BASE_BYTES, BASE_BYTES + (1 << 20)
+    base = _base(shape, config)
+    low, high = base, base + (1 << 20)
     while _limits(shape, config, 1, high) is None:
-        low, high = high, BASE_BYTES + 2 * (high - BASE_BYTES)
+        low, high = high, base + 2 * (high - base)
     while high - low > 1 << 20:
         middle = (low + high) // 2
         low, high = (low, middle) if _limits(shape, config, 1, middle) else (middle, high)

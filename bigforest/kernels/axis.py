@@ -87,8 +87,8 @@ def scan_codes(low, high, node, rules, table, number, best, work):
 
 
 @inlined
-def scan_feature(codes, by_row, node, feature, constant, rules, table, number, best, work):
-    """Offer every threshold of a feature (uint64) under `number` (int64); False if it is constant, which is noted.
+def look_up(codes, by_row, node, feature, constant, work):
+    """Fetch the codes of a feature (uint64) to work.codes; returns the smallest and the largest, both 0 if constant.
 
     constant uint64 [words]: features known to be constant in this node; found ones are added. They are passed over
     without a look, which changes no draw.
@@ -96,18 +96,17 @@ def scan_feature(codes, by_row, node, feature, constant, rules, table, number, b
     word = feature >> _SIX
     bit = ONE << (feature & _BITS6)
     if constant[word] & bit:
-        return False
+        return np.uint32(0), np.uint32(0)
     low, high = gather(codes, by_row, feature, node.items, work.codes)
     if low == high:
         constant[word] |= bit
-        return False
-    scan_codes(low, high, node, rules, table, number, best, work)
-    return True
+        return np.uint32(0), np.uint32(0)
+    return low, high
 
 
 @inlined
 def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work):
-    """Draw features and scan them; the best split is left in `best` (feature -1: none). constant: see scan_feature."""
+    """Draw features and scan them; the best split is left in `best` (feature -1: none). constant: see look_up."""
     features = np.uint64(draw.perm.size)
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
@@ -120,8 +119,10 @@ def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, w
     while drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO)):
         feature, state = draw_feature(draw, drawn, state)
         drawn += ONE
-        if scan_feature(codes, by_row, node, np.uint64(feature), constant, rules, table, feature, best, work):
+        low, high = look_up(codes, by_row, node, np.uint64(feature), constant, work)
+        if low < high:
             usable += ONE
+            scan_codes(low, high, node, rules, table, feature, best, work)
     put_back(draw, drawn)
 
 

@@ -1,8 +1,8 @@
 """Grow one tree depth-first from its bag, in memory. Oracle: tests/naive/tree.py.
 
-A node is popped, numbered (so numbers run in preorder), and either becomes a leaf or draws features, scans each for
-its best threshold, and partitions its rows stably between its children, whose random keys follow from its own. What
-happens in a node therefore depends on its rows and its key alone, whichever order nodes are visited in.
+A node is popped, numbered (so numbers run in preorder), and either becomes a leaf or partitions its rows stably by its
+best split between its children, whose random keys follow from its own. What happens in a node therefore depends on
+its rows and its key alone, whichever order nodes are visited in.
 """
 
 from __future__ import annotations
@@ -17,13 +17,22 @@ from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF, Codes, Rows
 from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO, Best, Node, make_work
-from bigforest.kernels.oblique import Oblique, Pool, find_direction, make_pool, smallest, split_by_direction, trimmed
+from bigforest.kernels.oblique import (
+    Oblique,
+    Pool,
+    find_direction,
+    look_nearby,
+    make_pool,
+    smallest,
+    split_by_direction,
+    trimmed,
+)
 from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
 
-# Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not
-# more than these class counts, because some systems count what is asked for.
+# Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not more
+# class counts than these, because some systems count what is asked for.
 _MOST_COUNTS = 1 << 22
 
 
@@ -125,10 +134,9 @@ def put_root(stack, items, key, depth, constant):
 @inlined
 def has_room(nodes, count, stack, top, oblique, pool):
     """Whether another node can be numbered and split."""
-    room = count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)
-    if oblique is not None:
-        room = room and pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
-    return room
+    if oblique is not None and pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) > np.uint64(pool.feature.size):
+        return False
+    return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)
 
 
 @kernel
@@ -137,8 +145,7 @@ def grow_while_room(
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
-    totals int64 [2, classes] and constant uint64 [words] are scratch. oblique and pool are None where nodes split on
-    features, which is compiled apart.
+    totals int64 [2, classes], constant uint64 [words]: scratch. oblique, pool: None for features, compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
@@ -163,10 +170,11 @@ def grow_while_room(
             feature, code = best.split[FEATURE], best.split[CODE]
             size_l = split_by_feature(codes, node, feature, code, work, nodes, number, total_l)
         else:
-            which = find_direction(codes, by_row, node, key, constant, rules, table, draw, best, work, oblique)
+            here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
+            which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(codes, node, best, work, oblique, which, nodes, pool, number, total_l)
+            size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
@@ -206,11 +214,9 @@ def grow_oblique(
     rules: Rules,
     table: NDArray[np.int64],
     oblique: Oblique,
-    depth: int = 0,
-    constant: NDArray[np.bool_] | None = None,
 ) -> tuple[CodeTree, Pool]:
     """Grow a tree of oblique splits, like `grow`; `oblique` says which and is used up. The pool has its terms."""
-    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, depth, constant, oblique)
+    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, 0, None, oblique)
     assert pool is not None
     return nodes, pool
 
@@ -259,9 +265,8 @@ def _grow(
     put_root(stack, items, key, depth, known_words)
     count, top = ZERO, ONE
     while top > 0:
-        count, top = grow_while_room(
-            codes, by_row, items, rules, table, nodes, count, stack, top, *scratch, oblique, pool
-        )
+        state = (nodes, count, stack, top)
+        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, pool)
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
             nodes = CodeTree(*[_twice_as_long(array) for array in nodes])

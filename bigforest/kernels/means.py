@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.gather import gather
-from bigforest.kernels.jit import helper, inlined, kernel
+from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.node import BITS16, ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.project import LARGEST, project
 from bigforest.kernels.rng import GOLDEN, OFFERS, mix
@@ -161,23 +161,17 @@ def is_offered(key, number, columns, features):
     return ((random >> SHIFT32) * features) >> SHIFT32 < columns
 
 
-@helper
-def offer_means(codes, by_row, values, scale, node, means, number, summed, gathered, feature, weight, value):
-    """Write the terms of difference `number` and the projections of the node's rows; returns the number of terms.
+@inlined
+def offer_means(scale, total, means, number, feature, weight):
+    """Write the terms of difference `number` of the node, whose means.sums are there, or of the tree; returns how many.
 
-    summed  whether means.sums are those of the node, where they must be.
+    total int64 [classes], of the node
     """
-    if not means.by_node:
-        size = means.size[number]
-        for term in range(size):
-            feature[term] = means.feature[number, term]
-            weight[term] = means.weight[number, term]
-        for i in range(np.uint64(node.items.size)):
-            value[i] = means.value[number, node.items[i] >> SHIFT32]
-        return size
-    if not summed:
-        sum_steps(codes, by_row, values, node.items, means, gathered)
-    first, second = np.uint64(means.pair[number, 0]), np.uint64(means.pair[number, 1])
-    size = difference(means, scale, node.total, first, second, feature, weight)
-    project(codes, by_row, values, feature, weight, size, node.items, value)
+    if means.by_node:
+        first, second = np.uint64(means.pair[number, 0]), np.uint64(means.pair[number, 1])
+        return difference(means, scale, total, first, second, feature, weight)
+    size = means.size[number]
+    for term in range(size):
+        feature[term] = means.feature[number, term]
+        weight[term] = means.weight[number, term]
     return size

@@ -13,16 +13,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.axis import draw_feature, put_back, scan_feature, split_by_feature
+from bigforest.kernels.axis import draw_feature, look_up, put_back, scan_codes, split_by_feature
 from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
 from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.layout import OBLIQUE
-from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means
-from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO
+from bigforest.kernels.layout import OBLIQUE, Rows
+from bigforest.kernels.local import Local, copy_rows, is_local, make_local
+from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means, sum_steps
+from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.order import Projected, make_projected
-from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, range_of
-from bigforest.kernels.scan_projection import scan_projection
+from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, project_local, range_of
+from bigforest.kernels.scan_projection import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
 from bigforest.kernels.scan_two import prepare_two
 from bigforest.kernels.values import midpoint
 
@@ -33,6 +34,7 @@ class Oblique(NamedTuple):
     sparse     how directions are drawn
     means      the differences of class means that are offered besides
     values     of the codes
+    local      a copy of the rows of a small subtree
     drawn      scratch of the directions
     projected  scratch of the projections; its `value` is not used, but a row of `value`
     value      float64 [2, rows], projections on the direction in hand and on the best
@@ -41,6 +43,7 @@ class Oblique(NamedTuple):
     sparse: Sparse
     means: Means
     values: Values
+    local: Local
     drawn: Drawn
     projected: Projected
     value: NDArray[np.float64]
@@ -89,7 +92,8 @@ def trimmed(pool: Pool, nodes: int) -> Pool:
 
 def make_oblique(sparse: Sparse, means: Means, values: Values, rows: int) -> Oblique:
     """Oblique for nodes of up to `rows` rows."""
-    return Oblique(sparse, means, values, make_drawn(sparse), make_projected(rows), np.empty((2, rows)))
+    local = make_local(sparse.scale.size, means.value.shape[0], rows)
+    return Oblique(sparse, means, values, local, make_drawn(sparse), make_projected(rows), np.empty((2, rows)))
 
 
 def smallest(features: int, rows: int) -> Oblique:
@@ -129,17 +133,35 @@ def is_whole(oblique, which, size):
 
 
 @inlined
-def find_direction(codes, by_row, node, key, constant, rules, table, draw, best, work, oblique):
+def look_nearby(codes, by_row, items, begin, end, oblique):
+    """The codes that the items begin..end number rows of: all, or a copy, which is made if they are few enough.
+
+    Returns Codes, Rows of the same, and whether it is the copy.
+    """
+    local = oblique.local
+    if end - begin <= np.uint64(local.code.shape[1]) and not is_local(local, begin, end):
+        copy_rows(codes, by_row, oblique.values, oblique.means, items[begin:end], local)
+        local.span[ZERO] = begin
+        local.span[ONE] = end
+    if is_local(local, begin, end):
+        return local.codes, Rows(by_row.r8, by_row.r16, by_row.r32, 0), True
+    return codes, by_row, False
+
+
+@inlined
+def find_direction(codes, by_row, node, local, key, constant, rules, table, draw, best, work, oblique):
     """Look at the directions of a node; the best split is left in `best` (feature -1: none), numbered by direction.
+
+    local  whether items number rows of oblique.local, as codes then do.
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
-    drawn = oblique.drawn
-    two = node.total.size == 2 and rules.impurity == GINI
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    if two:
+    if node.total.size == 2 and rules.impurity == GINI:
         prepare_two(node, work)
+    drawn = oblique.drawn
+    n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
     columns = oblique.sparse.columns
     means = oblique.means
@@ -147,57 +169,69 @@ def find_direction(codes, by_row, node, key, constant, rules, table, draw, best,
         means.pairs[0] = choose_pairs(means.pairing, node.total, means.pair)
     summed = False
     directions = columns + np.uint64(means.pairs[0])
-    which = ZERO
-    at = ZERO
-    number = ZERO
-    usable = ZERO
+    which, at, number, usable, fallback = ZERO, ZERO, ZERO, ZERO, ZERO
     state = key
-    fallback = ZERO
     while number < directions or (usable == ZERO and fallback < np.uint64(draw.perm.size)):
         size = ZERO
         value = oblique.value[which]
         features, weights = drawn.feature[which], drawn.weight[which]
         if number < columns:
             size, at = draw_column(oblique.sparse, key, number, at, drawn, which)
-            if size > ONE:
-                project(codes, by_row, oblique.values, features, weights, size, node.items, value)
         elif number < directions:
             if is_offered(key, number - columns, columns, np.uint64(draw.perm.size)):
-                size = offer_means(
-                    codes,
-                    by_row,
-                    oblique.values,
-                    oblique.sparse.scale,
-                    node,
-                    means,
-                    number - columns,
-                    summed,
-                    work.codes,
-                    features,
-                    weights,
-                    value,
-                )
-                summed = True
+                if means.by_node and not summed:
+                    sum_steps(codes, by_row, oblique.values, node.items, means, work.codes)
+                    summed = True
+                size = offer_means(oblique.sparse.scale, node.total, means, number - columns, features, weights)
         else:
             features[ZERO], state = draw_feature(draw, fallback, state)
             fallback += ONE
             size = ONE
+        least, most = np.uint32(0), np.uint32(0)
         if size == ONE:
-            if scan_feature(codes, by_row, node, np.uint64(features[ZERO]), constant, rules, table, number, best, work):
-                usable += ONE
+            least, most = look_up(codes, by_row, node, np.uint64(features[ZERO]), constant, work)
         elif size > ONE:
-            low, high = range_of(value, np.uint64(node.items.size))
+            known = columns <= number and not means.by_node
+            low, high = project_node(codes, by_row, node, local, known, number - columns, oblique, which, size)
             if low < high:
-                usable += ONE
                 projected = with_value(oblique.projected, value)
-                whole = is_whole(oblique, which, size)
-                scan_projection(rules, table, low, high, whole, node, np.int64(number), best, work, projected)
-        drawn.size[which] = size
+                if high - low < MOST_CODES and is_whole(oblique, which, size):
+                    most = codes_of_whole(low, high, n, projected, work)
+                else:
+                    usable += ONE
+                    scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected)
+        if least < most:
+            usable += ONE
+            scan_codes(least, most, node, rules, table, np.int64(number), best, work)
+            if size > ONE and best.split[FEATURE] == np.int64(number):
+                cut_after_code(n, best, work, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):
+            drawn.size[which] = size
             which ^= ONE
         number += ONE
     put_back(draw, fallback)
     return which ^ ONE
+
+
+@inlined
+def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
+    """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that of oblique.value.
+
+    known  whether that is difference `pair` of the tree's class means, whose projections are there already.
+
+    Returns the smallest and the largest projection; (0, 0) where one is not finite.
+    """
+    value, items = oblique.value[which], node.items
+    features, weights = oblique.drawn.feature[which], oblique.drawn.weight[which]
+    if known:
+        there = oblique.local.mean[pair] if local else oblique.means.value[pair]
+        for i in range(np.uint64(items.size)):
+            value[i] = there[items[i] >> SHIFT32]
+    elif local:
+        project_local(oblique.local.value, features, weights, size, items, value)
+    else:
+        project(codes, by_row, oblique.values, features, weights, size, items, value)
+    return range_of(value, np.uint64(items.size))
 
 
 @inlined

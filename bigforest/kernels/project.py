@@ -84,6 +84,18 @@ def project(codes, by_row, values, features, weights, size, items, out):
 
 
 @inlined
+def project_local(values, features, weights, size, items, out):
+    """What `project` does, on the values of a copy (local.py), float64 [features, rows]."""
+    for i in range(np.uint64(items.size)):
+        out[i] = 0.0
+    for term in range(size):
+        column = values[np.uint64(features[term])]
+        weight = weights[term]
+        for i in range(np.uint64(items.size)):
+            out[i] += weight * column[items[i] >> SHIFT32]
+
+
+@inlined
 def range_of(values, n):
     """Smallest and largest of values[:n], n >= 1; (0, 0) where one of them is NaN or infinite."""
     low = values[ZERO]

@@ -3,8 +3,8 @@
 Few rows are ordered by projection, and a row's code is the place of the first with its projection. Many are counted
 into buckets of equal width, whose numbers, shifted, are the codes; the scan of codes then scores the edges and opens
 what could hide better, and there the projections are ordered and the rows get codes of their own from the bucket's on.
-So two rows share a code where it matters only if their projections are equal to the last bit. Whole numbers in a
-narrow range are codes as they are. Oracle: tests/naive/split.py on the projections.
+So two rows share a code where it matters only if their projections are equal to the last bit. Whole numbers are
+codes as they are. Oracle: tests/naive/split.py on the projections.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import numpy as np
 
 from bigforest.kernels.impurity import GINI, walk_scores
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.node import BUCKETS, CODE, FEATURE, NONE, ONE, ZERO
-from bigforest.kernels.order import bucket_of, keep_cut, keys_in_order, order_stretch, slope_for
+from bigforest.kernels.node import CODE, FEATURE, NONE, ONE, ZERO
+from bigforest.kernels.order import bucket_of, keep_cut, order_bucket, slope_for
 from bigforest.kernels.scan_many import buckets_for_many, clear, scan_buckets_many, walk_many
 from bigforest.kernels.scan_two import buckets_for_two, scan_buckets_two, walk_two
 
+# Whole projections in a range below this are codes.
+MOST_CODES = 2.0**32
 # Up to this many rows ordering beats the histogram; measured. For two classes no fewer than PAIRS, because prepare_two
 # gets smaller nodes ready for pairs only.
 _ORDERED_TWO = 256
@@ -25,19 +27,36 @@ _ORDERED = 1024
 
 
 @inlined
-def scan_projection(rules, table, low, high, whole, node, number, best, work, projected):
+def codes_of_whole(low, high, n, projected, work):
+    """work.codes[:n] = projections less the smallest, where all are whole numbers and high - low < MOST_CODES.
+
+    Returns the largest. These codes go the way of a feature's; cut_after_code says what the best split means.
+    """
+    for i in range(n):
+        work.codes[i] = np.uint32(np.int64(projected.value[i] - low))
+    return np.uint32(np.int64(high - low))
+
+
+@inlined
+def cut_after_code(n, best, work, projected):
+    """projected.cut = largest projection of a row whose work.codes are at most the best split's."""
+    cut = -np.inf
+    for i in range(n):
+        value = projected.value[i]
+        cut = value if value > cut and np.int64(work.codes[i]) <= best.split[CODE] else cut
+    projected.cut[0] = cut
+
+
+@inlined
+def scan_projection(rules, table, low, high, node, number, best, work, projected):
     """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
 
-    whole  whether the projections are whole numbers and high - low is exact. After prepare_two, for two classes and
-           Gini. projected.cut is set where a split is taken.
+    After prepare_two, for two classes and Gini. projected.cut is set where a split is taken.
     """
     n = np.uint64(node.items.size)
     two = node.total.size == 2
-    few = np.uint64(_ORDERED_TWO if two else _ORDERED)
-    narrow = whole and high - low < np.float64(BUCKETS)
-    small = narrow and (high - low) * np.float64(node.total.size) < np.float64(n)  # a histogram smaller than the rows
-    if rules.impurity == GINI and (n > few or (small and not two)):
-        by_buckets(low, high, narrow, two, node, rules.min_leaf, number, best, work, projected)
+    if rules.impurity == GINI and n > np.uint64(_ORDERED_TWO if two else _ORDERED):
+        by_buckets(low, high, two, node, rules.min_leaf, number, best, work, projected)
     else:
         by_order(rules, table, two, node, number, best, work, projected)
 
@@ -49,12 +68,11 @@ def by_order(rules, table, two, node, number, best, work, projected):
     for i in range(n):
         projected.row[i] = np.uint32(i)
         projected.ordered[i] = projected.value[i]
-    order_stretch(projected, ZERO, n, work)
-    keys_in_order(projected, ZERO, n, ZERO, node.items, work)
+    order_bucket(projected, ZERO, n, ZERO, node.items, work)
     if rules.impurity != GINI:
         walk_scores(rules.impurity, table, node, rules.min_leaf, number, best, work)
     elif two:
-        walk_two(ZERO, n, NONE, NONE, node, rules.min_leaf, number, best, work)
+        walk_two(ZERO, n, NONE, NONE, node, rules.min_leaf, number, best, work.keys)
     else:
         clear(work.left)
         walk_many(ZERO, n, work.left, NONE, NONE, node.sq, node, rules.min_leaf, number, best, work)
@@ -62,30 +80,21 @@ def by_order(rules, table, two, node, number, best, work, projected):
 
 
 @inlined
-def by_buckets(low, high, narrow, two, node, min_leaf, number, best, work, projected):
+def by_buckets(low, high, two, node, min_leaf, number, best, work, projected):
     """scan_projection by histogram."""
     n = np.uint64(node.items.size)
     shift = np.uint32(0)
-    if narrow:
-        buckets = np.uint64(high - low) + ONE
-        for i in range(n):
-            work.codes[i] = np.uint32(np.int32(projected.value[i] - low))
-    else:
-        while n >> np.uint64(shift) != ZERO:  # the rows of a bucket get codes of their own when it is opened
-            shift += np.uint32(1)
-        buckets = min(buckets_for_two(n) if two else buckets_for_many(n), ONE << np.uint64(np.uint32(32) - shift))
-        slope = slope_for(low, high, buckets)
-        last = np.float64(buckets - ONE)
-        for i in range(n):
-            work.codes[i] = bucket_of(projected.value[i], low, slope, last) << shift
+    while n >> np.uint64(shift) != ZERO:  # the rows of a bucket get codes of their own when it is opened
+        shift += np.uint32(1)
+    buckets = min(buckets_for_two(n) if two else buckets_for_many(n), ONE << np.uint64(np.uint32(32) - shift))
+    slope = slope_for(low, high, buckets)
+    last = np.float64(buckets - ONE)
+    for i in range(n):
+        work.codes[i] = bucket_of(projected.value[i], low, slope, last) << shift
     if two:
         scan_buckets_two(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
     else:
         scan_buckets_many(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
     inside = (np.int64(1) << np.int64(shift)) - 1
     if best.split[FEATURE] == number and best.split[CODE] & inside == inside:  # at the edge of a bucket
-        cut = low
-        for i in range(n):
-            value = projected.value[i]
-            cut = value if value > cut and np.int64(work.codes[i]) <= best.split[CODE] else cut
-        projected.cut[0] = cut
+        cut_after_code(n, best, work, projected)

@@ -64,9 +64,8 @@ def offer_two(ones, weight, min_leaf, feature, code, ones_l, w_l, best):
 
 
 @helper
-def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work):
-    """Offer every boundary between different codes of the sorted work.keys[begin:end]; ones_l, w_l lie left of it."""
-    keys = work.keys
+def walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, keys):
+    """Offer every boundary between different codes of the sorted keys[begin:end]; ones_l, w_l lie left of it."""
     ones = node.total[ONE]
     bar = best.limit[0]
     key = keys[begin]
@@ -127,7 +126,7 @@ def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, bes
         pairs_two(work.pair_code, n, ones_l, w_l, node, min_leaf, feature, best, work)
     else:
         sort_many(work.keys, begin, end)
-        walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work)
+        walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
 
 
 @inlined
@@ -243,7 +242,7 @@ def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected
                     boundaries_two(begin, end, weight, ones_l, w_l, node, min_leaf, feature, best, work)
                 else:
                     order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
-                    walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work)
+                    walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
                     keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
             begin = end
 

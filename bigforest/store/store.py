@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -170,6 +170,16 @@ class Store:
             for feature, (low, codes) in enumerate(columns):
                 values[rows, feature] = low[codes[rows]]
         return values
+
+    def counts(self, feature: int) -> NDArray[np.int64]:
+        """Rows of each code of a feature, [codes]."""
+        found: NDArray[np.int64] = np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
+        return found
+
+    def with_values(self, values: NDArray[np.float64]) -> Store:
+        """The same table with other values of all codes, [all codes], ascending within each feature."""
+        values.flags.writeable = False  # as those of a file, or kernels would be compiled apart
+        return replace(self, _low=values, _high=values)
 
     def verify(self) -> None:
         """Read the whole store and check that it is as it was written and that kernels may trust it.

@@ -102,6 +102,6 @@ def scale_of(column: tuple[float, ...], normalize: str) -> float:
         try:
             mean = math.fsum(count * (value / rows) for value, count in counts.items())
             spread = math.sqrt(math.fsum(count * ((value - mean) ** 2 / rows) for value, count in counts.items()))
-        except OverflowError:
+        except (OverflowError, ValueError):
             return 0.0
     return 1.0 / spread if 2.0**-500 < spread < math.inf else 0.0
