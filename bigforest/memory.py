@@ -65,8 +65,8 @@ class Need:
 def release_freed() -> None:
     """Give freed memory back to the system.
 
-    The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of threads
-    that come and go. Does nothing where the library cannot.
+    The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
+    threads that come and go. Does nothing where the library cannot.
     """
     with suppress(OSError, AttributeError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
