@@ -4,6 +4,8 @@ middle. Every stage has a function that says its `Need` for a `Shape`; plan.py p
 
 from __future__ import annotations
 
+import ctypes
+from contextlib import suppress
 from dataclasses import dataclass
 
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, compiled kernels. Measured: 140 MB
@@ -58,3 +60,13 @@ class Need:
     scratch: int = 0
     passes: int = 1
     trees: int = 0
+
+
+def release_freed() -> None:
+    """Give freed memory back to the system.
+
+    The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
+    threads that come and go. Does nothing where the library cannot.
+    """
+    with suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

@@ -20,6 +20,7 @@ from bigforest.grow.top import TreeTop
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
+from bigforest.memory import release_freed
 from bigforest.sample import BLOCK_ROWS, bag_block
 from bigforest.schedule.tasks import run
 from bigforest.store.blocks import BlockReader
@@ -78,6 +79,7 @@ def split_large(
         if not chosen:
             return
         questions = [question(tops[at], draws[at], entries, store) for at, entries in chosen]
+        release_freed()
         for (at, entries), asked, reply in zip(chosen, questions, ask(store, config, questions, workers), strict=True):
             _tell(tops[at], entries, asked, reply)
 

@@ -20,6 +20,7 @@ from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.draw import count_classes
 from bigforest.kernels.grow import Rules, grow
 from bigforest.kernels.rows import by_rows
+from bigforest.memory import release_freed
 from bigforest.sample import bag_block, block_draws
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
@@ -103,6 +104,8 @@ def grow_seedling(
     write_subtree(path, nodes)
     for file in files:
         file.unlink(missing_ok=True)
+    del codes, items
+    release_freed()
     return nodes.feature.size
 
 
@@ -120,6 +123,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
         for stem in stems
     )
     write_part(directory, stems[0].top.tree, trees, store.spec, config)
+    release_freed()
     for stem in stems:
         for entry in stem.sizes:
             remove_subtree(_subtree_path(folder, stem.top.tree, entry))
@@ -149,6 +153,7 @@ def _spill_all(
     small = [top.small() for top in tops]
     tasks = [(store, config, questions, small, blocks, folder) for blocks in block_ranges(store, workers)]
     run(spill, tasks, workers=workers, on_result=add)
+    release_freed()
     return replies
 
 
