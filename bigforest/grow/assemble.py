@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -29,7 +30,7 @@ def write_subtree(path: Path, nodes: CodeTree) -> None:
     crc = 0
     for array in arrays:
         crc = zlib.crc32(array.data, crc)
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with temporary.open("wb") as file:
         file.write(np.array([*nodes.counts.shape, crc], _HEAD).tobytes())
         for array in arrays:

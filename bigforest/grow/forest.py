@@ -9,26 +9,24 @@ import numpy as np
 
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
-from bigforest.events import Listener, Stage, stage
+from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.need import Way, choose_way, part_size
 from bigforest.grow.passes import grow_by_passes
+from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
-from bigforest.kernels.rows import by_rows, empty_rows, fill_rows
+from bigforest.kernels.rows import by_rows
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import bag, bag_size
-from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
-# Rows copied per task where a table is also kept by rows.
-_COPY_ROWS = 8_192
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
 # Drawing without replacement, numpy counts to a billion.
 _MOST_ROWS = 2**32 - 1
@@ -57,20 +55,27 @@ def grow_forest(
     parts = part_groups(store.rows, config.trees)
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
-        compile_kernels()
+        crew = resources.crew(way.workers)
+        crew.everywhere(compile_kernels)
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         if done := config.trees - sum(map(len, parts)):
             progress.advance(done)
         if way.limits is None:
-            _grow_in_memory(store, config, parts, directory, way.workers, progress)
+            try:
+                crew.run(
+                    grow_part,
+                    [(part,) for part in parts],
+                    lambda index, _: progress.advance(len(parts[index])),
+                    (store, config, directory),
+                )
+            finally:
+                crew.everywhere(forget_rows, store)
             return
         ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
         for group in _groups(parts, way.group):
             with TemporaryFolder(resources.scratch) as folder:
-                grow_by_passes(
-                    store, config, ground, group, directory, folder, workers=way.workers, on_trees=progress.advance
-                )
+                grow_by_passes(store, config, ground, group, directory, folder, crew=crew, on_trees=progress.advance)
 
 
 def part_groups(rows: int, trees: int) -> list[range]:
@@ -84,28 +89,11 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     return _grow(store, config, by_rows(store.codes), tree)
 
 
-def _grow_in_memory(
-    store: Store, config: TrainConfig, parts: Sequence[range], directory: Path, workers: int, progress: Stage
-) -> None:
-    by_row = empty_rows(store.codes)
-    ranges = [(first, min(first + _COPY_ROWS, store.rows)) for first in range(0, store.rows, _COPY_ROWS)]
-    run(
-        lambda start, stop: fill_rows(store.codes, by_row, start, stop),
-        ranges if by_row.reach else [],
-        workers=workers,
-        on_result=lambda *_: None,
-    )
-
-    def grow_part(trees: range) -> None:
-        grown = ([_grow(store, config, by_row, tree)] for tree in trees)
-        write_part(directory, trees.start, grown, store.spec, config)
-
-    run(
-        grow_part,
-        [(part,) for part in parts],
-        workers=workers,
-        on_result=lambda index, _: progress.advance(len(parts[index])),
-    )
+def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
+    """Task: grow consecutive trees whole and write them as one part."""
+    by_row = rows_of(store)
+    grown = ([_grow(store, config, by_row, tree)] for tree in trees)
+    write_part(directory, trees.start, grown, store.spec, config)
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

@@ -1,0 +1,103 @@
+"""Which cluster a run goes to, if any."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from bigforest.errors import ClusterError, ConfigError
+from bigforest.schedule.cluster import Cluster
+
+LOCAL = "threads"
+
+
+@contextmanager
+def cluster_of(scheduler: Any) -> Iterator[Cluster | None]:
+    """The cluster that is meant by the keyword `scheduler`; None for the threads of this process.
+
+    scheduler  None: that of the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://)
+               to connect to while the block runs; "threads".
+
+    Raises ConfigError for something else and ClusterError when nothing answers at the address.
+    """
+    if scheduler is None:
+        client = _active_client()
+        yield None if client is None else Cluster(client)
+    elif scheduler == LOCAL:
+        yield None
+    elif isinstance(scheduler, str):
+        with connected(scheduler) as client:
+            yield Cluster(client)
+    else:
+        yield Cluster(_checked(scheduler))
+
+
+@contextmanager
+def connected(
+    address: str | None = None,
+    *,
+    file: str | Path | None = None,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+) -> Iterator[Any]:
+    """A client of the scheduler at the address, or in the scheduler file, for as long as the block runs.
+
+    ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
+
+    Raises ConfigError and ClusterError.
+    """
+    from distributed import Client
+    from distributed.security import Security
+
+    if file is not None and not Path(file).is_file():
+        raise ConfigError(
+            f"there is no scheduler file {file}; start a scheduler with --scheduler-file, or check the path"
+        )
+    files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
+    given = {name: path for name, path in files.items() if path is not None}
+    for path in given.values():
+        if not Path(path).is_file():
+            raise ConfigError(f"there is no file {path} of TLS; check the path")
+    try:
+        security = Security(require_encryption=True, **given) if given else None
+        where = {"scheduler_file": str(file)} if file is not None else {"address": address}
+        client = Client(**where, security=security, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+        raise ClusterError(
+            f"no scheduler answers at {address if file is None else file} ({type(error).__name__}: {error}); check the "
+            "address, and the TLS files of a tls:// one"
+        ) from error
+    with client:
+        yield client
+
+
+def _active_client() -> Any:
+    """The client that Dask would use, None without one, or within a task, which must not wait for others."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import default_client
+    from distributed.worker import thread_state
+
+    if getattr(thread_state, "execution_state", None) is not None:
+        return None
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    return _checked(client) if client.status in ("running", "connecting") else None
+
+
+def _checked(client: Any) -> Any:
+    from distributed import Client
+
+    if not isinstance(client, Client):
+        raise ConfigError(
+            f'scheduler must be an address, a distributed.Client or "threads", not {type(client).__name__}'
+        )
+    if client.asynchronous:
+        raise ConfigError('the client is asynchronous; use one that is not, or scheduler="threads"')
+    return client
