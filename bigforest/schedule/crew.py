@@ -1,7 +1,7 @@
 """Who does the tasks of a stage: the threads of this process, or the processes of a Dask cluster.
 
-Stages are written against `Crew` and cannot tell which it is. Tasks are pure functions, at the top level of a module, of
-arguments that can be pickled; they may be done again, or twice at the same time, and then have the same effect.
+Stages are written against `Crew` and cannot tell which it is. Tasks are pure functions, at the top level of a module,
+of arguments that can be pickled; they may be done again, or twice at the same time, and then have the same effect.
 """
 
 from __future__ import annotations

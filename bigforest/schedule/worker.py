@@ -71,17 +71,12 @@ def versions_here() -> dict[str, str]:
     }
 
 
-def mismatch(needed: dict[str, str], where: str) -> ClusterError | None:
-    """The error that names the first version that is not as needed, here or where `found` is from."""
-    return version_error(needed, versions_here(), where)
-
-
 def version_error(needed: dict[str, str], found: dict[str, str], where: str) -> ClusterError | None:
     """The error that names the first version that differs."""
     for name, wanted in needed.items():
         if found.get(name) != wanted:
             return ClusterError(
-                f"{where} has {name} {found.get(name)} and the client has {wanted}; install the same versions everywhere"
+                f"{where} has {name} {found.get(name)} and the client has {wanted}; install the same everywhere"
             )
     return None
 
@@ -96,10 +91,10 @@ def unpack(packed: bytes) -> Any:
     return pickle.loads(packed)
 
 
-def perform(order: Order, packed: bytes, shared: tuple[Any, ...]) -> Done:
-    """Task: call the packed function with `shared` and the packed arguments."""
+def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
+    """Task: call the packed function with `shared`, which may be packed too, and the packed arguments."""
     where = _address()
-    wrong = mismatch(order.versions, f"the worker {where}")
+    wrong = version_error(order.versions, versions_here(), f"the worker {where}")
     if wrong is not None:
         return Done(None, wrong, {})
     if not _RUNNING.enter(order):
@@ -107,7 +102,8 @@ def perform(order: Order, packed: bytes, shared: tuple[Any, ...]) -> Done:
     begin = time.perf_counter()
     try:
         function, arguments = pickle.loads(packed)
-        result, failure = function(*shared, *arguments), None
+        first = unpack(shared) if isinstance(shared, bytes) else shared
+        result, failure = function(*first, *arguments), None
     except BigForestError as error:
         result, failure = None, error
     finally:
