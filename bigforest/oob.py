@@ -307,7 +307,7 @@ def _turn_features(
 def judge_range(
     store: Store, config: TrainConfig, work: _Work, begin: int, end: int, advance: Callable[[int], None] | None
 ) -> tuple[_Tally | Path, NDArray[np.int64]]:
-    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes int64 [2, trees] of `_vote`.
+    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [2, trees].
 
     advance  is told of trees that are done.
     """
@@ -352,7 +352,7 @@ def _fetched(path: Path, rows: int, classes: int) -> _Tally:
     with path.open("rb", buffering=0) as file:
         crc = 0
         for array in tally:
-            data = memoryview(array).cast("B")
+            data = array.data.cast("B")
             while data and (count := file.readinto(data)):
                 data = data[count:]
             crc = zlib.crc32(array.data, crc)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from bigforest.errors import ClusterError, ConfigError
+from bigforest.events import Listener, Notice, WorkersUsed, WorkerUse
+from bigforest.resources import Resources
 from bigforest.schedule.cluster import Cluster
 
 LOCAL = "threads"
@@ -73,6 +77,41 @@ def connected(
         ) from error
     with client:
         yield client
+
+
+@contextmanager
+def crew_of(
+    scheduler: Any, resources: Resources, out: Path | None, listener: Listener, *, beside: bool = False
+) -> Iterator[Resources]:
+    """The resources of a run with its cluster, if there is one (see `cluster_of`), which is found fit for it.
+
+    out     where the output will be, None for the temporary folder.
+    beside  temporary files are beside the output unless scratch is given.
+
+    On a cluster, threads are those of a worker, at most. The listener hears what the user should know of the workers,
+    and in the end what they did. Raises ClusterError and ConfigError.
+    """
+    with cluster_of(scheduler) as cluster:
+        if cluster is None:
+            yield resources
+            return
+        for notice in cluster.check():
+            listener(Notice(notice))
+        most = max(cluster.threads().values())
+        threads = most if resources.threads is None else min(resources.threads, most)
+        home = None if out is None else out.resolve().parent
+        scratch = resources.scratch
+        if beside and scratch is None and home is not None and home.is_dir():
+            scratch = home
+        if home is not None and home.is_dir():
+            cluster.check_folder(home, "out")
+        if scratch is not None or home is None:
+            cluster.check_folder(scratch or Path(tempfile.gettempdir()), "scratch")
+        try:
+            yield replace(resources, threads=threads, scratch=scratch, cluster=cluster)
+        finally:
+            used = (WorkerUse(address, *spent) for address, spent in sorted(cluster.spent.items()))
+            listener(WorkersUsed(tuple(used)))
 
 
 def _active_client() -> Any:

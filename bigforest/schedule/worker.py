@@ -208,11 +208,11 @@ def _unique() -> str:
     return secrets.token_hex(8)
 
 
-def _version(name: str) -> str | None:
+def _version(name: str) -> str:
     try:
         return version(name)
     except PackageNotFoundError:
-        return None
+        return "none"
 
 
 def _size(result: Any) -> int:
