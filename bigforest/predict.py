@@ -348,7 +348,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
 
 
 def _everywhere(job: _Job, score: _Score, resources: Resources) -> Iterator[pa.Table]:
-    """The answers to all rows, in order; on a cluster each process answers some ranges of them, if they are in files."""
+    """The answers to all rows, in order; on a cluster, where they are in files, each process answers some ranges."""
     import pyarrow as pa
 
     crew = resources.crew(1)  # a task uses all threads of its process

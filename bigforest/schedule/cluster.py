@@ -231,7 +231,7 @@ class _Run:
         from distributed import as_completed
 
         numbers: dict[Any, int] = {}
-        ended = as_completed()
+        ended = as_completed(loop=self._client.loop)
 
         def fill() -> None:
             while len(numbers) < ahead and (following := next(futures, None)) is not None:
@@ -257,7 +257,7 @@ class _Run:
             error = future.exception()
             if isinstance(error, KilledWorker):
                 raise ClusterError(
-                    f"the task {self._name} has lost {RETRIES + 2} workers that worked on it, the last of them "
+                    f"the task {self._name} has lost {error.allowed_failures + 1} workers, the last of them "
                     f"{error.last_worker.address}; look for the reason in its log, which is often too little memory: "
                     "lower memory, or give the workers more"
                 ) from error
