@@ -89,8 +89,7 @@ def train(
                a Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are
                of each worker, and table, out and scratch on disks that all of them share. The forest does not depend
                on it.
-    config     the fields of TrainConfig: trees, seed, mtry, impurity, max_depth, min_split, min_leaf,
-               bootstrap, sample_fraction, replace, max_bins, vote, constants.
+    config     the fields of TrainConfig: trees, seed, mtry, impurity, family and so on.
 
     Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
     or run, OutputExistsError when `out` is taken, BusyError while another run writes it, DiskFullError, and

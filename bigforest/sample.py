@@ -7,6 +7,7 @@ bag of any block can be had alone, and every bag of n rows drawn with replacemen
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -23,6 +24,26 @@ BLOCK_ROWS = 65_536
 def bag_size(rows: int, config: TrainConfig) -> int:
     """Draws of one bag: the fraction of the rows, rounded half up, at least 1."""
     return max(1, int(config.sample_fraction * rows + 0.5))
+
+
+def distinct_rows(rows: int, config: TrainConfig) -> int:
+    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
+
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average.
+    """
+    draws = bag_size(rows, config) if config.bootstrap else rows
+    if not config.bootstrap or not config.replace:
+        return draws
+    return min(draws, math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)))
+
+
+def most_nodes(rows: int, config: TrainConfig) -> int:
+    """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
+    draws = bag_size(rows, config) if config.bootstrap else rows
+    leaves = max(1, min(distinct_rows(rows, config), draws // config.min_leaf))
+    if config.max_depth is not None and config.max_depth < leaves.bit_length():
+        leaves = min(leaves, 1 << config.max_depth)
+    return 2 * leaves - 1
 
 
 def block_count(rows: int) -> int:

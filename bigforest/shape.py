@@ -11,6 +11,7 @@ import polars as pl
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import MAX_CLASSES, code_width
 from bigforest.encode.features import choose_features
+from bigforest.encode.keys import value_bytes
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target
 from bigforest.errors import DataError
 from bigforest.memory import Shape
@@ -37,16 +38,16 @@ def shape_of(
     Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table.
     """
     if isinstance(table, Store):
-        features = table.spec.features
-        codes = sum(feature.codes for feature in features)
-        return Shape(table.rows, tuple(f.width for f in features), codes, len(table.spec.target.classes))
+        return table.shape
     name = find_target(table.schema, target)
     spans = _spans(data)
-    most = [_most_values(table, feature, spans) for feature in choose_features(table.schema, name, exclude)]
+    names = choose_features(table.schema, name, exclude)
+    most = [_most_values(table, feature, spans) for feature in names]
     if isinstance(config.max_bins, int):
         most = [min(values, config.max_bins) for values in most]
     widths = tuple(code_width(values) for values in most)
-    return Shape(table.rows, widths, sum(most), _most_classes(table, name, spans))
+    sizes = tuple(value_bytes(table.schema[feature]) for feature in names)
+    return Shape(table.rows, widths, sum(most), _most_classes(table, name, spans), sizes)
 
 
 def _spans(data: Any) -> dict[str, int]:

@@ -139,7 +139,7 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert ends[-1:] == totals
 
 
-@pytest.mark.parametrize("options", [{}, OTHERS])
+@pytest.mark.parametrize("options", [{}, OTHERS, {"family": "sparse-oblique"}, {"family": "rotation"}])
 def test_train__one_worker_is_warned_about(
     one: Client, table: Path, expected: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
@@ -13,12 +16,14 @@ from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
-from bigforest.grow.need import Way, choose_way, part_size
+from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
+from bigforest.grow.need import Way, choose_way, drawn_from, part_size
 from bigforest.grow.passes import grow_by_passes
+from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import Rules, compile_kernels, grow
+from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rows import by_rows
@@ -56,7 +61,7 @@ def grow_forest(
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         crew = resources.crew(way.workers)
-        crew.everywhere(compile_kernels)
+        crew.everywhere(compile_for, config)
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         if done := config.trees - sum(map(len, parts)):
@@ -70,7 +75,7 @@ def grow_forest(
                     (store, config, directory),
                 )
             finally:
-                crew.everywhere(forget_rows, store)
+                crew.everywhere(forget, store, config)
             return
         ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
         for group in _groups(parts, way.group):
@@ -86,13 +91,58 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(store, config, by_rows(store.codes), tree)
+    return _grow(store, config, _share(store, config, by_rows(store.codes)), tree)
+
+
+class _Shared(NamedTuple):
+    """What all trees of a forest that grow in memory share, besides the store.
+
+    family  of sparse-oblique; scale, float64 [features], of rotation (rotation.py tree_axes); None in other families.
+    """
+
+    by_row: Rows
+    rules: Rules
+    entropies: NDArray[np.int64]
+    family: SparseFamily | None
+    scale: NDArray[np.float64] | None
+
+
+def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
+    family = sparse_family(store, config) if config.family == "sparse-oblique" else None
+    scale = feature_scale(store, "zscore") if config.family == "rotation" else None
+    return _Shared(by_row, _rules(store, config), entropy_table(), family, scale)
+
+
+# What the trees of the forests that grow in this process share.
+_kept: dict[tuple[Store, TrainConfig], _Shared] = {}
+_lock = threading.Lock()
+
+
+def _shared_of(store: Store, config: TrainConfig) -> _Shared:
+    """What trees share, made once in each process."""
+    by_row = rows_of(store)
+    with _lock:
+        if (store, config) not in _kept:
+            _kept[store, config] = _share(store, config, by_row)
+        return _kept[store, config]
+
+
+def forget(store: Store, config: TrainConfig) -> None:
+    """Give the memory of what trees share back."""
+    with _lock:
+        _kept.pop((store, config), None)
+    forget_rows(store)
+
+
+def compile_for(config: TrainConfig) -> None:
+    """Compile the kernels that this forest needs."""
+    compile_kernels(oblique=config.family == "sparse-oblique")
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
     """Task: grow consecutive trees whole and write them as one part."""
-    by_row = rows_of(store)
-    grown = ([_grow(store, config, by_row, tree)] for tree in trees)
+    shared = _shared_of(store, config)
+    grown = ([_grow(store, config, shared, tree)] for tree in trees)
     write_part(directory, trees.start, grown, store.spec, config)
 
 
@@ -118,20 +168,30 @@ def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
 
 def _rules(store: Store, config: TrainConfig) -> Rules:
     return Rules(
-        mtry=config.drawn_features(len(store.spec.features)),
+        mtry=config.drawn_features(drawn_from(len(store.spec.features), config)),
         impurity=NUMBERS[config.impurity],
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=config.min_split,
         min_leaf=config.min_leaf,
         redraw=config.constants == "redraw",
+        chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
     )
 
 
-def _grow(store: Store, config: TrainConfig, by_row: Rows, tree: int) -> TreeArrays:
+def _grow(store: Store, config: TrainConfig, shared: _Shared, tree: int) -> TreeArrays:
     multiplicity = bag(store.rows, tree, config)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     pack_items(store.target, multiplicity, items)
     classes = len(store.spec.target.classes)
     key = root_key(config, tree)
-    nodes = grow(store.codes, by_row, items, classes, key, _rules(store, config), entropy_table())
-    return tree_arrays(nodes, store.dictionaries, config.impurity)
+    arguments = (items, classes, key, shared.rules, shared.entropies)
+    if shared.scale is not None:
+        axes = tree_axes(store, config, tree, shared.scale)
+        codes, dictionaries = rotate(store, axes, np.flatnonzero(multiplicity))
+        return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.impurity), axes)
+    if shared.family is None:
+        nodes = grow(store.codes, shared.by_row, *arguments)
+        return tree_arrays(nodes, store.dictionaries, config.impurity)
+    family = shared.family.scratch(store, shared.by_row, items)
+    nodes, pool = grow_oblique(store.codes, shared.by_row, *arguments, family)
+    return tree_arrays(nodes, store.dictionaries, config.impurity, pool)

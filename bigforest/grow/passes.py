@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.table import write_part
-from bigforest.grow.assemble import assemble, write_subtree
+from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
 from bigforest.grow.level import block_ranges, question, split_large
 from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
 from bigforest.grow.top import Ground, TreeTop, root_key
@@ -70,6 +70,7 @@ def grow_by_passes(
     small = [top.small() for top in tops]
     spilled = crew.reduce(spill, ranges, spilled_both, (store, config, questions, small, folder))
     sizes = _grow_all(store, ground, tops, spilled, folder, crew)
+    crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
     stems = {
         top.tree: Stem(top, reply.below, reply.above, sizes[top.tree])
         for top, reply in zip(tops, spilled.replies, strict=True)
@@ -78,7 +79,7 @@ def grow_by_passes(
     def end(index: int, _: None) -> None:
         for tree in parts[index]:
             for entry in sizes[tree]:
-                _subtree_path(folder, tree, entry).unlink(missing_ok=True)
+                remove_subtree(_subtree_path(folder, tree, entry))
         on_trees(len(parts[index]))
 
     own = [([stems[tree] for tree in part],) for part in parts]
@@ -162,6 +163,25 @@ def _grow_all(
 
     crew.run(grow_seedling, own, keep, (store, ground.rules))
     return sizes
+
+
+def _batches(ground: Ground, sizes: dict[int, dict[int, int]], folder: Path) -> list[tuple[list[Path]]]:
+    """The subtrees whose thresholds are found together, as many as fit: each walk goes over all dictionaries."""
+    batches: list[list[Path]] = []
+    room = 0
+    for tree, subtrees in sizes.items():
+        for entry, nodes in subtrees.items():
+            if nodes > room:
+                batches.append([])
+                room = ground.limits.nodes
+            batches[-1].append(_subtree_path(folder, tree, entry))
+            room -= nodes
+    return [(batch,) for batch in batches]
+
+
+def look_up_some(store: Store, paths: list[Path]) -> None:
+    """Task: find the thresholds of some subtrees (assemble.py)."""
+    look_up(paths, store.dictionaries)
 
 
 def _subtree_path(folder: Path, tree: int, entry: int) -> Path:
