@@ -100,7 +100,7 @@ def crew_of(
         most = max(cluster.threads().values())
         threads = most if resources.threads is None else min(resources.threads, most)
         home = None if out is None else out.resolve().parent
-        scratch = resources.scratch
+        scratch = None if resources.scratch is None else resources.scratch.resolve()
         if beside and scratch is None and home is not None and home.is_dir():
             scratch = home
         if home is not None and home.is_dir():
