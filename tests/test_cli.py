@@ -61,7 +61,8 @@ def option_names(command: str) -> set[str]:
 
 def test_train__every_option_is_a_keyword_of_the_function() -> None:
     keywords = set(inspect.signature(bigforest.train).parameters) - {"config", "listener"}
-    assert option_names("train") - SCREEN_ONLY - CONNECTION - {"context"} == keywords | set(TrainConfig.__dataclass_fields__)
+    options = option_names("train") - SCREEN_ONLY - CONNECTION - {"context"}
+    assert options == keywords | set(TrainConfig.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
