@@ -25,6 +25,7 @@ from bigforest.predict import predict_file as predict_source
 from bigforest.resources import Resources, parse_bytes
 from bigforest.run import Clock, Task, open_table, train_new, train_temporary
 from bigforest.run import resume as resume_run
+from bigforest.schedule.connect import crew_of
 from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store
@@ -33,7 +34,19 @@ from bigforest.unfinished import named_output
 
 # Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
 _OTHER_KEYWORDS = (
-    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
+    *(
+        "data",
+        "target",
+        "out",
+        "listener",
+        "overwrite",
+        "threads",
+        "scratch",
+        "memory",
+        "exclude",
+        "resume",
+        "scheduler",
+    ),
 )
 
 
@@ -49,6 +62,7 @@ def train(
     memory: str | int | None = None,
     exclude: Sequence[str] = (),
     resume: str | Path | None = None,
+    scheduler: Any = None,
     **config: Any,
 ) -> Forest:
     """Grow a forest on a table.
@@ -71,25 +85,36 @@ def train(
                which trees are added up to the number `trees`. Of the other arguments, only those that say how to
                run, and `trees` for a finished forest, may differ from before; data is needed again when it was a
                table in memory, and may be given when it has moved.
+    scheduler  who does the work: None for the active `distributed.Client` and without one the threads of this process;
+               a Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are
+               of each worker, and table, out and scratch on disks that all of them share. The forest does not depend
+               on it.
     config     the fields of TrainConfig: trees, seed, mtry, impurity, family and so on.
 
     Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
-    or run, OutputExistsError when `out` is taken, BusyError while another run writes it and DiskFullError.
+    or run, OutputExistsError when `out` is taken, BusyError while another run writes it, DiskFullError, and
+    ClusterError for a cluster that cannot be used or was lost.
     """
     task = Task(data, target, tuple(_names(exclude)), _options(config))
-    resources = _resources(threads, scratch, memory)
-    clock = Clock(listener)
-    if resume is not None:
-        if out is not None or overwrite:
-            raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
-        place = named_output(resume)
-        resume_run(place, task, resources, clock)
-        return read_forest(place)
-    if data is None:
+    if resume is not None and (out is not None or overwrite):
+        raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
+    if data is None and resume is None:
         raise ConfigError("there is no table to train on; give data, or the forest to resume")
-    if out is not None:
-        train_new(task, Path(out), resources, clock, overwrite=overwrite)
-        return read_forest(out)
+    place = out if resume is None else named_output(resume)
+    resources = _resources(threads, scratch, memory)
+    with crew_of(scheduler, resources, None if place is None else Path(place), listener) as resources:
+        return _train(task, place, resume is not None, overwrite, resources, Clock(listener))
+
+
+def _train(
+    task: Task, place: str | Path | None, resume: bool, overwrite: bool, resources: Resources, clock: Clock
+) -> Forest:
+    if place is not None:
+        if resume:
+            resume_run(Path(place), task, resources, clock)
+        else:
+            train_new(task, Path(place), resources, clock, overwrite=overwrite)
+        return read_forest(place)
     home = TemporaryFolder(resources.scratch)
     try:
         return read_forest(train_temporary(task, home.path, resources, clock), holding=home)
@@ -110,6 +135,7 @@ def encode_store(
     scratch: str | Path | None = None,
     memory: str | int | None = None,
     listener: Listener = silent,
+    scheduler: Any = None,
 ) -> Store:
     """Presort a table into the store `out`, to train on it many times.
 
@@ -118,6 +144,7 @@ def encode_store(
     resources = _resources(threads, scratch, memory)
     bins = TrainConfig(**_options({"max_bins": max_bins})).max_bins
     with (
+        crew_of(scheduler, resources, Path(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
         TemporaryFolder(resources.scratch) as work,
     ):
@@ -147,6 +174,7 @@ def predict_file(
     memory: int | str | None = None,
     overwrite: bool = False,
     listener: Listener = silent,
+    scheduler: Any = None,
 ) -> FilePrediction:
     """Predict every row of a table of any size into the Parquet file `out`, in order and in bounded memory.
 
@@ -167,7 +195,10 @@ def predict_file(
     check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
-    with TemporaryFolder(resources.scratch) as work:
+    with (
+        crew_of(scheduler, resources, Path(out), listener, beside=True) as resources,
+        TemporaryFolder(resources.scratch) as work,
+    ):
         return predict_source(
             forest,
             open_source(data, scratch=work),

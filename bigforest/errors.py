@@ -29,3 +29,7 @@ class DiskFullError(BigForestError):
 
 class BusyError(BigForestError):
     """Another run, which is still going on, is writing the output."""
+
+
+class ClusterError(BigForestError):
+    """A scheduler or its workers cannot be used, or were lost, or a task failed there again and again."""

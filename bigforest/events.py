@@ -44,7 +44,24 @@ class Notice:
     message: str
 
 
-Event = StageStarted | StageAdvanced | StageFinished | Notice
+@dataclass(frozen=True, slots=True)
+class WorkerUse:
+    """What one worker of a cluster did in a run: tasks, seconds in them, and bytes of what they handed back."""
+
+    worker: str
+    tasks: int
+    seconds: float
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersUsed:
+    """A run on a cluster ended, well or not."""
+
+    workers: tuple[WorkerUse, ...]
+
+
+Event = StageStarted | StageAdvanced | StageFinished | Notice | WorkersUsed
 Listener = Callable[[Event], None]
 
 

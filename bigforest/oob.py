@@ -16,6 +16,8 @@ added in the order of the trees, everything else is a count, so that it changes 
 
 from __future__ import annotations
 
+import secrets
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -26,7 +28,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, FormatError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.files import write_table, write_tables
 from bigforest.forest.groups import (
@@ -46,8 +48,10 @@ from bigforest.forest.table import CURVE, confusion, oob_rows
 from bigforest.forest.values import CHUNK_BYTES, Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources, parse_bytes
 from bigforest.sample import BLOCK_ROWS, bag_block, block_draws, distinct_rows, most_nodes
+from bigforest.schedule.crew import Crew
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -112,6 +116,27 @@ class _Group(NamedTuple):
     draws: list[NDArray[np.int64]]
 
 
+class _Work(NamedTuple):
+    """What the tasks of a report share.
+
+    run      names the report in every process.
+    groups   of entries of `trees` that are loaded together.
+    workers  threads of a process.
+    folder   for tallies, where they do not stay in the process.
+    """
+
+    run: str
+    trees: Trees
+    groups: list[range]
+    workers: int
+    folder: Path | None
+
+
+# The groups that stay loaded in this process, by report.
+_loaded: dict[str, _Group] = {}
+_MOST_LOADED = 2
+
+
 def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None) -> Need:
     """What the report of a forest needs.
 
@@ -164,11 +189,20 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         check_budget("the out-of-bag report", plan.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
     pairs = _Pairs(len(store.spec.target.classes))
-    ranges = _ranges(0, store.rows, plan.rows, 1)
-    with stage("oob", config.trees * len(ranges), "trees", listener) as progress:
-        load = _loader(store, config, trees, len(plan.groups), resources.workers)
-        tallies = _judge(store, config, ranges, plan.groups, load, changes, resources.workers, progress)
-        _write_report(store, config, directory / "oob", tallies, changes, pairs)
+    crew = resources.crew(1)  # a task uses all threads of its process
+    ranges = _ranges(0, store.rows, _range_rows(store.shape, plan.rows, crew), 1)
+    with (
+        stage("oob", config.trees * len(ranges), "trees", listener) as progress,
+        TemporaryFolder(resources.scratch) as folder,
+    ):
+        work = _Work(secrets.token_hex(8), trees, plan.groups, resources.workers, folder if crew.remote else None)
+        advance = None if crew.remote else progress.advance
+        try:
+            judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (store, config, work))
+            tallies = _tallies(judged, ranges, store.shape.classes, changes, progress if crew.remote else None)
+            _write_report(store, config, directory / "oob", tallies, changes, pairs)
+        finally:
+            crew.everywhere(_forget, work.run)
 
 
 def _choose(
@@ -210,6 +244,14 @@ def _step_rows(classes: int) -> int:
     return rows
 
 
+def _range_rows(shape: Shape, most: int, crew: Crew) -> int:
+    """Rows of a range, at most `most`: whole row groups of the report, and some ranges for every process."""
+    if not crew.remote:
+        return most
+    step = _step_rows(shape.classes)
+    return min(most, -(-shape.rows // (_PIECES * crew.processes * step)) * step)
+
+
 def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOCK_ROWS) -> list[tuple[int, int]]:
     """Rows `begin` to before `end` cut into ranges of `most` rows, and, with pieces > 1, within blocks."""
     if pieces == 1:
@@ -220,30 +262,31 @@ def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOC
     return [(start, min(start + step, last)) for first, last in pairwise(cuts_at) for start in range(first, last, step)]
 
 
-def _loader(store: Store, config: TrainConfig, trees: Trees, groups: int, workers: int) -> Callable[[range], _Group]:
-    """A function that loads a group of entries of `trees`; the only group there is stays loaded."""
-    kept: list[_Group] = []
+def _load(store: Store, config: TrainConfig, work: _Work, entries: range) -> _Group:
+    """A group of entries of the trees; the only group there is stays loaded in the process until `_forget`."""
+    if work.run in _loaded:
+        return _loaded[work.run]
+    packed = work.trees.load(entries, work.workers)
+    pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+    if packed.directions is None:
+        _turn(packed, store, work.workers)
+    mixed = packed.ballots(config.vote)
+    packed = packed._replace(counts=packed.counts[:0].copy())
+    narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
+    if narrow:
+        packed = packed.narrowed()
+    numbers = work.trees.numbers(entries)
+    draws = [block_draws(store.rows, tree, config) for tree in numbers]
+    made = _Group(numbers, packed, mixed, packed.narrow is not None, draws)
+    if len(work.groups) == 1:
+        while len(_loaded) >= _MOST_LOADED:
+            _loaded.pop(next(iter(_loaded)))
+        _loaded[work.run] = made
+    return made
 
-    def group(entries: range) -> _Group:
-        if kept:
-            return kept[0]
-        packed = trees.load(entries, workers)
-        pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-        if packed.directions is None:
-            _turn(packed, store, workers)
-        mixed = packed.ballots(config.vote)
-        packed = packed._replace(counts=packed.counts[:0].copy())
-        narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
-        if narrow:
-            packed = packed.narrowed()
-        numbers = trees.numbers(entries)
-        draws = [block_draws(store.rows, tree, config) for tree in numbers]
-        made = _Group(numbers, packed, mixed, packed.narrow is not None, draws)
-        if groups == 1:
-            kept.append(made)
-        return made
 
-    return group
+def _forget(run: str) -> None:
+    _loaded.pop(run, None)
 
 
 def _turn(packed: Packed, store: Store, workers: int) -> None:
@@ -283,36 +326,77 @@ def _turn_features(
         thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
 
 
-def _judge(
-    store: Store,
-    config: TrainConfig,
-    ranges: list[tuple[int, int]],
-    groups: list[range],
-    load: Callable[[range], _Group],
+def judge_range(
+    store: Store, config: TrainConfig, work: _Work, begin: int, end: int, advance: Callable[[int], None] | None
+) -> tuple[_Tally | Path, NDArray[np.int64]]:
+    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [2, trees].
+
+    advance  is told of trees that are done.
+    """
+    size = end - begin
+    changes = np.zeros((2, config.trees), np.int64)
+    tally = _no_votes(size, len(store.spec.target.classes))
+    pieces = _ranges(begin, end, size, max(2, _PIECES * work.workers))
+    for entries in work.groups:
+        group = _load(store, config, work, entries)
+        here = slice(group.trees.start, group.trees.stop)
+
+        def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
+            changes[:, here] += change
+
+        tasks = [(store, config, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces]
+        run(_vote, tasks, workers=work.workers, on_result=collect)
+        if advance is not None:
+            advance(len(group.trees))
+        del group, tasks
+    return tally if work.folder is None else _kept(tally, work.folder), changes
+
+
+def _no_votes(rows: int, classes: int) -> _Tally:
+    return _Tally(np.zeros((rows, classes)), np.zeros(rows, np.uint32), np.zeros(rows, np.uint16))
+
+
+def _kept(tally: _Tally, folder: Path) -> Path:
+    """A file with the arrays of the tally one after the other, and their CRC-32; each attempt has one of its own."""
+    path = folder / f"tally-{secrets.token_hex(8)}.bin"
+    with path.open("wb") as file:
+        crc = 0
+        for array in tally:
+            crc = zlib.crc32(array.data, crc)
+            file.write(array.data)
+        file.write(np.array([crc], "<u4").data)
+    return path
+
+
+def _fetched(path: Path, rows: int, classes: int) -> _Tally:
+    """Inverse of `_kept`; removes the file. Raises FormatError when it is damaged."""
+    tally = _no_votes(rows, classes)
+    with path.open("rb", buffering=0) as file:
+        crc = 0
+        for array in tally:
+            data = array.data.cast("B")
+            while data and (count := file.readinto(data)):
+                data = data[count:]
+            crc = zlib.crc32(array.data, crc)
+        if file.read() != np.array([crc], "<u4").tobytes():
+            raise FormatError(f"{path} is damaged; do not touch the scratch folder during a run")
+    path.unlink()
+    return tally
+
+
+def _tallies(
+    judged: Iterator[tuple[_Tally | Path, NDArray[np.int64]]],
+    ranges: Sequence[tuple[int, int]],
+    classes: int,
     changes: NDArray[np.int64],
-    workers: int,
-    progress: Stage,
+    progress: Stage | None,
 ) -> Iterator[tuple[int, _Tally]]:
-    """First row and tally of every range of rows, in order; `changes` int64 [2, trees] is added to, see `_vote`."""
-    classes = len(store.spec.target.classes)
-    for begin, end in ranges:
-        size = end - begin
-        tally = _Tally(np.zeros((size, classes)), np.zeros(size, np.uint32), np.zeros(size, np.uint16))
-        pieces = _ranges(begin, end, size, max(2, _PIECES * workers))
-        for entries in groups:
-            group = load(entries)
-            here = slice(group.trees.start, group.trees.stop)
-
-            def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
-                changes[:, here] += change
-
-            tasks = [
-                (store, config, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces
-            ]
-            run(_vote, tasks, workers=workers, on_result=collect)
-            progress.advance(len(group.trees))
-            del group, tasks
-        yield begin, tally
+    """First row and tally of every range of rows, in order; adds to `changes` int64 [2, trees]."""
+    for (begin, end), (tally, change) in zip(ranges, judged, strict=True):
+        changes += change
+        if progress is not None:
+            progress.advance(change.shape[1])
+        yield begin, _fetched(tally, end - begin, classes) if isinstance(tally, Path) else tally
 
 
 def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:

@@ -171,7 +171,8 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
         "grow": visits * _GROW_VISIT,
         "oob": config.trees * shape.rows * _OOB_ROW_TREE,
     }
-    return {stage: nanoseconds * 1e-9 / resources.workers for stage, nanoseconds in total.items()}
+    threads = resources.crew().size
+    return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}
 
 
 def _looks(features: int, config: TrainConfig) -> float:

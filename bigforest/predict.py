@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
+import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -15,19 +17,25 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
-from bigforest.events import Listener, Stage, silent, stage
+from bigforest.events import Listener, silent, stage
 from bigforest.forest.files import METADATA_KEY, VERSION, file_kind
 from bigforest.forest.passes import Passes, located
 from bigforest.forest.values import Rows, check_schema, frame_rows, matrix_rows
 from bigforest.forest.votes import label_codes, label_type, labels, proba_names
 from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
-from bigforest.output import staged
+from bigforest.output import TemporaryFolder, staged
 from bigforest.resources import Resources, parse_bytes
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from bigforest.forest.forest import Forest
     from bigforest.source import Source
+
+# Ranges of rows for each process of a cluster, and the fewest rows of one.
+_RANGES = 4
+_FEWEST_ROWS = 4_096
 
 PREDICTION = "prediction"
 KIND = "predictions"
@@ -281,8 +289,8 @@ def predict_file(
     check_schema(source.schema, spec)
     _check_kept(keep, list(source.schema), _names(spec, proba, both=True))
     score = _Score(spec, spec.target.name in source.schema)
-    table = _Table(source, spec, keep, score)
-    passes = forest.passes(vote, ties, table.shape, resources, 0, _all_narrow(source.schema, spec))
+    forest.rule(vote, ties)
+    job = _Job(forest, source, tuple(keep), proba, vote, ties, replace(resources, cluster=None))
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as made,
@@ -290,16 +298,75 @@ def predict_file(
     ):
         writer = None
         try:
-            for frame in table.answered(passes, proba, resources.workers, progress):
-                answered = frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+            for answered in _everywhere(job, score, resources):
                 writer = writer or pq.ParquetWriter(
                     made, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
                 )
                 writer.write_table(answered)
+                progress.advance(answered.num_rows)
         finally:
             if writer is not None:
                 writer.close()
     return score.result(source.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The arguments of `predict_file` for one process."""
+
+    forest: Forest
+    source: Source
+    keep: tuple[str, ...]
+    proba: bool
+    vote: str | None
+    ties: str
+    resources: Resources
+
+    def answered(self, score: _Score, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
+        """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
+        spec = self.forest.spec
+        table = _Table(self.source, spec, list(self.keep), score)
+        narrow = _all_narrow(self.source.schema, spec)
+        passes = self.forest.passes(self.vote, self.ties, table.shape, self.resources, 0, narrow)
+        end = self.source.rows if end is None else end
+        for frame in table.answered(passes, self.proba, self.resources.workers, begin, end):
+            yield frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, _Counted]:
+    """Task: write the answers to some rows to a file of this attempt, an Arrow stream; their score."""
+    import pyarrow as pa
+
+    score = _Score(job.forest.spec, job.forest.spec.target.name in job.source.schema)
+    path = folder / f"answers-{secrets.token_hex(8)}.arrows"
+    with contextlib.ExitStack() as open_files:
+        writer = None
+        for table in job.answered(score, begin, end):
+            writer = writer or open_files.enter_context(pa.ipc.new_stream(str(path), table.schema))
+            writer.write_table(table.combine_chunks())
+    return path, score.counted
+
+
+def _everywhere(job: _Job, score: _Score, resources: Resources) -> Iterator[pa.Table]:
+    """The answers to all rows, in order; on a cluster, where they are in files, each process answers some ranges."""
+    import pyarrow as pa
+
+    crew = resources.crew(1)  # a task uses all threads of its process
+    if not crew.remote or not job.source.files:
+        yield from job.answered(score)
+        return
+    rows = job.source.rows
+    # With a budget trees may be loaded for every range.
+    ranges = crew.processes * (_RANGES if resources.memory is None else 1)
+    step = max(-(-rows // ranges), _FEWEST_ROWS)
+    own = [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
+    with TemporaryFolder(resources.scratch) as folder:
+        for path, counted in crew.map(predict_range, own, (job, folder)):
+            with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+                for batch in stream:
+                    yield pa.Table.from_batches([batch])
+            path.unlink()
+            score.join(counted)
 
 
 class _Table:
@@ -315,8 +382,8 @@ class _Table:
         """What reading the table takes for these features."""
         return _shape(self._source.schema, self._columns(used, True), self._source.rows, self._spec)
 
-    def answered(self, passes: Passes, proba: bool, workers: int, progress: Stage) -> Iterator[pl.DataFrame]:
-        """The columns to keep and the answers to all rows, in order."""
+    def answered(self, passes: Passes, proba: bool, workers: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
+        """The columns to keep and the answers to the rows from `first` to before `stop`, in order."""
 
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, pl.DataFrame]]:
             part = replace(self._source, rows=end - begin, frame=self._source.frame.slice(begin, end - begin))
@@ -325,12 +392,11 @@ class _Table:
                 begin += batch.height
 
         wanted = proba or self._score.active
-        for batch, answers in passes.answers(self._source.rows, batches, proba=wanted, workers=workers):
+        for batch, answers in passes.answers(stop, batches, proba=wanted, workers=workers, first=first):
             if self._score.active:
                 self._score.add(batch.get_column(self._spec.target.name), answers)
             parts = [batch.select(self._keep), labels(answers.codes, self._spec).to_frame()]
             yield pl.concat(parts + ([_table(answers, self._spec, True)] if proba else []), how="horizontal")
-            progress.advance(batch.height)
 
     def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
         """Columns to read before the last group of trees, or for it."""
@@ -343,6 +409,15 @@ class _Table:
             return frame_rows(batch, self._spec, used)
         except DataError as error:
             raise located(error, start, batch.height) from error
+
+
+class _Counted(NamedTuple):
+    """What a `_Score` has counted: rows with a label, right ones, losses by batch; active: see there."""
+
+    active: bool
+    rows: int
+    right: int
+    losses: list[float]
 
 
 class _Score:
@@ -367,6 +442,18 @@ class _Score:
         self._rows += rows.size
         self._right += int(np.count_nonzero(answers.codes[rows] == codes[rows]))
         self._losses.append(float(-np.log(given).sum()))
+
+    @property
+    def counted(self) -> _Counted:
+        """What has been counted."""
+        return _Counted(self.active, self._rows, self._right, self._losses)
+
+    def join(self, other: _Counted) -> None:
+        """Add what was counted elsewhere."""
+        self.active = self.active and other.active
+        self._rows += other.rows
+        self._right += other.right
+        self._losses += other.losses
 
     def result(self, rows: int) -> FilePrediction:
         if not self.active or self._rows == 0:

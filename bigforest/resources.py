@@ -6,8 +6,13 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from bigforest.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bigforest.schedule.cluster import Cluster
+    from bigforest.schedule.crew import Crew
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
@@ -33,15 +38,17 @@ def parse_bytes(size: str | int) -> int:
 class Resources:
     """Where a run goes.
 
-    threads  worker threads, None for all processors.
+    threads  worker threads of each process, None for all processors.
     scratch  folder for temporary files, None for the system's.
-    memory   most bytes of anonymous memory the whole process may use, interpreter and libraries included; None for
+    memory   most bytes of anonymous memory a whole process may use, interpreter and libraries included; None for
              no limit.
+    cluster  whose workers do the tasks; None for the threads of this process.
     """
 
     threads: int | None = None
     scratch: Path | None = None
     memory: int | None = None
+    cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
         if self.threads is not None and (
@@ -55,5 +62,16 @@ class Resources:
 
     @property
     def workers(self) -> int:
-        """Threads to run, resolved."""
+        """Threads of each process, resolved."""
         return self.threads if self.threads is not None else available_threads()
+
+    def crew(self, slots: int | None = None) -> Crew:
+        """Who does the tasks: at most `slots` at once in each process, `workers` unless given."""
+        slots = self.workers if slots is None else slots
+        if self.cluster is None:
+            from bigforest.schedule.crew import Threads
+
+            return Threads(slots)
+        from bigforest.schedule.cluster import Workers
+
+        return Workers(self.cluster, slots)

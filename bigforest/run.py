@@ -12,7 +12,7 @@ from typing import Any
 
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
-from bigforest.errors import BigForestError, ConfigError, DataError, DiskFullError, FormatError
+from bigforest.errors import BigForestError, ClusterError, ConfigError, DataError, DiskFullError, FormatError
 from bigforest.events import Event, Listener, Notice, StageFinished
 from bigforest.forest.forest import is_forest, read_forest
 from bigforest.forest.origin import Origin
@@ -189,7 +189,7 @@ def _kept(run: Unfinished) -> Iterator[None]:
     except BaseException as error:
         if disk_full(error):
             raise DiskFullError(f"{_full_folder(run, error)}; make room and {go_on(run.out)}") from error
-        if not isinstance(error, BigForestError):
+        if not isinstance(error, BigForestError) or isinstance(error, ClusterError):
             error.add_note(go_on(run.out))
         elif run.fresh and not (run.forest / "trees").exists():
             run.discard()
@@ -300,4 +300,4 @@ def _write_forest(
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
-    write_run(directory, clock.seconds, resources.workers, store.spec, config, origin)
+    write_run(directory, clock.seconds, resources.crew().size, store.spec, config, origin)

@@ -8,6 +8,7 @@ bag of any block can be had alone, and every bag of n rows drawn with replacemen
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,6 +60,16 @@ def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:
     if config.replace:
         return random.multinomial(bag_size(rows, config), sizes / rows)
     return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
+
+
+@lru_cache(maxsize=64)
+def kept_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64] | None:
+    """`block_draws` of a tree whose bag is wanted block by block, read-only; None without bootstrap."""
+    if not config.bootstrap:
+        return None
+    draws = block_draws(rows, tree, config)
+    draws.flags.writeable = False
+    return draws
 
 
 def bag_block(

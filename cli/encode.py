@@ -26,6 +26,11 @@ def encode(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
     memory: options.Memory = None,
+    scheduler: options.Scheduler = None,
+    scheduler_file: options.SchedulerFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
 ) -> None:
     """Presort a table into a store, to train on it many times.
 
@@ -33,10 +38,15 @@ def encode(
     """
     import bigforest
 
+    from .cluster import Ledger, scheduler_of
     from .progress import watching
     from .show import show
 
-    with watching(quiet=quiet) as listener:
+    with (
+        scheduler_of(scheduler, scheduler_file, tls_ca, tls_cert, tls_key) as client,
+        watching(quiet=quiet) as listener,
+    ):
+        ledger = Ledger(listener)
         store = bigforest.encode_store(
             data,
             out,
@@ -47,7 +57,8 @@ def encode(
             threads=threads,
             scratch=scratch,
             memory=memory,
-            listener=listener,
+            listener=ledger,
+            scheduler=client,
         )
     facts = {
         "store": str(store.path),
@@ -57,6 +68,7 @@ def encode(
         "features": len(store.spec.features),
         "classes": len(store.spec.target.classes),
         "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
+        **ledger.facts,
     }
     show(facts, _draw, json=json, quiet=quiet)
 

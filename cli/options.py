@@ -47,6 +47,16 @@ ScratchBeside = Annotated[
 Memory = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.")
 ]
+Scheduler = Annotated[
+    str | None,
+    typer.Option(metavar="ADDRESS", help="Dask scheduler to run on, tcp:// or tls://; threads unless given."),
+]
+SchedulerFile = Annotated[
+    str | None, typer.Option(metavar="FILE", help="The scheduler file of the Dask scheduler to run on.")
+]
+TlsCa = Annotated[str | None, typer.Option(metavar="PEM", help="For tls://: the certificate authority.")]
+TlsCert = Annotated[str | None, typer.Option(metavar="PEM", help="For tls://: our certificate.")]
+TlsKey = Annotated[str | None, typer.Option(metavar="PEM", help="For tls://: our key.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is already there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]

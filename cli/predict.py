@@ -45,6 +45,11 @@ def predict(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
     memory: options.Memory = None,
+    scheduler: options.Scheduler = None,
+    scheduler_file: options.SchedulerFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
 ) -> None:
     """Predict every row of a table, in order, into a Parquet file.
 
@@ -54,12 +59,17 @@ def predict(
     import bigforest
     from bigforest.api import default_output
 
+    from .cluster import Ledger, scheduler_of
     from .progress import watching
     from .show import show
 
     place = out if out is not None else default_output(data, ".predictions.parquet")
     begin = perf_counter()
-    with watching(quiet=quiet) as listener:
+    with (
+        scheduler_of(scheduler, scheduler_file, tls_ca, tls_cert, tls_key) as client,
+        watching(quiet=quiet) as listener,
+    ):
+        ledger = Ledger(listener)
         done = bigforest.predict_file(
             forest,
             data,
@@ -72,9 +82,10 @@ def predict(
             scratch=scratch,
             memory=memory,
             overwrite=overwrite,
-            listener=listener,
+            listener=ledger,
+            scheduler=client,
         )
-    facts = {"predictions": str(place), **asdict(done), "seconds": perf_counter() - begin}
+    facts = {"predictions": str(place), **asdict(done), "seconds": perf_counter() - begin, **ledger.facts}
     show(facts, _draw, json=json, quiet=quiet)
 
 

@@ -74,6 +74,11 @@ def train(
     threads: options.Threads = None,
     scratch: options.ScratchBeside = None,
     memory: options.Memory = None,
+    scheduler: options.Scheduler = None,
+    scheduler_file: options.SchedulerFile = None,
+    tls_ca: options.TlsCa = None,
+    tls_cert: options.TlsCert = None,
+    tls_key: options.TlsKey = None,
 ) -> None:
     """Grow a forest on a table or on a store.
 
@@ -85,6 +90,7 @@ def train(
     import bigforest
     from bigforest.api import default_output
 
+    from .cluster import Ledger, scheduler_of
     from .facts import training_facts
     from .progress import watching
     from .show import show
@@ -93,12 +99,17 @@ def train(
         raise typer.BadParameter("it is missing; name a table, or a forest to --resume", ctx=context, param_hint="DATA")
     if resume is None and out is None and data is not None:
         out = str(default_output(data, ".forest"))
-    with watching(quiet=quiet) as listener:
+    with (
+        scheduler_of(scheduler, scheduler_file, tls_ca, tls_cert, tls_key) as client,
+        watching(quiet=quiet) as listener,
+    ):
+        ledger = Ledger(listener)
         forest = bigforest.train(
             data,
             target,
             out=out,
-            listener=listener,
+            listener=ledger,
+            scheduler=client,
             overwrite=overwrite,
             threads=threads,
             scratch=scratch,
@@ -107,7 +118,7 @@ def train(
             resume=resume,
             **options.given(context),
         )
-    show(training_facts(forest), _draw, json=json, quiet=quiet)
+    show({**training_facts(forest), **ledger.facts}, _draw, json=json, quiet=quiet)
 
 
 def _draw(console: Console, facts: Facts) -> None:

@@ -23,6 +23,8 @@ from tests.commands import Run
 COMMANDS = ["train", "predict", "oob", "inspect", "encode", "plan", "merge", "prune", "images", "simulate"]
 
 # Where the command line and the function of the same name may differ: what only a terminal has.
+# What a distributed.Client, which the keyword `scheduler` takes, knows already.
+CONNECTION = {"scheduler_file", "tls_ca", "tls_cert", "tls_key"}
 SCREEN_ONLY = {"json", "quiet", "context"}
 
 
@@ -59,7 +61,8 @@ def option_names(command: str) -> set[str]:
 
 def test_train__every_option_is_a_keyword_of_the_function() -> None:
     keywords = set(inspect.signature(bigforest.train).parameters) - {"config", "listener"}
-    assert option_names("train") - SCREEN_ONLY - {"context"} == keywords | set(TrainConfig.__dataclass_fields__)
+    options = option_names("train") - SCREEN_ONLY - CONNECTION - {"context"}
+    assert options == keywords | set(TrainConfig.__dataclass_fields__)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +77,7 @@ def test_train__every_option_is_a_keyword_of_the_function() -> None:
 )
 def test_command__every_option_is_a_keyword_of_the_function(command: str, function: str) -> None:
     keywords = set(inspect.signature(getattr(bigforest, function)).parameters) - {"listener"}
-    assert option_names(command) - SCREEN_ONLY == keywords
+    assert option_names(command) - SCREEN_ONLY - CONNECTION == keywords
 
 
 def test_plan__options_are_those_of_training() -> None:

@@ -109,7 +109,7 @@ def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.Monkey
     grow = passes.grow_seedling
 
     def damage(*arguments: object) -> int:
-        path = next(path for path in arguments[4] if path.exists())  # type: ignore[attr-defined]
+        path = next(path for path in arguments[3] if path.exists())  # type: ignore[attr-defined]
         content = bytearray(path.read_bytes())
         content[place] ^= 0x10
         path.write_bytes(bytes(content))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from bigforest.encode.dictionary import Dictionary, in_chunks
 from bigforest.encode.external import presorted_on_disk
@@ -18,6 +18,7 @@ from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.target import check_column, listed
 from bigforest.errors import DataError
 from bigforest.source import Source
+from bigforest.store.format import ROW_NUMBER_TYPE
 from bigforest.store.writer import Part, PartWriter
 
 
@@ -25,7 +26,7 @@ from bigforest.store.writer import Part, PartWriter
 class Job:
     """What all tasks of encoding features share.
 
-    kept      [rows of the store] rows of the source to encode, ascending, mapped; None for all.
+    kept      file with the rows of the source to encode, ascending, of ROW_NUMBER_TYPE; None for all.
     rows      rows of the store.
     max_bins  "exact", or the most codes of a feature.
     plan      how much of a column may be in memory.
@@ -34,7 +35,7 @@ class Job:
     """
 
     source: Source
-    kept: NDArray[np.uint64] | None
+    kept: Path | None
     rows: int
     max_bins: str | int
     plan: EncodePlan
@@ -58,7 +59,7 @@ def choose_features(schema: Mapping[str, pl.DataType], target: str, exclude: Col
     return names
 
 
-def encode_group(index: int, names: Sequence[str], job: Job) -> Part | list[str]:
+def encode_group(job: Job, index: int, names: Sequence[str]) -> Part | list[str]:
     """Encode the features `names` as part `index` of the store; or, when some cannot be used, which ones and why."""
     makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
     if not job.plan.in_memory(names):
@@ -97,7 +98,7 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
 
     with PartWriter(job.parts, index) as part:
         dictionary = Dictionary(maker.name, scale, bins, part)
-        most, path = job.plan.rows_at_once(maker.size), job.scratch / f"column-{index}"
+        most, path = job.plan.rows_at_once(maker.size), job.scratch / f"column-{index}-{secrets.token_hex(8)}"
         with presorted_on_disk(keys, scale, bins, dictionary, most, path) as ranks:
             dictionary.finish()
             part.end_feature(maker.name, str(maker.dtype), dictionary.codes(ranks))
@@ -114,16 +115,17 @@ def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[Keys]:
 
 def kept_slices(job: Job, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     """The rows to encode of the named columns, slice by slice."""
+    kept = None if job.kept is None else np.asarray(np.memmap(job.kept, ROW_NUMBER_TYPE, "r"))
     first = begin = 0
     for frame in job.source.slices(names, job.plan.slice_rows):
-        if job.kept is None:
+        if kept is None:
             yield frame
             continue
         # No more rows are kept than there are, so the ones of this slice are among the next.
-        end = begin + int(np.searchsorted(job.kept[begin : begin + len(frame)], np.uint64(first + len(frame))))
+        end = begin + int(np.searchsorted(kept[begin : begin + len(frame)], np.uint64(first + len(frame))))
         if end - begin == len(frame):
             yield frame
         else:
-            yield frame[(job.kept[begin:end] - np.uint64(first)).astype(np.uint32)]
+            yield frame[(kept[begin:end] - np.uint64(first)).astype(np.uint32)]
         first += len(frame)
         begin = end

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,7 +18,7 @@ from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.output import TemporaryFolder, naming_full_disk, staged
 from bigforest.resources import Resources
-from bigforest.schedule.tasks import run
+from bigforest.schedule.crew import Crew
 from bigforest.source import Source
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
@@ -64,7 +65,9 @@ def encode(
         if classes.dropped:
             listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))
         job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch)
-        _encode_features(job, writer, running)
+        # A table in memory stays where it is.
+        crew = (resources if source.files else replace(resources, cluster=None)).crew(plan.workers)
+        _encode_features(job, writer, running, crew)
         writer.finish(classes.spec, classes.dropped)
     return Store.open(path, verify=False)
 
@@ -84,7 +87,7 @@ def _encode_target(source: Source, name: str, plan: EncodePlan, writer: StoreWri
     return classes
 
 
-def _encode_features(job: Job, writer: StoreWriter, running: Stage) -> None:
+def _encode_features(job: Job, writer: StoreWriter, running: Stage, crew: Crew) -> None:
     """Encode the features side by side, append them in order. Raises DataError naming all that are unfit."""
     groups = job.plan.groups
     waiting: dict[int, Part | list[str]] = {}
@@ -103,8 +106,7 @@ def _encode_features(job: Job, writer: StoreWriter, running: Stage) -> None:
             elif not wrong:
                 writer.append(part)
 
-    tasks = [(index, group, job) for index, group in enumerate(groups)]
-    run(encode_group, tasks, workers=job.plan.workers, on_result=collect)
+    crew.run(encode_group, list(enumerate(groups)), collect, (job,))
     if wrong:
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Missing values are not handled yet, and "

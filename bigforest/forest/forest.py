@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import ranks as training_ranks
 from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_table
 from bigforest.forest.origin import Origin, read_origin
@@ -80,6 +80,11 @@ class Forest:
         self._lock = threading.Lock()
         self._packed: Packed | None = None
         self._trees: Trees | None = None
+
+    def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
+        """A forest is handed to other processes as its place, and read there once for as long as it does not change."""
+        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._parts]
+        return _again, (str(self.directory.resolve()), self._identity, tuple(stamps))
 
     def __repr__(self) -> str:
         return (
@@ -351,6 +356,15 @@ class OutOfBag:
 
     def __repr__(self) -> str:
         return f"OutOfBag(error {self.error:.6g} on {self.rows_used} rows)"
+
+
+@lru_cache(maxsize=2)
+def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...]) -> Forest:
+    """The forest in a directory, which other stamps of its parts make another one. Raises FormatError."""
+    forest = read_forest(directory)
+    if forest._identity != identity:
+        raise FormatError(f"{directory} is not the forest handed over: it has changed, or this is another disk")
+    return forest
 
 
 def _scan(paths: list[Path], holding: object) -> pl.LazyFrame:

@@ -58,13 +58,14 @@ class Passes(NamedTuple):
         *,
         proba: bool,
         workers: int,
+        first: int = 0,
     ) -> Iterator[tuple[Batch, Answers]]:
-        """The answers to all `rows` rows, batch by batch.
+        """The answers to the rows from `first` to before `rows`, batch by batch.
 
         batches  gives the batches of rows from its first to before its second argument; the third says whether they
                  are for the last group, so that they come back with the answers.
         """
-        for begin in range(0, rows, max(1, self.rows)):
+        for begin in range(first, rows, max(1, self.rows)):
             end = min(begin + self.rows, rows)
             votes: NDArray[np.float64] | None = None
             for number, entries in enumerate(self.groups):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -90,7 +91,7 @@ def remove_subtree(path: Path) -> None:
 
 
 def _write(path: Path, shape: tuple[int, ...], arrays: Sequence[NDArray[Any]]) -> None:
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     with temporary.open("wb") as file:
         file.write(np.array([*shape, _crc(arrays)], _HEAD).tobytes())
         for array in arrays:

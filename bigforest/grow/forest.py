@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
-from bigforest.events import Listener, Stage, stage
+from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
@@ -19,20 +20,18 @@ from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.need import Way, choose_way, drawn_from, part_size
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
+from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
-from bigforest.kernels.rows import by_rows, empty_rows, fill_rows
+from bigforest.kernels.rows import by_rows
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import bag, bag_size
-from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
-# Rows copied per task where a table is also kept by rows.
-_COPY_ROWS = 8_192
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
 # Drawing without replacement, numpy counts to a billion.
 _MOST_ROWS = 2**32 - 1
@@ -61,20 +60,27 @@ def grow_forest(
     parts = part_groups(store.rows, config.trees)
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
-        compile_kernels(oblique=config.family == "sparse-oblique")
+        crew = resources.crew(way.workers)
+        crew.everywhere(compile_for, config)
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         if done := config.trees - sum(map(len, parts)):
             progress.advance(done)
         if way.limits is None:
-            _grow_in_memory(store, config, parts, directory, way.workers, progress)
+            try:
+                crew.run(
+                    grow_part,
+                    [(part,) for part in parts],
+                    lambda index, _: progress.advance(len(parts[index])),
+                    (store, config, directory),
+                )
+            finally:
+                crew.everywhere(forget, store, config)
             return
         ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
         for group in _groups(parts, way.group):
             with TemporaryFolder(resources.scratch) as folder:
-                grow_by_passes(
-                    store, config, ground, group, directory, folder, workers=way.workers, on_trees=progress.advance
-                )
+                grow_by_passes(store, config, ground, group, directory, folder, crew=crew, on_trees=progress.advance)
 
 
 def part_groups(rows: int, trees: int) -> list[range]:
@@ -107,29 +113,37 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     return _Shared(by_row, _rules(store, config), entropy_table(), family, scale)
 
 
-def _grow_in_memory(
-    store: Store, config: TrainConfig, parts: Sequence[range], directory: Path, workers: int, progress: Stage
-) -> None:
-    by_row = empty_rows(store.codes)
-    ranges = [(first, min(first + _COPY_ROWS, store.rows)) for first in range(0, store.rows, _COPY_ROWS)]
-    run(
-        lambda start, stop: fill_rows(store.codes, by_row, start, stop),
-        ranges if by_row.reach else [],
-        workers=workers,
-        on_result=lambda *_: None,
-    )
-    shared = _share(store, config, by_row)
+# What the trees of the forests that grow in this process share.
+_kept: dict[tuple[Store, TrainConfig], _Shared] = {}
+_lock = threading.Lock()
 
-    def grow_part(trees: range) -> None:
-        grown = ([_grow(store, config, shared, tree)] for tree in trees)
-        write_part(directory, trees.start, grown, store.spec, config)
 
-    run(
-        grow_part,
-        [(part,) for part in parts],
-        workers=workers,
-        on_result=lambda index, _: progress.advance(len(parts[index])),
-    )
+def _shared_of(store: Store, config: TrainConfig) -> _Shared:
+    """What trees share, made once in each process."""
+    by_row = rows_of(store)
+    with _lock:
+        if (store, config) not in _kept:
+            _kept[store, config] = _share(store, config, by_row)
+        return _kept[store, config]
+
+
+def forget(store: Store, config: TrainConfig) -> None:
+    """Give the memory of what trees share back."""
+    with _lock:
+        _kept.pop((store, config), None)
+    forget_rows(store)
+
+
+def compile_for(config: TrainConfig) -> None:
+    """Compile the kernels that this forest needs."""
+    compile_kernels(oblique=config.family == "sparse-oblique")
+
+
+def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
+    """Task: grow consecutive trees whole and write them as one part."""
+    shared = _shared_of(store, config)
+    grown = ([_grow(store, config, shared, tree)] for tree in trees)
+    write_part(directory, trees.start, grown, store.spec, config)
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

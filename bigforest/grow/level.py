@@ -21,8 +21,8 @@ from bigforest.kernels.draw import pack_items
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
 from bigforest.memory import release_freed
-from bigforest.sample import BLOCK_ROWS, bag_block
-from bigforest.schedule.tasks import run
+from bigforest.sample import BLOCK_ROWS, bag_block, kept_draws
+from bigforest.schedule.crew import Crew
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
 
@@ -30,14 +30,12 @@ from bigforest.store.store import Store
 class Question(NamedTuple):
     """What a pass asks about one tree.
 
-    draws    int64 [blocks], see sample.block_draws; None without bootstrap
     top      the part of the tree that stands; classes of the target
     counts   probes of Count
     collects probes of Collect; wanted bool, the wanted buckets of all of them
     """
 
     tree: int
-    draws: NDArray[np.int64] | None
     top: Top
     classes: int
     counts: Probes
@@ -69,37 +67,35 @@ def split_large(
     store: Store,
     config: TrainConfig,
     tops: Sequence[TreeTop],
-    draws: Sequence[NDArray[np.int64] | None],
     room: int,
-    workers: int,
+    crew: Crew,
 ) -> None:
     """Pass over the store until no node of `tops` searches; room: counts of all histograms of a pass, and keys."""
     while True:
         chosen = _choose(tops, room)
         if not chosen:
             return
-        questions = [question(tops[at], draws[at], entries, store) for at, entries in chosen]
+        questions = [question(tops[at], entries, store) for at, entries in chosen]
         release_freed()
-        for (at, entries), asked, reply in zip(chosen, questions, ask(store, config, questions, workers), strict=True):
+        for (at, entries), asked, reply in zip(chosen, questions, ask(store, config, questions, crew), strict=True):
             _tell(tops[at], entries, asked, reply)
 
 
-def ask(store: Store, config: TrainConfig, questions: list[Question], workers: int) -> list[Reply]:
+def ask(store: Store, config: TrainConfig, questions: list[Question], crew: Crew) -> list[Reply]:
     """The replies of all blocks to the questions."""
-    replies: list[Reply] = []
+    ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
+    return crew.reduce(answer, ranges, merged_all, (store, config, questions))
 
-    def add(_: int, found: list[Reply]) -> None:
-        replies[:] = [merged(one, two) for one, two in zip(replies, found, strict=True)] if replies else found
 
-    tasks = [(store, config, questions, blocks) for blocks in block_ranges(store, workers)]
-    run(answer, tasks, workers=workers, on_result=add)
-    return replies
+def merged_all(one: list[Reply], two: list[Reply]) -> list[Reply]:
+    """The replies of the blocks of both, question by question."""
+    return [merged(*pair) for pair in zip(one, two, strict=True)]
 
 
 def merged(one: Reply, two: Reply) -> Reply:
-    """The reply of the blocks of both; takes the counts of `one` over."""
+    """The reply of the blocks of both."""
     return Reply(
-        counts=np.add(one.counts, two.counts, out=one.counts),
+        counts=one.counts + two.counts,
         low=np.minimum(one.low, two.low),
         high=np.maximum(one.high, two.high),
         keys=[np.concatenate(pair) for pair in zip(one.keys, two.keys, strict=True)],
@@ -157,7 +153,7 @@ def route(
             start = block * store.block_rows
             target = store.target[start : start + reader.size(block)]
             for at, asked in enumerate(questions):
-                bag = bag_block(store.rows, asked.tree, block, config, asked.draws)
+                bag = bag_block(store.rows, asked.tree, block, config, kept_draws(store.rows, asked.tree, config))
                 here = items[: np.count_nonzero(bag)]
                 pack_items(target, bag, here)
                 nodes = asked.top.feature.size
@@ -197,7 +193,7 @@ def _asking(top: TreeTop, entry: int) -> list[Probe]:
     return search.asking
 
 
-def question(top: TreeTop, draws: NDArray[np.int64] | None, entries: Sequence[int], store: Store) -> Question:
+def question(top: TreeTop, entries: Sequence[int], store: Store) -> Question:
     """What the nodes `entries` of a tree ask; with none, rows are sent down to all nodes."""
     counts: list[tuple[int, Count]] = []
     collects: list[tuple[int, Collect]] = []
@@ -210,7 +206,6 @@ def question(top: TreeTop, draws: NDArray[np.int64] | None, entries: Sequence[in
     wanted = [probe.wanted for _, probe in collects]
     return Question(
         tree=top.tree,
-        draws=draws,
         top=top.arrays(set(entries) or None),
         classes=len(store.spec.target.classes),
         counts=_probes(counts),

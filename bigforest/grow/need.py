@@ -25,6 +25,10 @@ _PARTS = 16
 _MOST_TREES = 16
 # Fewest bag rows that a node grown in memory should have room for.
 _LEAST_ROWS = 4_096
+# Bag rows from which a tree is divided among the workers of a cluster when there are fewer trees than workers, and
+# subtrees for each of them: then the largest is not waited for long.
+_SPREAD_ROWS = 1 << 20
+_SUBTREES = 4
 # Counts of the histogram of one feature, at most.
 _MOST_CELLS = 1 << 18
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 20.
@@ -81,7 +85,8 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
     for workers in range(resources.workers, 0, -1):
         memory = _in_memory(shape, config, workers)
         if budget is None or memory + _store_bytes(shape, config) <= budget:
-            return Way(workers, None, config.trees, memory)
+            whole = Way(workers, None, config.trees, memory)
+            return whole if resources.cluster is None else _spread(shape, config, resources.crew(workers).size, whole)
     assert budget is not None
     smallest = _smallest(shape, config)
     if config.family not in _BY_PASSES:
@@ -98,6 +103,20 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
     raise ConfigError(
         f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is {smallest:,} bytes"
     )
+
+
+def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
+    """The way for `size` tasks at once where whole trees fit: large trees that are too few for all are grown by passes
+    until there are subtrees for all."""
+    tasks = -(-config.trees // part_size(shape.rows, config.trees))
+    bag = bag_size(shape.rows, config)
+    if tasks >= size or bag < _SPREAD_ROWS or config.family not in _BY_PASSES:
+        return whole
+    limits = _limits(shape, config, whole.workers, whole.memory + _store_bytes(shape, config))
+    if limits is None:
+        return whole
+    rows = min(limits.rows, bag * config.trees // (_SUBTREES * size))
+    return replace(whole, limits=limits._replace(rows=rows), group=min(config.trees, _MOST_TREES))
 
 
 def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:

@@ -14,18 +14,17 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.table import write_part
 from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
-from bigforest.grow.level import Question, Reply, block_ranges, merged, no_reply, question, split_large
-from bigforest.grow.spill import load, rows_path, spill
+from bigforest.grow.level import block_ranges, question, split_large
+from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
 from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.draw import count_classes
 from bigforest.kernels.grow import Rules, grow
+from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.rows import by_rows
 from bigforest.memory import release_freed
-from bigforest.sample import bag_block, block_draws
-from bigforest.schedule.tasks import run
+from bigforest.sample import bag_block, kept_draws
+from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
-
-Draws = NDArray[np.int64] | None
 
 
 class Seedling(NamedTuple):
@@ -56,7 +55,7 @@ def grow_by_passes(
     directory: Path,
     folder: Path,
     *,
-    workers: int,
+    crew: Crew,
     on_trees: Callable[[int], None],
 ) -> None:
     """Write the parts of some trees, which share the passes over the store; `folder` is empty scratch.
@@ -64,46 +63,57 @@ def grow_by_passes(
     on_trees is told how many trees are done.
     """
     trees = [tree for part in parts for tree in part]
-    draws = [block_draws(store.rows, tree, config) if config.bootstrap else None for tree in trees]
-    totals = _totals(store, config, trees, draws, workers)
+    ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
+    totals = crew.reduce(count_bags, ranges, np.add, (store, config, trees))
     tops = [TreeTop(tree, root_key(config, tree), total, ground) for tree, total in zip(trees, totals, strict=True)]
-    split_large(store, config, tops, draws, ground.limits.room, workers)
-    replies = _spill_all(store, config, tops, draws, folder, workers)
-    sizes = _grow_all(store, config, ground, tops, folder, workers)
-    _look_up_all(store, ground, sizes, folder, workers)
+    split_large(store, config, tops, ground.limits.room, crew)
+    questions = [question(top, [], store) for top in tops]
+    small = [top.small() for top in tops]
+    spilled = crew.reduce(spill, ranges, spilled_both, (store, config, questions, small, folder))
+    sizes = _grow_all(store, ground, tops, spilled, folder, crew)
+    crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
     stems = {
-        top.tree: Stem(top, reply.below, reply.above, sizes[top.tree]) for top, reply in zip(tops, replies, strict=True)
+        top.tree: Stem(top, reply.below, reply.above, sizes[top.tree])
+        for top, reply in zip(tops, spilled.replies, strict=True)
     }
-    run(
-        write_stems,
-        [(store, config, directory, folder, [stems[tree] for tree in part]) for part in parts],
-        workers=workers,
-        on_result=lambda index, _: on_trees(len(parts[index])),
-    )
+
+    def end(index: int, _: None) -> None:
+        for tree in parts[index]:
+            for entry in sizes[tree]:
+                remove_subtree(_subtree_path(folder, tree, entry))
+        on_trees(len(parts[index]))
+
+    own = [([stems[tree] for tree in part],) for part in parts]
+    crew.run(write_stems, own, end, (store, config, directory, folder))
 
 
-def count_bags(
-    store: Store, config: TrainConfig, trees: Sequence[int], draws: Sequence[Draws], blocks: range
-) -> NDArray[np.int64]:
+def count_bags(store: Store, config: TrainConfig, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
     """Task: class weights of the bags of the trees in some blocks, int64 [trees, classes]."""
     totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
     for block in blocks:
         target = store.target[block * store.block_rows : (block + 1) * store.block_rows]
         for at, tree in enumerate(trees):
-            count_classes(target, bag_block(store.rows, tree, block, config, draws[at]), totals[at])
+            draws = kept_draws(store.rows, tree, config)
+            count_classes(target, bag_block(store.rows, tree, block, config, draws), totals[at])
     return totals
 
 
-def grow_seedling(
-    store: Store, rules: Rules, table: NDArray[np.int64], seedling: Seedling, files: list[Path], path: Path
-) -> int:
+def grow_seedling(store: Store, rules: Rules, seedling: Seedling, files: list[Path], path: Path) -> int:
     """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
     codes, items = load(files, store, seedling.weight)
     classes = len(store.spec.target.classes)
-    nodes = grow(codes, by_rows(codes), items, classes, seedling.key, rules, table, seedling.depth, seedling.constant)
+    nodes = grow(
+        codes,
+        by_rows(codes),
+        items,
+        classes,
+        seedling.key,
+        rules,
+        entropy_table(),
+        seedling.depth,
+        seedling.constant,
+    )
     write_subtree(path, nodes)
-    for file in files:
-        file.unlink(missing_ok=True)
     del codes, items
     release_freed()
     return nodes.feature.size
@@ -124,41 +134,10 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
     )
     write_part(directory, stems[0].top.tree, trees, store.spec, config)
     release_freed()
-    for stem in stems:
-        for entry in stem.sizes:
-            remove_subtree(_subtree_path(folder, stem.top.tree, entry))
-
-
-def _totals(store: Store, config: TrainConfig, trees: list[int], draws: list[Draws], workers: int) -> NDArray[np.int64]:
-    totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
-
-    def add(_: int, found: NDArray[np.int64]) -> None:
-        np.add(totals, found, out=totals)
-
-    tasks = [(store, config, trees, draws, blocks) for blocks in block_ranges(store, workers)]
-    run(count_bags, tasks, workers=workers, on_result=add)
-    return totals
-
-
-def _spill_all(
-    store: Store, config: TrainConfig, tops: list[TreeTop], draws: list[Draws], folder: Path, workers: int
-) -> list[Reply]:
-    """Write the rows of all small nodes; the replies know the codes sent left and right in each tree."""
-    questions: list[Question] = [question(top, drawn, [], store) for top, drawn in zip(tops, draws, strict=True)]
-    replies = [no_reply(asked) for asked in questions]
-
-    def add(_: int, found: list[Reply]) -> None:
-        replies[:] = [merged(one, two) for one, two in zip(replies, found, strict=True)]
-
-    small = [top.small() for top in tops]
-    tasks = [(store, config, questions, small, blocks, folder) for blocks in block_ranges(store, workers)]
-    run(spill, tasks, workers=workers, on_result=add)
-    release_freed()
-    return replies
 
 
 def _grow_all(
-    store: Store, config: TrainConfig, ground: Ground, tops: list[TreeTop], folder: Path, workers: int
+    store: Store, ground: Ground, tops: list[TreeTop], spilled: Spilled, folder: Path, crew: Crew
 ) -> dict[int, dict[int, int]]:
     """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry."""
     seedlings = [
@@ -170,27 +149,28 @@ def _grow_all(
     seedlings.sort(key=lambda seedling: -seedling.weight)
     sizes: dict[int, dict[int, int]] = {top.tree: {} for top in tops}
 
-    def keep(index: int, nodes: int) -> None:
-        sizes[seedlings[index].tree][seedlings[index].entry] = nodes
-
-    ranges = block_ranges(store, workers)
-    tasks = [
+    suffixes = [suffix for _, suffix in sorted(spilled.suffixes.items())]
+    own = [
         (
-            store,
-            ground.rules,
-            ground.table,
             seedling,
-            [rows_path(folder, seedling.tree, seedling.entry, blocks) for blocks in ranges],
+            [rows_path(folder, seedling.tree, seedling.entry, suffix) for suffix in suffixes],
             _subtree_path(folder, seedling.tree, seedling.entry),
         )
         for seedling in seedlings
     ]
-    run(grow_seedling, tasks, workers=workers, on_result=keep)
+
+    def keep(index: int, nodes: int) -> None:
+        seedling, files, _ = own[index]
+        sizes[seedling.tree][seedling.entry] = nodes
+        for file in files:  # only now: until here the task may have to be done again
+            file.unlink(missing_ok=True)
+
+    crew.run(grow_seedling, own, keep, (store, ground.rules))
     return sizes
 
 
-def _look_up_all(store: Store, ground: Ground, sizes: dict[int, dict[int, int]], folder: Path, workers: int) -> None:
-    """Find the thresholds of all subtrees, as many together as fit: each walk goes over all dictionaries."""
+def _batches(ground: Ground, sizes: dict[int, dict[int, int]], folder: Path) -> list[tuple[list[Path]]]:
+    """The subtrees whose thresholds are found together, as many as fit: each walk goes over all dictionaries."""
     batches: list[list[Path]] = []
     room = 0
     for tree, subtrees in sizes.items():
@@ -200,8 +180,12 @@ def _look_up_all(store: Store, ground: Ground, sizes: dict[int, dict[int, int]],
                 room = ground.limits.nodes
             batches[-1].append(_subtree_path(folder, tree, entry))
             room -= nodes
-    tasks = [(batch, store.dictionaries) for batch in batches]
-    run(look_up, tasks, workers=workers, on_result=lambda *_: None)
+    return [(batch,) for batch in batches]
+
+
+def look_up_some(store: Store, paths: list[Path]) -> None:
+    """Task: find the thresholds of some subtrees (assemble.py)."""
+    look_up(paths, store.dictionaries)
 
 
 def _subtree_path(folder: Path, tree: int, entry: int) -> Path:

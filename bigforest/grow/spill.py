@@ -8,22 +8,24 @@ A file holds the rows of one node from one run of blocks, as chunks in the order
             uint16 [columns, rows]  of 2 bytes
             uint8  [columns, rows]  of 1 byte
 
-little-endian, each matrix in C order. Files are made by one task each and may be made again.
+little-endian, each matrix in C order. Each attempt of a task writes files of its own, so that one whose worker was
+taken for dead does no harm.
 """
 
 from __future__ import annotations
 
+import secrets
 import zlib
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
-from bigforest.grow.level import Question, Reply, Routed, no_reply, route
+from bigforest.grow.level import Question, Reply, Routed, merged_all, no_reply, route
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
 from bigforest.store.store import Store
@@ -34,41 +36,52 @@ BUFFER_BYTES = 32 << 20
 _HEAD = np.dtype("<u8")
 
 
+class Spilled(NamedTuple):
+    """What is known after a spill: replies with the codes sent left and right, and the suffixes of the files written,
+    by the first block of each run of blocks."""
+
+    replies: list[Reply]
+    suffixes: dict[int, str]
+
+
 def spill(
     store: Store,
     config: TrainConfig,
     questions: list[Question],
     small: list[list[int]],
-    blocks: range,
     folder: Path,
-) -> list[Reply]:
+    blocks: range,
+) -> Spilled:
     """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
 
-    questions  one per tree, without probes. Returns the replies, which know the codes sent left and right.
+    questions  one per tree, without probes.
     """
+    suffix = f"{blocks.start}-{secrets.token_hex(8)}"
     replies = [no_reply(asked) for asked in questions]
     waiting: dict[Path, list[bytes]] = {}
     held = 0
-    for entries, asked in zip(small, questions, strict=True):
-        for entry in entries:
-            rows_path(folder, asked.tree, entry, blocks).unlink(missing_ok=True)
     every = range(len(store.spec.features))
     for at, routed in route(store, config, questions, blocks, every, replies):
         for entry in small[at]:
             chunk = _chunk(routed, entry)
             if chunk:
-                waiting.setdefault(rows_path(folder, questions[at].tree, entry, blocks), []).extend(chunk)
+                waiting.setdefault(rows_path(folder, questions[at].tree, entry, suffix), []).extend(chunk)
                 held += sum(map(len, chunk))
         if held > BUFFER_BYTES:
             _write(waiting)
             held = 0
     _write(waiting)
-    return replies
+    return Spilled(replies, {blocks.start: suffix})
 
 
-def rows_path(folder: Path, tree: int, entry: int, blocks: range) -> Path:
-    """The file with the rows of one node from some blocks."""
-    return folder / f"rows-{tree}-{entry}-{blocks.start}.bin"
+def spilled_both(one: Spilled, two: Spilled) -> Spilled:
+    """What is known after both."""
+    return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
+
+
+def rows_path(folder: Path, tree: int, entry: int, suffix: str) -> Path:
+    """A file with rows of one node."""
+    return folder / f"rows-{tree}-{entry}-{suffix}.bin"
 
 
 def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray[np.uint64]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from bigforest.config import TrainConfig
 from bigforest.grow.frontier import Search
 from bigforest.grow.judge import Counts, Judge
 from bigforest.kernels.grow import CodeTree, Rules
+from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.level import Top, child_keys
 
 # What becomes of a node.
@@ -43,6 +44,14 @@ class Ground(NamedTuple):
     codes: tuple[int, ...]
     table: NDArray[np.int64]
     limits: Limits
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The table is large, and every process has it."""
+        return _ground, (self.rules, self.codes, self.limits)
+
+
+def _ground(rules: Rules, codes: tuple[int, ...], limits: Limits) -> Ground:
+    return Ground(rules, codes, entropy_table(), limits)
 
 
 @dataclass(slots=True)

@@ -5,6 +5,8 @@ A score orders the splits of one node: larger is a larger decrease.
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 
 from bigforest.kernels.jit import helper, inlined
@@ -21,8 +23,9 @@ ENTROPY_SCALE = 2.0**20
 ENTROPY_TABLE = 65_536
 
 
+@cache
 def entropy_table() -> np.ndarray:
-    """int64 [ENTROPY_TABLE]: rint(n log2 n 2**20), 0 for n = 0."""
+    """int64 [ENTROPY_TABLE]: rint(n log2 n 2**20), 0 for n = 0. Made once; not to be written to."""
     n = np.arange(ENTROPY_TABLE, dtype=np.float64)
     n[0] = 1.0
     return np.rint(n * np.log2(n) * ENTROPY_SCALE).astype(np.int64)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -31,6 +32,12 @@ class Source:
     rows: int
     frame: pl.LazyFrame
     files: tuple[Path, ...] = ()
+
+    def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
+        """The source of files is handed to other processes as the places of these."""
+        if not self.files:
+            return Source, (self.name, self.schema, self.rows, self.frame)
+        return _again, (self.name, self.schema, self.rows, tuple(file.absolute() for file in self.files))
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
@@ -84,6 +91,10 @@ class Source:
 
     def _unreadable(self, error: Exception) -> DataError:
         return DataError(f"{self.name}: the table cannot be read: {error}; check its files")
+
+
+def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...]) -> Source:
+    return Source(name, schema, rows, scan_parquet(files), files)
 
 
 def source_of_files(files: Sequence[Path], name: str) -> Source:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -117,6 +119,10 @@ class Store:
             store.verify()
         return store
 
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, str]]:
+        """A store is handed to other processes as its place and fingerprint, and mapped there once."""
+        return _again, (str(self.path.resolve()), self.fingerprint)
+
     @property
     def rows(self) -> int:
         """Rows to train on."""
@@ -222,6 +228,18 @@ class Store:
             low, high = self.low(feature), self.high(feature)
             if not _ascends(low, high):
                 raise FormatError(f"{self.path / LOW}: a dictionary is not ascending; encode the table again")
+
+
+@lru_cache(maxsize=4)
+def _again(path: str, fingerprint: str) -> Store:
+    """The store at `path`, whose content was verified by the process that named its fingerprint.
+
+    Raises FormatError when there is another one, or none, as where the disk is not shared.
+    """
+    store = Store.open(path, verify=False)
+    if store.fingerprint != fingerprint:
+        raise FormatError(f"{path} is not the store that was handed over: it has changed, or this is another disk")
+    return store
 
 
 def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import secrets
+import shutil
 import zlib
 from collections.abc import Iterable
 from dataclasses import replace
@@ -83,7 +86,9 @@ class _Files:
         self._files[name].write(array if isinstance(array, bytes) else array.data)
 
     def flush(self, name: str) -> None:
+        """Let other processes see the content, those on other machines too."""
         self._files[name].flush()
+        os.fsync(self._files[name].fileno())
 
     def close(self) -> dict[str, Path]:
         """Close all files; their paths by name."""
@@ -93,13 +98,14 @@ class _Files:
 
 
 class PartWriter:
-    """Features that follow each other, in files of their own. No column need be in memory as a whole.
+    """Features that follow each other, in files of their own, whoever else writes the same part. No column need be in
+    memory as a whole.
 
     For each feature `values` are appended first, then `end_feature` takes its codes.
     """
 
     def __init__(self, folder: Path, index: int) -> None:
-        self._files = _Files(folder, f"{index}-")
+        self._files = _Files(folder, f"{index}-{secrets.token_hex(8)}-")
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
         self._codes = 0
@@ -174,12 +180,12 @@ class StoreWriter:
             self._numbered = True
             self._append_whole(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
-    def row_numbers(self) -> NDArray[np.uint64] | None:
-        """The numbers of all rows added, mapped from the file they are in; None when none is left out."""
+    def row_numbers(self) -> Path | None:
+        """The file with the numbers of all rows added, of ROW_NUMBER_TYPE; None when none is left out."""
         if not self._numbered:
             return None
         self._files.flush(ROW_NUMBERS)
-        return np.asarray(np.memmap(self._files.path(ROW_NUMBERS), ROW_NUMBER_TYPE, "r"))
+        return self._files.path(ROW_NUMBERS)
 
     def append(self, part: Part) -> None:
         """Make the features of `part` the next ones, and remove its files."""
@@ -195,7 +201,7 @@ class StoreWriter:
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._append_whole(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
         self._files.close()
-        self.parts.rmdir()
+        shutil.rmtree(self.parts)  # attempts of tasks that were done twice may have left files
         spec = DataSpec(rows=self._rows, dropped=dropped, features=tuple(self._features), target=target)
         manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, max_bins=self._max_bins, crc=self._crc)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")

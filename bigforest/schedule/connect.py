@@ -1,0 +1,142 @@
+"""Which cluster a run goes to, if any."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bigforest.errors import ClusterError, ConfigError
+from bigforest.events import Listener, Notice, WorkersUsed, WorkerUse
+from bigforest.resources import Resources
+from bigforest.schedule.cluster import Cluster
+
+LOCAL = "threads"
+
+
+@contextmanager
+def cluster_of(scheduler: Any) -> Iterator[Cluster | None]:
+    """The cluster that is meant by the keyword `scheduler`; None for the threads of this process.
+
+    scheduler  None: that of the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://)
+               to connect to while the block runs; "threads".
+
+    Raises ConfigError for something else and ClusterError when nothing answers at the address.
+    """
+    if scheduler is None:
+        client = _active_client()
+        yield None if client is None else Cluster(client)
+    elif scheduler == LOCAL:
+        yield None
+    elif isinstance(scheduler, str):
+        with connected(scheduler) as client:
+            yield Cluster(client)
+    else:
+        yield Cluster(_checked(scheduler))
+
+
+@contextmanager
+def connected(
+    address: str | None = None,
+    *,
+    file: str | Path | None = None,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+) -> Iterator[Any]:
+    """A client of the scheduler at the address, or in the scheduler file, for as long as the block runs.
+
+    ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
+
+    Raises ConfigError and ClusterError.
+    """
+    from distributed import Client
+    from distributed.security import Security
+
+    if file is not None and not Path(file).is_file():
+        raise ConfigError(
+            f"there is no scheduler file {file}; start a scheduler with --scheduler-file, or check the path"
+        )
+    files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
+    given = {name: path for name, path in files.items() if path is not None}
+    for path in given.values():
+        if not Path(path).is_file():
+            raise ConfigError(f"there is no file {path} of TLS; check the path")
+    try:
+        security = Security(require_encryption=True, **given) if given else None
+        where = {"scheduler_file": str(file)} if file is not None else {"address": address}
+        client = Client(**where, security=security, set_as_default=False)
+    except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+        raise ClusterError(
+            f"no scheduler answers at {address if file is None else file} ({type(error).__name__}: {error}); check the "
+            "address, and the TLS files of a tls:// one"
+        ) from error
+    with client:
+        yield client
+
+
+@contextmanager
+def crew_of(
+    scheduler: Any, resources: Resources, out: Path | None, listener: Listener, *, beside: bool = False
+) -> Iterator[Resources]:
+    """The resources of a run with its cluster, if there is one (see `cluster_of`), which is found fit for it.
+
+    out     where the output will be, None for the temporary folder.
+    beside  temporary files are beside the output unless scratch is given.
+
+    On a cluster, threads are those of a worker, at most. The listener hears what the user should know of the workers,
+    and in the end what they did. Raises ClusterError and ConfigError.
+    """
+    with cluster_of(scheduler) as cluster:
+        if cluster is None:
+            yield resources
+            return
+        for notice in cluster.check():
+            listener(Notice(notice))
+        most = max(cluster.threads().values())
+        threads = most if resources.threads is None else min(resources.threads, most)
+        home = None if out is None else out.resolve().parent
+        scratch = None if resources.scratch is None else resources.scratch.resolve()
+        if beside and scratch is None and home is not None and home.is_dir():
+            scratch = home
+        if home is not None and home.is_dir():
+            cluster.check_folder(home, "out")
+        if scratch is not None or home is None:
+            cluster.check_folder(scratch or Path(tempfile.gettempdir()), "scratch")
+        try:
+            yield replace(resources, threads=threads, scratch=scratch, cluster=cluster)
+        finally:
+            used = (WorkerUse(address, *spent) for address, spent in sorted(cluster.spent.items()))
+            listener(WorkersUsed(tuple(used)))
+
+
+def _active_client() -> Any:
+    """The client that Dask would use, None without one, or within a task, which must not wait for others."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import default_client
+    from distributed.worker import thread_state
+
+    if getattr(thread_state, "execution_state", None) is not None:
+        return None
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    return _checked(client) if client.status in ("running", "connecting") else None
+
+
+def _checked(client: Any) -> Any:
+    from distributed import Client
+
+    if not isinstance(client, Client):
+        raise ConfigError(
+            f'scheduler must be an address, a distributed.Client or "threads", not {type(client).__name__}'
+        )
+    if client.asynchronous:
+        raise ConfigError('the client is asynchronous; use one that is not, or scheduler="threads"')
+    return client

@@ -1,0 +1,403 @@
+"""On a Dask cluster: the files that threads give, whatever dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numba
+import polars as pl
+import pytest
+from distributed import Client, LocalCluster
+
+import bigforest
+from bigforest.config import TrainConfig
+from bigforest.encode import need as encode_need
+from bigforest.errors import ClusterError, ConfigError, DataError, FormatError
+from bigforest.events import Event, Notice, StageAdvanced, StageStarted, WorkersUsed, silent
+from bigforest.forest.parts import part_paths
+from bigforest.grow.forest import grow_forest
+from bigforest.grow.need import Way, choose_way
+from bigforest.grow.top import Limits
+from bigforest.memory import Shape
+from bigforest.resources import Resources
+from bigforest.schedule import worker
+from bigforest.schedule.cluster import Cluster, Workers
+from bigforest.store.store import Store
+from tests.commands import Run
+from tests.test_invariance import assert_equal, frame, rows_of
+
+pytestmark = [
+    pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+]
+
+CONFIG: dict[str, Any] = {"target": "late", "trees": 6, "seed": 11, "max_depth": 8, "min_leaf": 3}
+OTHERS: dict[str, Any] = {
+    "impurity": "entropy",
+    "replace": False,
+    "sample_fraction": 0.6,
+    "vote": "hard",
+    "constants": "count",
+    "max_bins": 64,
+    "mtry": "all",
+}
+BY_PASSES = Way(1, Limits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
+QUIET = {"dashboard_address": None, "silence_logs": 50}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    """Two processes with a thread each, started by spawn."""
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **QUIET) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def one(client: Client) -> Iterator[Client]:
+    """One worker of two threads."""
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=2, processes=False, memory_limit="3GB", **QUIET) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("table") / "flights.parquet"
+    frame().with_columns(late=pl.when(pl.int_range(pl.len()) % 1000 > 0).then("late")).write_parquet(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def expected(table: Path) -> Path:
+    """The forest that threads grow."""
+    bigforest.train(table, out=table.with_name("expected"), threads=2, scheduler="threads", **CONFIG)
+    return table.with_name("expected")
+
+
+@pytest.fixture(scope="module")
+def store(table: Path) -> Store:
+    return bigforest.encode_store(table, table.with_name("t.store"), target="late", scheduler="threads")
+
+
+@pytest.fixture
+def all_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encode_need, "CELLS_PER_READ", 1)
+
+
+class Killer:
+    """A listener that kills a worker when a stage is under way."""
+
+    def __init__(self, client: Client, stage: str) -> None:
+        self._client = client
+        self._stage = stage
+        self.killed = False
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == self._stage and not self.killed:
+            self.kill()
+
+    def kill(self) -> None:
+        self.killed = True
+        pids = self._client.run(os.getpid)
+        os.kill(min(pids.values()), signal.SIGKILL)
+
+
+@pytest.fixture
+def both_alive(client: Client) -> None:
+    """Wait for a worker that an earlier test has killed."""
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_path: Path, both_alive: None) -> None:
+    events: list[Event] = []
+    out = tmp_path / "f"
+    bigforest.train(table, out=out, scheduler=client, listener=events.append, **CONFIG)
+    assert_equal(rows_of(out), rows_of(expected))
+    for part in part_paths(expected):
+        assert (out / "trees" / part.name).read_bytes() == part.read_bytes()
+    assert (out / "oob" / "rows.parquet").read_bytes() == (expected / "oob" / "rows.parquet").read_bytes()
+    assert bigforest.read_forest(out).run["threads"].to_list() == [2] * 4
+    used = [event for event in events if isinstance(event, WorkersUsed)]
+    assert len(used) == 1
+    assert {each.worker for each in used[0].workers} == set(Cluster(client).threads())
+    assert sum(each.tasks for each in used[0].workers) >= 6 + 1 + 2
+    assert all(each.seconds > 0 for each in used[0].workers)
+    ends = [event.done for event in events if isinstance(event, StageAdvanced) and event.stage == "oob"]
+    totals = [event.total for event in events if isinstance(event, StageStarted) and event.stage == "oob"]
+    assert ends[-1:] == totals
+
+
+@pytest.mark.parametrize("options", [{}, OTHERS, {"family": "sparse-oblique"}, {"family": "rotation"}])
+def test_train__one_worker_is_warned_about(
+    one: Client, table: Path, expected: Path, tmp_path: Path, options: dict[str, Any]
+) -> None:
+    notices: list[Event] = []
+    bigforest.train(table, out=tmp_path / "one", scheduler=one, listener=notices.append, **(CONFIG | options))
+    if options:
+        bigforest.train(table, out=tmp_path / "two", threads=1, scheduler="threads", **(CONFIG | options))
+        expected = tmp_path / "two"
+    assert_equal(rows_of(tmp_path / "one"), rows_of(expected))
+    assert any("--memory-limit 0" in event.message for event in notices if isinstance(event, Notice))
+
+
+@pytest.mark.parametrize("impurity", ["gini", "entropy"])
+def test_grow__by_passes(client: Client, store: Store, tmp_path: Path, both_alive: None, impurity: str) -> None:
+    config = TrainConfig(trees=5, seed=3, max_depth=7, impurity=impurity)  # type: ignore[arg-type]
+    cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
+    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
+        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
+    assert contents[0] == contents[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
+
+
+def test_choose_way__few_large_trees_are_divided() -> None:
+    class Many:
+        def threads(self) -> dict[str, int]:
+            return {str(number): 2 for number in range(20)}
+
+    shape = Shape(rows=40_000_000, widths=(2,) * 30, codes=10**6, classes=2)
+    resources = Resources(threads=2, cluster=Many())  # type: ignore[arg-type]
+    few = choose_way(shape, TrainConfig(trees=2), resources)
+    assert few.limits is not None
+    assert few.limits.rows * 40 * 2 < 2 * shape.rows
+    assert choose_way(shape, TrainConfig(trees=400), resources).limits is None
+    small = Shape(rows=10_000, widths=(2,) * 30, codes=10**4, classes=2)
+    assert choose_way(small, TrainConfig(trees=2), resources).limits is None
+
+
+@pytest.mark.parametrize("stage", ["encode", "grow", "oob"])
+def test_train__a_worker_is_killed(
+    client: Client,
+    table: Path,
+    expected: Path,
+    tmp_path: Path,
+    stage: str,
+    both_alive: None,
+    all_columns_apart: None,
+) -> None:
+    killer = Killer(client, stage)
+    bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=killer, **CONFIG)
+    assert killer.killed
+    assert_equal(rows_of(tmp_path / "f"), rows_of(expected))
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+@pytest.mark.parametrize("task", ["answer", "spill", "grow_seedling", "write_stems"])
+def test_grow__by_passes_a_worker_is_killed(
+    client: Client, store: Store, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch, task: str
+) -> None:
+    config = TrainConfig(trees=2, seed=3, max_depth=6)
+    killer = Killer(client, "none")
+    submit = client.submit
+
+    def submitting(function: Callable[..., Any], *arguments: Any, key: str, **options: Any) -> Any:
+        future = submit(function, *arguments, key=key, **options)
+        if f"-{task}-" in key and function is worker.perform and not killer.killed:
+            time.sleep(0.02)
+            killer.kill()
+        return future
+
+    monkeypatch.setattr(client, "submit", submitting)
+    cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
+    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
+        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+    assert killer.killed
+    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
+    assert contents[0] == contents[1]
+
+
+@pytest.mark.parametrize("kill", [False, True])
+def test_predict__two_workers(
+    client: Client, table: Path, expected: Path, tmp_path: Path, both_alive: None, kill: bool
+) -> None:
+    killer = Killer(client, "predict" if kill else "none")
+    options: dict[str, Any] = {"proba": True, "keep": ["hour"], "vote": "stochastic"}
+    here = bigforest.predict_file(expected, table, tmp_path / "here.parquet", scheduler="threads", **options)
+    there = bigforest.predict_file(
+        expected, table, tmp_path / "there.parquet", scheduler=client, listener=killer, **options
+    )
+    assert killer.killed == kill
+    assert (there.rows, there.scored, there.accuracy) == (here.rows, here.scored, here.accuracy)
+    assert there.log_loss == pytest.approx(here.log_loss, rel=1e-12)
+    assert pl.read_parquet(tmp_path / "there.parquet").equals(pl.read_parquet(tmp_path / "here.parquet"))
+
+
+def test_predict__small_memory_and_tables_in_memory(
+    client: Client, expected: Path, table: Path, tmp_path: Path
+) -> None:
+    bigforest.predict_file(expected, table, tmp_path / "a.parquet", scheduler=client, memory="400MB")
+    data = pl.read_parquet(table)
+    bigforest.predict_file(expected, data, tmp_path / "b.parquet", scheduler=client)
+    assert pl.read_parquet(tmp_path / "a.parquet").equals(pl.read_parquet(tmp_path / "b.parquet"))
+
+
+def test_predict__an_error_of_the_data_is_ours(client: Client, expected: Path, table: Path, tmp_path: Path) -> None:
+    broken = pl.read_parquet(table).with_columns(delay=pl.when(pl.int_range(pl.len()) != 69_000).then("delay"))
+    broken.write_parquet(tmp_path / "broken.parquet")
+    with pytest.raises(DataError, match="delay"):
+        bigforest.predict_file(expected, tmp_path / "broken.parquet", tmp_path / "out.parquet", scheduler=client)
+    assert [path.name for path in tmp_path.iterdir()] == ["broken.parquet"]
+
+
+def test_train__the_ambient_client(client: Client, tmp_path: Path, both_alive: None) -> None:
+    data = frame().head(500)
+    events: list[Event] = []
+    with client.as_current():
+        there = bigforest.train(data, listener=events.append, **CONFIG)
+        here = bigforest.train(data, scheduler="threads", **CONFIG)
+    assert there.nodes.collect().equals(here.nodes.collect())
+    assert sum(isinstance(event, WorkersUsed) for event in events) == 1
+
+
+def test_train__by_address_on_the_command_line(
+    client: Client, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = client.scheduler.address
+    run = Run(capsys)
+    facts = run.json(
+        *("train", table, "--target", "late", "--trees", 2, "--max-depth", 3, "--out", tmp_path / "f"),
+        *("--scheduler", address, "--quiet"),
+    )
+    assert {"worker", "tasks", "seconds", "bytes"} == set(facts["workers"][0])
+    facts = run.json("predict", tmp_path / "f", table, "--out", tmp_path / "p.parquet", "--scheduler", address, "-q")
+    assert sum(each["tasks"] for each in facts["workers"]) == 8
+    assert run("train", table, "--scheduler-file", tmp_path / "no").code == 2
+    assert "no scheduler file" in run.err
+    assert run("train", table, "--tls-ca", "x").code == 2
+
+
+def test_train__versions_that_differ_are_refused(
+    client: Client, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there = worker.versions_here()
+    monkeypatch.setattr(worker, "versions_here", lambda: there | {"numba": "0.1"})
+    with pytest.raises(ClusterError, match=r"worker tcp://.* has numba .* and the client has 0\.1; install"):
+        bigforest.train(table, out=tmp_path / "f", scheduler=client, **CONFIG)
+    with pytest.raises(ClusterError, match=r"has numba"):  # of a worker that comes later
+        Workers(Cluster(client), 1).run(os.getpid, [()], lambda *_: None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_train__a_folder_that_workers_do_not_see(
+    client: Client, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker, "look", _elsewhere)
+    with pytest.raises(ClusterError, match=r"cannot use the folder .*No such file.*as out a folder on a disk that"):
+        bigforest.train(table, out=tmp_path / "f", scheduler=client, **CONFIG)
+    assert not list(tmp_path.iterdir())
+
+
+def _elsewhere(path: str, content: str, answer: str) -> str:
+    return worker.look(f"/elsewhere{path}", content, answer)
+
+
+def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None:
+    import pickle
+
+    packed = pickle.dumps(store)
+    assert len(packed) < 1000
+    assert pickle.loads(packed) is pickle.loads(packed)
+    again, (path, _) = store.__reduce__()
+    with pytest.raises(FormatError, match="not the store"):
+        again(path, "0" * 32)
+
+
+@pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x"])
+def test_train__no_scheduler(scheduler: object, table: Path) -> None:
+    import dask
+
+    short = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
+    with short, pytest.raises((ConfigError, ClusterError), match=r"scheduler"):
+        bigforest.train(table, scheduler=scheduler, **CONFIG)
+
+
+def test_run__a_task_that_fails_is_tried_again_and_reported(client: Client, tmp_path: Path) -> None:
+    crew = Workers(Cluster(client), 1)
+    found: list[int] = []
+    crew.run(_fails_once, [(str(tmp_path / "tried"), 7)], lambda _, result: found.append(result))
+    assert found == [7]
+    with pytest.raises(ClusterError, match=r"listdir failed 3 times \(FileNotFoundError.*missing") as caught:
+        crew.run(os.listdir, [(str(tmp_path / "missing"),)], lambda *_: None)
+    assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+
+def _fails_once(place: str, number: int) -> int:
+    if not Path(place).exists():
+        Path(place).touch()
+        raise OSError("the disk does not answer")
+    return number
+
+
+def test_run__an_error_leaves_nothing_running(client: Client, tmp_path: Path) -> None:
+    crew = Workers(Cluster(client), 1)
+
+    def fail(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        crew.run(_slow, [(str(tmp_path), number) for number in range(30)], fail)
+    begun = len(list(tmp_path.iterdir()))
+    assert 1 <= begun < 8
+    assert all(path.read_text() == "end" for path in tmp_path.iterdir())
+    time.sleep(0.5)
+    assert len(list(tmp_path.iterdir())) == begun
+
+
+def _slow(folder: str, number: int) -> None:
+    path = Path(folder) / str(number)
+    path.write_text("begin")
+    time.sleep(0.3)
+    path.write_text("end")
+
+
+def test_run__a_task_that_kills_its_workers(client: Client, monkeypatch: pytest.MonkeyPatch, both_alive: None) -> None:
+    monkeypatch.setattr(client.cluster.scheduler, "allowed_failures", 0)
+    with pytest.raises(ClusterError, match=r"the task _die has lost 1 workers.*memory"):
+        Workers(Cluster(client), 1).run(_die, [()], lambda *_: None)
+
+
+def _die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_resume__after_the_scheduler_is_killed(table: Path, expected: Path, tmp_path: Path) -> None:
+    file = tmp_path / "scheduler.json"
+    common = ["--scheduler-file", str(file), "--no-dashboard"]
+    alone = ["--no-nanny", "--memory-limit", "0", "--nthreads", "1", "--local-directory", str(tmp_path / "dask")]
+    commands = [["scheduler", "--port", "0", "--host", "127.0.0.1", *common], ["worker", *common, *alone]]
+    scheduler, one_worker = (
+        subprocess.Popen([sys.executable, "-m", "dask", *command], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for command in commands
+    )
+
+    def kill(event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == "grow":
+            scheduler.kill()
+
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists() and time.monotonic() < deadline:
+            time.sleep(0.1)
+        client = Client(scheduler_file=str(file), set_as_default=False, timeout=5)
+        with client, pytest.raises(ClusterError, match=r"connection to the scheduler was lost") as caught:
+            bigforest.train(table, out=tmp_path / "f", scheduler=client, listener=kill, **CONFIG)
+        assert "--resume" in caught.value.__notes__[0]
+    finally:
+        for process in (scheduler, one_worker):
+            process.kill()
+            process.wait()
+    bigforest.train(resume=tmp_path / "f", threads=1, scheduler="threads")
+    assert_equal(rows_of(tmp_path / "f"), rows_of(expected))
