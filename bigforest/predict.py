@@ -18,7 +18,7 @@ from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, Stage, silent, stage
 from bigforest.forest.files import METADATA_KEY, VERSION, file_kind
 from bigforest.forest.passes import Passes, located
-from bigforest.forest.values import Rows, check_schema, frame_rows, matrix_rows
+from bigforest.forest.values import Rows, check_schema, feature_leaves, frame_rows, matrix_rows
 from bigforest.forest.votes import label_codes, label_type, labels, proba_names
 from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
@@ -83,8 +83,16 @@ def predict(
     )
 
 
-def expression(forest: Forest, *, proba: bool, vote: str | None, ties: str, row: str | None) -> pl.Expr:
-    """`Forest.expr`."""
+def expression(
+    forest: Forest,
+    *,
+    proba: bool,
+    vote: str | None,
+    ties: str,
+    row: str | None,
+    schema: Mapping[str, pl.DataType] | None = None,
+) -> pl.Expr:
+    """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
     voting = forest.voting(vote, ties)
     if voting.rule.draws and row is None and not proba:
         raise ConfigError(
@@ -92,7 +100,11 @@ def expression(forest: Forest, *, proba: bool, vote: str | None, ties: str, row:
             "(see with_row_index), or use Forest.predict"
         )
     spec = forest.spec
-    names = [spec.features[int(place)].name for place in voting.packed.used]
+    if schema is None:
+        used = [spec.features[int(place)] for place in voting.packed.used]
+        names = list(dict.fromkeys(feature.column or feature.name for feature in used))
+    else:
+        names = _read_columns(schema, spec, voting.packed.used)
     numbers = "row"
     while numbers in names:
         numbers += "_"
@@ -152,7 +164,7 @@ def _predict_frame(
     passes = forest.passes(
         vote,
         ties,
-        lambda used: _shape(frame.schema, [spec.features[int(place)].name for place in used], frame.height, spec),
+        lambda used: _shape(frame.schema, _read_columns(frame.schema, spec, used), frame.height, spec),
         resources,
         int(frame.estimated_size()),
         _all_narrow(frame.schema, spec),
@@ -174,14 +186,27 @@ def _predict_frame(
 
 def _shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
     """What reading these columns takes."""
-    return Shape(
-        rows, tuple(_WIDTHS.get(schema[name].base_type(), 64) for name in columns), 0, len(spec.target.classes)
-    )
+    return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, len(spec.target.classes))
+
+
+def _width(dtype: Any) -> int:
+    """Bytes of a value in memory."""
+    if isinstance(dtype, pl.Struct):
+        return sum(_width(field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.Array):
+        return dtype.size * _width(dtype.inner)
+    return _WIDTHS.get(dtype.base_type(), 64)
+
+
+def _read_columns(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int]) -> list[str]:
+    """The columns that have the features `used`."""
+    return list(dict.fromkeys(leaf.column for leaf in feature_leaves(schema, spec, used).values()))
 
 
 def _all_narrow(schema: Mapping[str, pl.DataType], spec: DataSpec) -> bool:
     """Whether all values are float32 by their types."""
-    return all(schema[feature.name].base_type() in _NARROW for feature in spec.features)
+    found = feature_leaves(schema, spec, range(len(spec.features)))
+    return all(leaf.dtype.base_type() in _NARROW for leaf in found.values())
 
 
 def _predict_lazy(
@@ -203,7 +228,7 @@ def _predict_lazy(
         while row in schema:
             row += "_"
         frame = frame.with_row_index(row)
-    answer = expression(forest, proba=proba, vote=vote, ties=ties, row=row)
+    answer = expression(forest, proba=proba, vote=vote, ties=ties, row=row, schema=schema)
     answered = frame.select(*keep, answer)
     return answered.unnest("probabilities") if proba else answered
 
@@ -334,7 +359,7 @@ class _Table:
 
     def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
         """Columns to read before the last group of trees, or for it."""
-        features = [self._spec.features[int(place)].name for place in used]
+        features = _read_columns(self._source.schema, self._spec, used)
         target = [self._spec.target.name] if self._score.active else []
         return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
 

@@ -24,6 +24,7 @@ class FeatureSpec:
     codes is their number (ranks run from 0 to codes - 1, in the order of the values);
     width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
     kind is "numeric"; categories and missing values will be further kinds and codes.
+    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, and if empty, `name`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class FeatureSpec:
     codes: int
     width: int
     slot: int
+    column: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def _sound_features(spec: DataSpec) -> bool:
     slots = {1: 0, 2: 0, 4: 0}
     for feature in spec.features:
         typed = isinstance(feature.name, str) and isinstance(feature.dtype, str) and feature.kind == "numeric"
+        typed = typed and isinstance(feature.column, str)
         if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
             return False
         # Feature order is the order within the matrix of a width, too.

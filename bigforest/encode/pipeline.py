@@ -7,9 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
+from bigforest.columns import leaves
 from bigforest.encode.features import Job, choose_features, encode_group
 from bigforest.encode.keys import value_bytes
 from bigforest.encode.need import EncodePlan, plan_encode
+from bigforest.encode.nested import flattened
 from bigforest.encode.target import Classes, class_codes, find_classes, find_target, listed
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
@@ -38,16 +40,18 @@ def encode(
     max_bins   "exact" gives every distinct value a code; a number, 2 or more, caps the codes of a feature.
     exclude    columns that are neither features nor kept.
 
-    Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the table and on
-    these options only. Anonymous memory: no more than resources.memory; without that, 12 bytes per row and thread, 16
-    where values have 64 bits, beside what the source holds (encode/need.py).
+    Structs and arrays of a fixed length are unnested (columns.py); files that have some are copied flat to the scratch
+    folder first. Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the
+    table and on these options only. Anonymous memory: no more than resources.memory; without that, 12 bytes per row
+    and thread, 16 where values have 64 bits, beside what the source holds (encode/need.py).
 
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    name = find_target(source.schema, target)
-    names = choose_features(source.schema, name, exclude)
-    plan = plan_encode(source.rows, {other: value_bytes(source.schema[other]) for other in names}, resources)
+    found = leaves(source.schema)
+    name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
+    names = choose_features(found, name, exclude)
+    plan = plan_encode(source.rows, {other: value_bytes(found[other].dtype) for other in names}, resources)
     with (
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
@@ -55,10 +59,11 @@ def encode(
         StoreWriter(folder, max_bins=max_bins) as writer,
         stage("encode", len(names), "columns", listener) as running,
     ):
+        source = flattened(source, found, [*names, name], scratch)
         classes = _encode_target(source, name, plan, writer)
         if classes.dropped:
             listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))
-        job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch)
+        job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch, found)
         _encode_features(job, writer, running)
         writer.finish(classes.spec, classes.dropped)
     return Store.open(path, verify=False)
@@ -103,5 +108,5 @@ def _encode_features(job: Job, writer: StoreWriter, running: Stage) -> None:
     if wrong:
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Missing values are not handled yet, and "
-            "integers must be exact in float64; exclude the columns, or fill, drop or convert the values"
+            "integers have at most 64 bits; exclude the columns, or fill, drop or convert the values"
         )

@@ -117,15 +117,15 @@ class PartWriter:
         if high is not None:
             self._files.append(HIGH, high.astype(VALUE_TYPE, copy=False))
 
-    def end_feature(self, name: str, dtype: str, cells: Iterable[NDArray[Any]]) -> None:
-        """The codes of the feature, unsigned integers, in chunks of any size."""
+    def end_feature(self, name: str, dtype: str, cells: Iterable[NDArray[Any]], column: str = "") -> None:
+        """The codes of the feature, unsigned integers, in chunks of any size. column: the nested one it is from."""
         width = code_width(self._codes)
         checksums = BlockChecksums()
         for chunk in cells:
             codes = np.ascontiguousarray(chunk, dtype=CODE_TYPES[width])
             checksums.add(codes)
             self._files.append(CODES[width], codes)
-        self._features.append(FeatureSpec(name, "numeric", dtype, self._codes, width, 0))
+        self._features.append(FeatureSpec(name, "numeric", dtype, self._codes, width, 0, column or name))
         self._checksums.append(checksums.result())
         self._codes = 0
 
