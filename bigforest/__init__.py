@@ -14,32 +14,47 @@ from typing import TYPE_CHECKING, Any
 
 from bigforest import namespaces as namespaces  # registers the Polars namespaces
 from bigforest.config import TrainConfig
-from bigforest.errors import BigForestError, ConfigError, DataError, FormatError, OutputExistsError
+from bigforest.errors import (
+    BigForestError,
+    BusyError,
+    ConfigError,
+    DataError,
+    DiskFullError,
+    FormatError,
+    OutputExistsError,
+)
 from bigforest.version import __version__
 
 if TYPE_CHECKING:
-    from bigforest.api import encode_store, predict_file, train
+    from bigforest.api import encode_store, plan_training, predict_file, train
     from bigforest.forest.forest import Forest, read_forest
+    from bigforest.forest.merge import merge
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
+    from bigforest.plan import Plan
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
 
 __all__ = [
     "BayesError",
     "BigForestError",
+    "BusyError",
     "ConfigError",
     "DataError",
+    "DiskFullError",
     "Forest",
     "FormatError",
     "ImageFeatures",
     "OutputExistsError",
+    "Plan",
     "Store",
     "TrainConfig",
     "__version__",
     "bayes_error",
     "encode_store",
     "images_to_features",
+    "merge",
+    "plan_training",
     "predict_file",
     "read_forest",
     "simulate",
@@ -50,10 +65,13 @@ _HOMES = {
     "BayesError": "bigforest.simulation.simulate",
     "Forest": "bigforest.forest.forest",
     "ImageFeatures": "bigforest.images.convert",
+    "Plan": "bigforest.plan",
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
     "encode_store": "bigforest.api",
     "images_to_features": "bigforest.images.api",
+    "merge": "bigforest.forest.merge",
+    "plan_training": "bigforest.api",
     "predict_file": "bigforest.api",
     "read_forest": "bigforest.forest.forest",
     "simulate": "bigforest.simulation.simulate",

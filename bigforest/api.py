@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,26 +16,29 @@ import numpy as np
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import ConfigError
-from bigforest.events import Event, Listener, StageFinished, silent
-from bigforest.forest.forest import Forest, is_forest, read_forest
-from bigforest.forest.summary import write_features, write_run
-from bigforest.grow.forest import grow_forest
-from bigforest.oob import write_oob
+from bigforest.events import Listener, silent
+from bigforest.forest.forest import Forest, read_forest
 from bigforest.output import TemporaryFolder, check_output, staged
+from bigforest.plan import Plan, make_plan
 from bigforest.predict import FilePrediction, is_prediction
 from bigforest.predict import predict_file as predict_source
 from bigforest.resources import Resources, parse_bytes
+from bigforest.run import Clock, Task, open_table, train_new, train_temporary
+from bigforest.run import resume as resume_run
 from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
+from bigforest.unfinished import named_output
 
 # Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
-_OTHER_KEYWORDS = ("data", "target", "out", "listener", "overwrite", "threads", "scratch", "exclude")
+_OTHER_KEYWORDS = (
+    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
+)
 
 
 def train(
-    data: Any,
+    data: Any = None,
     target: str | None = None,
     *,
     out: str | Path | None = None,
@@ -43,7 +46,9 @@ def train(
     overwrite: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
+    memory: str | int | None = None,
     exclude: Sequence[str] = (),
+    resume: str | Path | None = None,
     **config: Any,
 ) -> Forest:
     """Grow a forest on a table.
@@ -52,36 +57,43 @@ def train(
                (X, y) of numpy arrays, or a store made by `encode_store`.
     target     the column to learn; None for the one column named target, label, class or y.
     out        folder the forest is written to; None keeps it in a temporary folder for as long as the Forest
-               object lives (`Forest.write` keeps it for good).
+               object lives (`Forest.write` keeps it for good). A run that is interrupted leaves the folder
+               `out`.unfinished, from which `resume` goes on.
     listener   is told of every event of the run (events.py).
     overwrite  replace a forest that is already at `out`.
     threads    worker threads; None for all processors. The forest does not depend on it.
-    scratch    folder for temporary files; None for the system's.
+    scratch    folder for the presorted table and temporary files; None for the system's, or, with `out`, for
+               one beside it.
+    memory     most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no
+               limit. The forest does not depend on it.
     exclude    columns to leave out.
+    resume     an `out` to go on with, to the same forest that an undisturbed run gives; or a finished forest, to
+               which trees are added up to the number `trees`. Of the other arguments, only those that say how to
+               run, and `trees` for a finished forest, may differ from before; data is needed again when it was a
+               table in memory, and may be given when it has moved.
     config     the fields of TrainConfig: trees, seed, mtry, impurity, max_depth, min_split, min_leaf,
                bootstrap, sample_fraction, replace, max_bins, vote, constants.
 
-    Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged
-    store and OutputExistsError when `out` is taken.
+    Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
+    or run, OutputExistsError when `out` is taken, BusyError while another run writes it and DiskFullError.
     """
-    settings = _settings(config)
-    resources = _resources(threads, scratch)
-    columns = _names(exclude)
-
-    def grow_into(directory: Path) -> None:
-        clock = _Clock(listener)
-        with TemporaryFolder(resources.scratch) as work:
-            store, final = _store(data, target, columns, settings, resources, clock, work)
-            _grow(store, final, directory, resources, clock)
-
+    task = Task(data, target, tuple(_names(exclude)), _options(config))
+    resources = _resources(threads, scratch, memory)
+    clock = Clock(listener)
+    if resume is not None:
+        if out is not None or overwrite:
+            raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
+        place = named_output(resume)
+        resume_run(place, task, resources, clock)
+        return read_forest(place)
+    if data is None:
+        raise ConfigError("there is no table to train on; give data, or the forest to resume")
     if out is not None:
-        with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory:
-            grow_into(directory)
+        train_new(task, Path(out), resources, clock, overwrite=overwrite)
         return read_forest(out)
     home = TemporaryFolder(resources.scratch)
     try:
-        grow_into(home.path / "forest")
-        return read_forest(home.path / "forest", holding=home)
+        return read_forest(train_temporary(task, home.path, resources, clock), holding=home)
     except BaseException:
         home.remove()
         raise
@@ -97,14 +109,15 @@ def encode_store(
     overwrite: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
+    memory: str | int | None = None,
     listener: Listener = silent,
 ) -> Store:
     """Presort a table into the store `out`, to train on it many times.
 
     Arguments and errors are those of `train`.
     """
-    resources = _resources(threads, scratch)
-    bins = _settings({"max_bins": max_bins}).max_bins
+    resources = _resources(threads, scratch, memory)
+    bins = TrainConfig(**_options({"max_bins": max_bins})).max_bins
     with (
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
         TemporaryFolder(resources.scratch) as work,
@@ -151,7 +164,7 @@ def predict_file(
     The other arguments are those of `train`. The result says how well the table's own labels were met, if it
     has any. Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
-    resources = replace(_resources(threads, scratch), memory=None if memory is None else parse_bytes(memory))
+    resources = _resources(threads, scratch, memory)
     check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
@@ -170,6 +183,32 @@ def predict_file(
         )
 
 
+def plan_training(
+    data: Any,
+    target: str | None = None,
+    *,
+    out: str | Path | None = None,
+    memory: str | int | None = None,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    exclude: Sequence[str] = (),
+    **config: Any,
+) -> Plan:
+    """What `train` with the same arguments will take, and whether it fits: see `Plan`.
+
+    Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
+    Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
+    """
+    task = Task(data, target, tuple(_names(exclude)), _options(config))
+    resources = _resources(threads, scratch, memory)
+    home = Path.cwd() if out is None else Path(out).resolve().parent
+    if not home.is_dir():
+        raise ConfigError(f"the folder {home} of the output does not exist; create it first")
+    with TemporaryFolder(resources.scratch) as work:
+        table = open_table(data, work, verify=False)
+        return make_plan(table, data, target, task.exclude, task.config, resources, home)
+
+
 def default_output(data: str | Path, suffix: str) -> Path:
     """Name of the output, in the current folder, for a table or store: flights.csv gives flights<suffix>.
 
@@ -180,86 +219,23 @@ def default_output(data: str | Path, suffix: str) -> Path:
     return Path(name + suffix)
 
 
-def _store(
-    data: Any,
-    target: str | None,
-    exclude: list[str],
-    config: TrainConfig,
-    resources: Resources,
-    listener: Listener,
-    work: Path,
-) -> tuple[Store, TrainConfig]:
-    """The store to train on, and the configuration of the forest, some of which a kept store has decided."""
-    if isinstance(data, str | Path) and is_store(Path(data)):
-        data = Store.open(Path(data))
-    if isinstance(data, Store):
-        return data, _agree(data, target, exclude, config)
-    source = open_source(data, scratch=work)
-    store = encode(
-        source,
-        target,
-        work / "table.store",
-        max_bins=config.max_bins,
-        exclude=exclude,
-        resources=resources,
-        listener=listener,
-    )
-    return store, config
-
-
-def _agree(store: Store, target: str | None, exclude: list[str], config: TrainConfig) -> TrainConfig:
-    """The configuration with the store's max_bins. Raises ConfigError where the options contradict it."""
-    if target not in (None, store.spec.target.name):
-        raise ConfigError(
-            f"the store {store.path} was made for target {store.spec.target.name!r}, not {target!r}; "
-            "encode the table again"
-        )
-    if exclude:
-        raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
-    if config.max_bins not in ("exact", store.max_bins):
-        raise ConfigError(
-            f"the store {store.path} was made with max_bins {store.max_bins}, not {config.max_bins}; "
-            "encode the table again"
-        )
-    return replace(config, max_bins=store.max_bins)
-
-
-def _grow(store: Store, config: TrainConfig, directory: Path, resources: Resources, clock: _Clock) -> None:
-    """Write the forest directory of a store."""
-    directory.mkdir()
-    grow_forest(store, config, directory, resources=resources, listener=clock)
-    if config.bootstrap:
-        write_oob(store, config, directory, resources=resources, listener=clock)
-    write_features(directory, store.spec, config)
-    write_run(directory, clock.seconds, resources.workers, store.spec, config)
-
-
-class _Clock:
-    """Passes events on and remembers how long each stage took."""
-
-    def __init__(self, listener: Listener) -> None:
-        self.seconds: dict[str, float] = {}
-        self._listener = listener
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, StageFinished):
-            self.seconds[event.stage] = event.seconds
-        self._listener(event)
-
-
-def _settings(options: dict[str, Any]) -> TrainConfig:
-    """The configuration of `options`, which may hold numpy scalars. Raises ConfigError."""
+def _options(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one or a wrong value."""
     known = [field.name for field in fields(TrainConfig)]
     for name in options:
         if name not in known:
             near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
             raise ConfigError(f"there is no option {name!r}; {hint}")
-    return TrainConfig(**{k: v.item() if isinstance(v, np.generic) else v for k, v in options.items()})
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
 
 
-def _resources(threads: int | None, scratch: str | Path | None) -> Resources:
-    return Resources(threads=threads, scratch=None if scratch is None else Path(scratch))
+def _resources(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
+    return Resources(
+        threads=threads,
+        scratch=None if scratch is None else Path(scratch),
+        memory=None if memory is None else parse_bytes(memory),
+    )
 
 
 def _names(columns: Sequence[str] | str) -> list[str]:

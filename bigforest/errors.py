@@ -21,3 +21,11 @@ class FormatError(BigForestError):
 
 class OutputExistsError(BigForestError):
     """The output is already there and overwriting it was not asked for."""
+
+
+class DiskFullError(BigForestError):
+    """A disk has no room for what a run writes. What it has finished is kept."""
+
+
+class BusyError(BigForestError):
+    """Another run, which is still going on, is writing the output."""

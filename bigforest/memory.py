@@ -47,6 +47,7 @@ class Need:
     smallest  the smallest budget it can work with.
     scratch   bytes on disk beside its output.
     passes    times it reads the table or store from end to end.
+    trees     trees that share a pass; 0 where passes have no trees, or all share the only one.
     """
 
     stage: str
@@ -54,3 +55,4 @@ class Need:
     smallest: int
     scratch: int = 0
     passes: int = 1
+    trees: int = 0

@@ -35,9 +35,10 @@ def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Pa
         yield made
         if not overwrite and os.path.lexists(place):
             raise OutputExistsError(f"{out} was created by someone else during the run; choose another output")
-        _install(made, place, workspace / "replaced")
+        sync_all(made)
+        install(made, place, workspace / "replaced")
     finally:
-        _remove(workspace)
+        remove(workspace)
 
 
 def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
@@ -90,7 +91,7 @@ class TemporaryFolder:
 
     def __init__(self, parent: Path | None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="bigforest-", dir=parent))
-        self.remove = weakref.finalize(self, _remove, self.path)
+        self.remove = weakref.finalize(self, remove, self.path)
 
     def __enter__(self) -> Path:
         return self.path
@@ -99,7 +100,7 @@ class TemporaryFolder:
         self.remove()
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
     """Remove a folder and everything in it, as far as the system lets us."""
     for _ in range(_REMOVALS):
         shutil.rmtree(path, ignore_errors=True)
@@ -107,14 +108,52 @@ def _remove(path: Path) -> None:
             return
 
 
-def _install(made: Path, place: Path, aside: Path) -> None:
-    """Rename `made` to `place`; what was there is moved aside first, and back if the renaming fails."""
+def install(made: Path, place: Path, aside: Path) -> None:
+    """Rename `made`, whose files are on the disk, to `place`, for good.
+
+    What was there is moved aside first, and back if the renaming fails.
+    """
     if not place.exists():
         made.rename(place)
-        return
-    place.rename(aside)
+    else:
+        place.rename(aside)
+        try:
+            made.rename(place)
+        except OSError:
+            aside.rename(place)
+            raise
+    sync(place.parent)
+
+
+def sync(path: Path) -> None:
+    """Return when the content of a file, or the names in a folder, are on the disk: a rename may come first there."""
+    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
+        return  # Windows does not open folders
+    handle = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
     try:
-        made.rename(place)
-    except OSError:
-        aside.rename(place)
-        raise
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network disks cannot do this for folders
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_all(path: Path) -> None:
+    """`sync` for a file, or for a folder and everything in it."""
+    for inside in sorted(path.rglob("*")) if path.is_dir() else []:
+        sync(inside)
+    sync(path)
+
+
+def disk_full(error: BaseException) -> bool:
+    """Whether `error`, or what led to it, says that a disk or a quota is full or a file may not grow further."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        # Polars and Arrow report the system's errors by their text.
+        if any(sign in str(seen) for sign in ("No space left on device", "File too large", "Disk quota exceeded")):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

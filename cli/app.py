@@ -15,7 +15,9 @@ from .encode import encode
 from .guard import GuardedCommand
 from .images import images
 from .inspect import inspect
+from .merge import merge
 from .oob import oob
+from .plan import plan
 from .predict import predict
 from .simulate import simulate
 from .train import train
@@ -29,7 +31,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode, images, simulate):
+for command in (train, predict, oob, inspect, encode, plan, merge, images, simulate):
     app.command(cls=GuardedCommand)(command)
 
 

@@ -25,6 +25,7 @@ def encode(
     quiet: options.Quiet = False,
     threads: options.Threads = None,
     scratch: options.Scratch = None,
+    memory: options.Memory = None,
 ) -> None:
     """Presort a table into a store, to train on it many times.
 
@@ -45,6 +46,7 @@ def encode(
             overwrite=overwrite,
             threads=threads,
             scratch=scratch,
+            memory=memory,
             listener=listener,
         )
     facts = {

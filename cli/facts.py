@@ -28,9 +28,15 @@ def training_facts(forest: Forest) -> dict[str, Any]:
     }
 
 
+def merged_facts(forest: Forest) -> dict[str, Any]:
+    """What a merged forest holds, and where it is from."""
+    facts = training_facts(forest)
+    return {**facts, "merged": [] if forest.origin is None else [asdict(piece) for piece in forest.origin.merged]}
+
+
 def error_facts(forest: Forest) -> dict[str, Any] | None:
-    """The out-of-bag error and the number of rows it was measured on; None for a forest without bags."""
-    if not forest.config.bootstrap:
+    """The out-of-bag error and the number of rows it was measured on; None for a forest without a report."""
+    if not forest.has_oob:
         return None
     return {"error": forest.oob.error, "rows": forest.oob.rows_used}
 
@@ -67,6 +73,8 @@ def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str
         "config": asdict(forest.config),
         "versions": {name: run[name] for name in ("bigforest", "python", "numpy", "numba", "polars")},
     }
+    if forest.origin is not None:
+        facts["origin"] = asdict(forest.origin)
     if trees:
         facts["by_tree"] = by_tree.to_dicts()
     if features:

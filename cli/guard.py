@@ -17,13 +17,18 @@ class GuardedCommand(TyperCommand):
     """A command whose errors are printed as one red line on stderr, with the traceback only under --debug."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; exit 2 for what the user can mend, 1 for a fault of ours, 130 after Ctrl-C."""
+        """Run the command; exit 2 for what the user can mend, 1 for a fault of ours, 130 after Ctrl-C.
+
+        Another signal that asks to end exits with 128 and its number.
+        """
         try:
             return super().invoke(ctx)
-        except BrokenPipeError:
-            raise  # the reader of our output went away; typer ends quietly
-        except (Exception, KeyboardInterrupt) as error:
+        except (BrokenPipeError, typer.BadParameter):
+            raise  # the reader of our output went away, and typer ends quietly; or typer shows the usage
+        except (Exception, KeyboardInterrupt, SystemExit) as error:
             message, code = _explain(error)
+            # A note says how to go on with an interrupted run.
+            message = "; ".join([message, *getattr(error, "__notes__", [])])
             if ctx.find_root().params.get("debug"):
                 traceback.print_exception(error)
             _print_error(message)
@@ -36,6 +41,8 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED
+    if isinstance(error, SystemExit):  # by `app._stop`
+        return "stopped by a signal", error.code if isinstance(error.code, int) else EXIT_UNEXPECTED
     if isinstance(error, BigForestError):
         return str(error), EXIT_BAD_INPUT
     if isinstance(error, OSError):

@@ -36,7 +36,10 @@ def images(
         typer.Option(metavar="ROWSxCOLS", help="Put every image into the middle of this; their own size unless given."),
     ] = None,
     crop: Annotated[bool, typer.Option("--crop", help="Put only the box around the ink there.")] = False,
-    ink: Annotated[int, typer.Option(metavar="N", help="Least grey value that is ink for --crop.")] = 1,
+    ink: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Least grey value that is ink for --crop; the threshold, or 1, unless given."),
+    ] = None,
     invert: Annotated[bool, typer.Option("--invert", help="For dark ink on light paper.")] = False,
     threshold: Annotated[
         int | None,

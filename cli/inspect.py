@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .show import Facts
 
 LABELS = 10
+_NO_REPORT = "no estimate, because the forest was merged"
 
 
 def inspect(
@@ -37,6 +38,8 @@ def _draw(console: Console, facts: Facts) -> None:
     from .show import count, lines, out_of_bag, table, table_size
 
     labels = ", ".join(map(str, facts["labels"][:LABELS])) + (", ..." if len(facts["labels"]) > LABELS else "")
+    origin = facts.get("origin") or {"data": None, "merged": []}
+    merged = origin["merged"]
     lines(
         console,
         [
@@ -45,9 +48,11 @@ def _draw(console: Console, facts: Facts) -> None:
             ("trees", count(facts["trees"])),
             ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
             ("depth", count(facts["depth"])),
-            ("out of bag", out_of_bag(facts["oob"])),
+            ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
             ("options", ", ".join(f"{name} {_word(value)}" for name, value in facts["config"].items())),
             ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
+            *([("grown on", origin["data"])] if origin["data"] else []),
+            *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),
             ("forest", facts["forest"]),
         ],
     )
@@ -61,6 +66,14 @@ def _draw(console: Console, facts: Facts) -> None:
         console.print()
         columns = ["tree", "nodes", "leaves", "depth"]
         table(console, columns, [[count(row[name]) for name in columns] for row in facts["by_tree"]], left=0)
+
+
+def _piece(piece: Facts) -> str:
+    from .show import count
+
+    return (
+        f"{piece['forest']} ({count(piece['trees'], 'tree')} from number {piece['first_tree']}, seed {piece['seed']})"
+    )
 
 
 def _word(value: object) -> str:

@@ -22,6 +22,14 @@ Target = Annotated[
     typer.Option(metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."),
 ]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")]
+Trees = Annotated[int, typer.Option(metavar="N", help="Number of trees.")]
+Mtry = Annotated[str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")]
+MaxDepth = Annotated[
+    int | None, typer.Option(metavar="N", help="Deepest level, the root being 0; unlimited unless given.")
+]
+Bootstrap = Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")]
+SampleFraction = Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")]
+Replace = Annotated[bool, typer.Option(help="Draw a bag with replacement.")]
 MaxBins = Annotated[
     str,
     typer.Option(
@@ -33,12 +41,21 @@ Threads = Annotated[int | None, typer.Option(metavar="N", help="Worker threads; 
 Scratch = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")
 ]
+ScratchBeside = Annotated[
+    str | None, typer.Option(metavar="DIR", help="Folder for temporary files; beside the forest unless given.")
+]
 Memory = Annotated[
     str | None, typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.")
 ]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is already there.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+
+
+def is_given(context: typer.Context, name: str) -> bool:
+    """Whether the option stands on the command line."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def count_or_word(text: str) -> str | int:

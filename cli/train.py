@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,16 +15,22 @@ if TYPE_CHECKING:
 
 
 def train(
-    data: options.Data,
+    context: typer.Context,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="DATA",
+            show_default=False,
+            help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob. Or a store.",
+        ),
+    ] = None,
     target: options.Target = None,
     exclude: options.Exclude = None,
-    trees: Annotated[int, typer.Option(metavar="N", help="Number of trees.")] = 100,
+    trees: options.Trees = 100,
     seed: Annotated[int, typer.Option(metavar="N", help="The same data, options and seed give the same forest.")] = 0,
-    mtry: Annotated[str, typer.Option(metavar="sqrt|log2|all|INT|FRACTION", help="Features drawn per node.")] = "sqrt",
+    mtry: options.Mtry = "sqrt",
     impurity: Annotated[str, typer.Option(metavar="gini|entropy|error", help="What a split lowers.")] = "gini",
-    max_depth: Annotated[
-        int | None, typer.Option(metavar="N", help="Deepest level, the root being 0; unlimited unless given.")
-    ] = None,
+    max_depth: options.MaxDepth = None,
     min_split: Annotated[int, typer.Option(metavar="N", help="Fewest bag rows of a node that is split.")] = 2,
     min_leaf: Annotated[int, typer.Option(metavar="N", help="Fewest bag rows of a leaf.")] = 1,
     max_bins: options.MaxBins = "exact",
@@ -36,22 +42,31 @@ def train(
         str,
         typer.Option(metavar="redraw|count", help="Whether a feature constant in the node uses up a draw."),
     ] = "redraw",
-    bootstrap: Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")] = True,
-    sample_fraction: Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")] = 1.0,
-    replace: Annotated[bool, typer.Option(help="Draw a bag with replacement.")] = True,
+    bootstrap: options.Bootstrap = True,
+    sample_fraction: options.SampleFraction = 1.0,
+    replace: options.Replace = True,
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="The forest, a folder; <stem of DATA>.forest unless given."),
+    ] = None,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            metavar="FOREST",
+            help="Go on with an interrupted run, or add trees to a forest up to --trees.",
+        ),
     ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     threads: options.Threads = None,
-    scratch: options.Scratch = None,
+    scratch: options.ScratchBeside = None,
+    memory: options.Memory = None,
 ) -> None:
     """Grow a forest on a table or on a store.
 
-    DATA may also be a store made by `bigforest encode`.
+    DATA may also be a store made by `bigforest encode`. An interrupted run goes on with --resume
+    and ends in the same forest.
 
     Example: bigforest train flights.parquet --target late --trees 200
     """
@@ -62,29 +77,40 @@ def train(
     from .progress import watching
     from .show import show
 
+    if data is None and resume is None:
+        raise typer.BadParameter("it is missing; name a table, or a forest to --resume", ctx=context, param_hint="DATA")
+    settings: dict[str, Any] = {
+        "trees": trees,
+        "seed": seed,
+        "mtry": options.number_or_word(mtry),
+        "impurity": impurity,
+        "max_depth": max_depth,
+        "min_split": min_split,
+        "min_leaf": min_leaf,
+        "bootstrap": bootstrap,
+        "sample_fraction": sample_fraction,
+        "replace": replace,
+        "max_bins": options.count_or_word(max_bins),
+        "vote": vote,
+        "constants": constants,
+    }
+    if resume is not None:  # what is not given is as it was
+        settings = {name: value for name, value in settings.items() if options.is_given(context, name)}
+    elif out is None and data is not None:
+        out = str(default_output(data, ".forest"))
     with watching(quiet=quiet) as listener:
         forest = bigforest.train(
             data,
             target,
-            out=out if out is not None else default_output(data, ".forest"),
+            out=out,
             listener=listener,
             overwrite=overwrite,
             threads=threads,
             scratch=scratch,
+            memory=memory,
             exclude=exclude or (),
-            trees=trees,
-            seed=seed,
-            mtry=options.number_or_word(mtry),
-            impurity=impurity,
-            max_depth=max_depth,
-            min_split=min_split,
-            min_leaf=min_leaf,
-            bootstrap=bootstrap,
-            sample_fraction=sample_fraction,
-            replace=replace,
-            max_bins=options.count_or_word(max_bins),
-            vote=vote,
-            constants=constants,
+            resume=resume,
+            **settings,
         )
     show(training_facts(forest), _draw, json=json, quiet=quiet)
 

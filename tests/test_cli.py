@@ -20,10 +20,10 @@ from cli.app import app
 from cli.train import train
 from tests.commands import Run
 
-COMMANDS = ["train", "predict", "oob", "inspect", "encode", "images", "simulate"]
+COMMANDS = ["train", "predict", "oob", "inspect", "encode", "plan", "merge", "images", "simulate"]
 
 # Where the command line and the function of the same name may differ: what only a terminal has.
-SCREEN_ONLY = {"json", "quiet"}
+SCREEN_ONLY = {"json", "quiet", "context"}
 
 
 @pytest.fixture
@@ -67,6 +67,7 @@ def test_train__every_option_is_a_keyword_of_the_function() -> None:
     [
         ("predict", "predict_file"),
         ("encode", "encode_store"),
+        ("merge", "merge"),
         ("images", "images_to_features"),
         ("simulate", "simulate"),
     ],
@@ -74,6 +75,13 @@ def test_train__every_option_is_a_keyword_of_the_function() -> None:
 def test_command__every_option_is_a_keyword_of_the_function(command: str, function: str) -> None:
     keywords = set(inspect.signature(getattr(bigforest, function)).parameters) - {"listener"}
     assert option_names(command) - SCREEN_ONLY == keywords
+
+
+def test_plan__options_are_those_of_training() -> None:
+    keywords = set(inspect.signature(bigforest.plan_training).parameters) - {"config"}
+    own = option_names("plan") - SCREEN_ONLY
+    assert keywords <= own
+    assert own - keywords <= set(TrainConfig.__dataclass_fields__)
 
 
 def test_train__defaults_are_those_of_the_configuration() -> None:
@@ -129,6 +137,13 @@ def test_train__nothing_given_is_the_default_configuration(run: Run, calls: list
     run("train", "x.parquet", "--out", "f")
     assert TrainConfig(**calls[0].arguments["config"]) == TrainConfig()
     assert calls[0].arguments["target"] is None
+
+
+def test_train__resumed_it_passes_on_what_is_given_only(run: Run, calls: list[inspect.BoundArguments]) -> None:
+    run("train", "--resume", "f", "--trees", "100", "--no-bootstrap", "--memory", "2GB")
+    given = calls[0].arguments
+    assert (given["data"], given["resume"], given["out"], given["memory"]) == (None, "f", None, "2GB")
+    assert given["config"] == {"trees": 100, "bootstrap": False}
 
 
 @pytest.mark.parametrize(
@@ -207,6 +222,23 @@ def test_error__is_one_line_and_an_exit_code(
         assert (run.code, run.out, run.err) == (code, "", message)
 
 
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (SystemExit(143), 143, "stopped by a signal"),
+        (OSError(5, "Input/output error", "f"), 2, "Input/output error: f"),
+    ],
+)
+def test_error__says_how_to_go_on(
+    run: Run, monkeypatch: pytest.MonkeyPatch, error: BaseException, code: int, message: str
+) -> None:
+    error.add_note("go on with `bigforest train --resume f`")
+    failing(monkeypatch, error)
+    run("train", "x.parquet", "--out", "f")
+    assert (run.code, run.out, run.err) == (code, "", f"error: {message}; go on with `bigforest train --resume f`\n")
+
+
 def test_error__unexpected_asks_for_debug(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, RuntimeError("boom\nand more"))
     run("train", "x.parquet", "--out", "f")
@@ -255,7 +287,7 @@ def test_help__fits_eighty_columns(run: Run, monkeypatch: pytest.MonkeyPatch, co
     run(*([command] if command else []), "--help")
     assert run.code == 0
     assert max(map(len, run.out.splitlines())) <= 80
-    assert "..." not in run.out.split("Commands:")[-1]
+    assert "..." not in "".join(run.out.splitlines()[1:])  # no help is cut off
 
 
 def test_help__names_every_option(run: Run) -> None:

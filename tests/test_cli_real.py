@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from typing import Any
 import polars as pl
 import pytest
 
+import bigforest
 from tests.commands import Run, contents, folder, frame, run
 
 __all__ = ["folder", "run"]  # fixtures
@@ -122,20 +124,23 @@ def process(*args: str, **options: Any) -> subprocess.Popen[str]:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["interrupt", "terminate"]
 )
-def test_signal__leaves_nothing(folder: Path, number: int, code: int) -> None:
+def test_signal__leaves_an_unfinished_run_and_says_so(folder: Path, number: int, code: int) -> None:
     frame(20_000).write_parquet("things.parquet")  # of which only few trees make a part
     before = contents(folder)
     args = ["train", "things.parquet", "--trees", "1000000", "--max-depth", "3"]
     running = process(*args, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 60
-    while not list(folder.glob(".things.forest.*/things.forest/trees/*.parquet")):
+    while not list(folder.glob("things.forest.unfinished/forest/trees/*.parquet")):
         assert running.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.send_signal(number)
     out, err = running.communicate(timeout=60)
     assert (running.returncode, out) == (code, "")
+    assert err.splitlines()[-1].endswith("; go on with `bigforest train --resume things.forest`")
     assert "Traceback" not in err
+    assert bigforest.train(frame(), out="things.forest", trees=2, overwrite=True).trees == 2
+    shutil.rmtree("things.forest")
     assert contents(folder) == before
 
 

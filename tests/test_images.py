@@ -97,7 +97,7 @@ def test_digits__agree_with_the_oracle(tmp_path: Path, features: str) -> None:
     done = bigforest.images_to_features(DIGITS, out, features=features, size="20x20", crop=True, threshold=128)
     table = pl.read_parquet(out)
     expected = [
-        naive.features(naive.fitted(image, 20, 20, True, 1), features, "paper", 128) for image in digits().tolist()
+        naive.features(naive.fitted(image, 20, 20, True, 128), features, "paper", 128) for image in digits().tolist()
     ]
     assert table.drop("target").to_dicts() == expected
     assert table["target"].to_list() == labels().tolist()
@@ -124,6 +124,14 @@ def test_neighbours__have_a_threshold_of_128(tmp_path: Path) -> None:
         bigforest.images_to_features(DIGITS, out, features="neighbours", threshold=threshold)
         tables.append(pl.read_parquet(out))
     assert tables[0].equals(tables[1])
+
+
+@pytest.mark.parametrize(("options", "ink"), [({}, 1), ({"threshold": 99}, 99), ({"threshold": 99, "ink": 7}, 7)])
+def test_ink__is_the_threshold_unless_given(tmp_path: Path, options: dict[str, int], ink: int) -> None:
+    bigforest.images_to_features(digits(), tmp_path / "f.parquet", size=(20, 20), crop=True, **options)
+    found = pl.read_parquet(tmp_path / "f.parquet").to_numpy().reshape(-1, 20, 20)
+    boxes = np.array([naive.fitted(image, 20, 20, True, ink) for image in digits().tolist()])
+    assert np.array_equal(found, boxes >= options["threshold"] if options else boxes)
 
 
 def test_invert__is_dark_on_light(tmp_path: Path) -> None:
@@ -156,7 +164,7 @@ def test_file__says_what_it_is_and_is_trained_on(tmp_path: Path) -> None:
         "features": "pixels",
         "size": [20, 20],
         "crop": True,
-        "ink": 1,
+        "ink": 128,
         "invert": False,
         "threshold": 128,
         "stride": "paper",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 import tracemalloc
@@ -20,7 +21,7 @@ from bigforest.errors import BigForestError, ConfigError, OutputExistsError
 from bigforest.simulation import simulate as driver
 from bigforest.simulation.families import shape_class
 from bigforest.simulation.multimodal import Multimodal
-from bigforest.simulation.streams import Purpose, blocks, parameters
+from bigforest.simulation.streams import Block, Draw, Purpose, blocks, parameters
 from bigforest.simulation.transform import Transform, haar_rotation
 from tests.naive import simulation as naive
 
@@ -101,7 +102,9 @@ def test_bayes__of_multimodal_is_the_error_of_the_best_rule(dims: int, seed: int
     family = Multimodal(dims, seed)
     covariances = [family.covariance(mode) for mode in range(8)]
     values, target = drawn("multimodal", 5000, dims, seed=seed)
-    wrong = np.array([naive.mixture_rule(row, family.means, covariances, 2) for row in values]) != target
+    posteriors = np.array([naive.mixture_posteriors(row, family.means, covariances, 2) for row in values])
+    assert np.allclose(family.posteriors(values), posteriors, rtol=1e-9, atol=1e-12)
+    wrong = posteriors.argmax(axis=1) != target
     bayes = bigforest.bayes_error("multimodal", dims=dims, seed=seed)
     assert bayes is not None
     assert bayes.how == "Monte Carlo"
@@ -301,8 +304,18 @@ def test_sample__is_of_the_same_distribution() -> None:
 
 
 def test_rows__are_not_repeated() -> None:
-    values, _ = drawn("trunk", 70_000, 2, outliers=10)
-    assert len(np.unique(values)) == values.size
+    values, target = drawn("trunk", 70_000, 2, outliers=10)
+    deviations = values - (2 * target - 1)[:, None] / np.sqrt([1, 2])
+    deviations[-10:] /= 2
+    assert len(np.unique(deviations.round(12))) > 0.99 * values.size
+    assert not np.isin(deviations[-10:].round(12), deviations[:-10].round(12)).any()
+
+
+def test_streams__of_different_keys_differ() -> None:
+    keys = itertools.product((0, 1), (0, 1), Purpose, (0, 1), Draw)  # seed, sample, purpose, number of the block
+    firsts = [Block(*key, rows=1).stream(draw).random() for *key, draw in keys]
+    firsts += [parameters(seed, purpose).random() for seed in (0, 1) for purpose in Purpose]
+    assert len(set(firsts)) == len(firsts) == 2 * 2 * len(Purpose) * 2 * len(Draw) + 2 * len(Purpose)
 
 
 # Files and options

@@ -233,7 +233,7 @@ def test_train__failure_leaves_nothing(tmp_path: Path, scratch: Path) -> None:
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, MemoryError])
-def test_train__interrupt_leaves_nothing(tmp_path: Path, scratch: Path, error: type[BaseException]) -> None:
+def test_train__interrupt_leaves_an_unfinished_run(tmp_path: Path, scratch: Path, error: type[BaseException]) -> None:
     def interrupt(event: Event) -> None:
         if isinstance(event, StageAdvanced) and event.stage == "grow":
             raise error
@@ -241,7 +241,7 @@ def test_train__interrupt_leaves_nothing(tmp_path: Path, scratch: Path, error: t
     for out in (None, tmp_path / "f"):
         with pytest.raises(error):
             bigforest.train(frame(), "kind", out=out, listener=interrupt, **OPTIONS)
-    assert [file.name for file in tmp_path.iterdir()] == ["scratch"]
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["f.unfinished", "scratch"]
     assert not list(scratch.iterdir())
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dictionary import Dictionary, in_chunks
 from bigforest.encode.keys import Keys, Scale
-from bigforest.encode.ranks import CELL_BITS, presort
-from bigforest.kernels.presort import Bins, count_cells, look_up, rank_cells
+from bigforest.encode.ranks import CELL_BITS, new_bins, presort
+from bigforest.kernels.presort import Bins, count_cells, find_bins, look_up, rank_cells
 from bigforest.kernels.presort_disk import count_within, join_slice, split_slice
 
 # Bits of offset looked at in each further pass that cuts the ranges with too many rows.
@@ -66,6 +66,20 @@ def presorted_on_disk(
             yield offsets_file.ranks(keys, scale)
     finally:
         scratch.unlink(missing_ok=True)
+
+
+def compile_external() -> None:
+    """Compile the kernels used here, or load them from the cache, before there is data in memory."""
+    none, one, first = np.uint64(0), np.ones(1, np.uint64), np.zeros(1, np.uint64)
+    for size, kind in ((4, "u4"), (8, "u4"), (8, "u8")):
+        keys, of_row, counts = np.zeros(1, f"u{size}"), np.zeros(1, np.uint32), np.zeros(1, np.uint64)
+        split_slice(keys, none, none, first, of_row, counts, one.copy(), np.empty(1, kind))
+        count_within(keys, none, none, first, one, first, np.zeros((1, 1), np.uint64))
+        count_cells(keys, none, none, counts)
+        look_up(keys, none, none, counts)
+    join_slice(of_row, one, one.copy(), np.zeros(1, RANK_TYPE), np.empty(1, RANK_TYPE))
+    rank_cells(one.copy(), new_bins(1, 2), np.zeros(2, np.uint64), one.copy())
+    find_bins(of_row, first, of_row)
 
 
 def group_pieces(first: NDArray[Any], rows: NDArray[Any], alone: NDArray[Any], most: int) -> Buckets:
@@ -163,7 +177,8 @@ class _OffsetsFile:
                 self._get(self._starts[bucket], held)
                 local = scale_of_offsets(held)
                 offsets = presort(held, local, bins, rows_before, dictionary.ranks)
-                dictionary.add((offsets << np.uint64(local.shift)) + np.uint64(local.low))
+                offsets += np.uint64(local.low)
+                dictionary.add(offsets)
                 del offsets
                 self._put_ranks(bucket, held)
             rows_before += rows

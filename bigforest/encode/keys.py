@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns import divisor_of, physical
-from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys
+from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys, raw_values
 
 # float64 tells all integers apart up to here, and all decimals of so many digits.
 MAX_EXACT_INTEGER = 2**53
@@ -32,7 +32,7 @@ def value_bytes(dtype: pl.DataType) -> int:
     if dtype == pl.Decimal or (dtype.is_temporal() and dtype != pl.Date):
         return 8
     if dtype.is_integer() or dtype.is_float():
-        return min(8, int(str(dtype).lstrip("UIntFloat")) // 8)
+        return min(8, int("".join(filter(str.isdigit, str(dtype)))) // 8)
     return 1
 
 
@@ -65,15 +65,9 @@ class Scale:
         """The values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
         if not self.is_float:
             return self.integers(offsets).astype(np.float64) / self.divisor
-        keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
-        signed = keys.view(np.int64) + np.int64(self.least) if self.size == 4 else (keys ^ _SIGN).view(np.int64)
-        bits = np.where(signed < 0, np.int64(self.least) - signed, signed)
-        if self.size == 8:
-            return bits.view(np.float64)
-        return bits.astype(np.int32).view(np.float32).astype(np.float64)
-
-
-_SIGN = np.uint64(1 << 63)
+        raw = np.empty(len(offsets), np.int32 if self.size == 4 else np.int64)
+        raw_values(offsets, np.uint64(self.low), np.uint64(self.shift), True, self.least, raw)
+        return raw.view(f"f{raw.itemsize}").astype(np.float64, copy=False)
 
 
 class KeyMaker:
@@ -103,6 +97,7 @@ class KeyMaker:
         elif self.size == 4 and not series.dtype.is_float() and series.dtype != pl.UInt32:
             series = series.cast(pl.Int32)
         raw = series.to_numpy()
+        raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
         order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, keys, self._limits)
         if self.dtype.is_float() and self._has_nan():
             self._missing += int(np.count_nonzero(np.isnan(raw)))

@@ -16,8 +16,8 @@ SLICE_ROWS = 1 << 18
 # Columns of few rows are read together, up to this many cells, because each read has its price.
 CELLS_PER_READ = 1 << 21
 # Arrow and Polars reading, once per process and once per worker: buffers, pages, allocators. Measured, see the test.
-READ_BYTES = 60_000_000
-WORKER_BYTES = 24_000_000
+READ_BYTES = 20_000_000
+WORKER_BYTES = 12_000_000
 # Slices, and the tables by which a column on disk is cut.
 DISK_BYTES = 16_000_000
 # The smallest bucket of a column on disk that is of use.
@@ -52,7 +52,8 @@ class EncodePlan:
 
     def rows_at_once(self, key_size: int) -> int:
         """Rows of a column on disk that can be presorted at once."""
-        assert self.room is not None
+        if self.room is None:
+            return MOST_ROWS
         return max(1, min((self.room - DISK_BYTES - sort_bytes(0)) // (key_size + 9), MOST_ROWS))
 
     @property

@@ -8,10 +8,12 @@ from pathlib import Path
 import numpy as np
 
 from bigforest.columns import leaves
+from bigforest.encode.external import compile_external
 from bigforest.encode.features import Job, choose_features, encode_group
 from bigforest.encode.keys import value_bytes
 from bigforest.encode.need import EncodePlan, plan_encode
 from bigforest.encode.nested import flattened
+from bigforest.encode.ranks import compile_presort
 from bigforest.encode.target import Classes, class_codes, find_classes, find_target, listed
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
@@ -60,6 +62,9 @@ def encode(
         stage("encode", len(names), "columns", listener) as running,
     ):
         source = flattened(source, found, [*names, name], scratch)
+        compile_presort()
+        if plan.passes > 1:
+            compile_external()
         classes = _encode_target(source, name, plan, writer)
         if classes.dropped:
             listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))

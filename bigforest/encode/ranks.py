@@ -12,8 +12,10 @@ from bigforest.kernels.presort import (
     count_cells,
     group_cells,
     look_up,
+    order_keys,
     rank_cells,
     rank_items,
+    raw_values,
     spread,
 )
 from bigforest.kernels.sort_items import sort_scratch
@@ -67,6 +69,18 @@ def presort(keys: Keys, scale: Scale, bins: Bins, rows_before: int = 0, ranks_be
         keys, low, shift, np.uint64(buckets), cells, items, before, bins, sort_scratch(min(BUCKET_ROWS, len(keys)))
     )
     return items[:ranks]
+
+
+def compile_presort() -> None:
+    """Compile the kernels of presorting, or load them from the cache, before there is data in memory."""
+    for size in (4, 8):
+        raw, keys = np.arange(3, dtype=f"i{size}"), np.empty(3, f"u{size}")
+        values = raw.copy()
+        values.flags.writeable = False
+        order_keys(values, False, 0, keys, np.array([2**64 - 1, 0, 0, 0], np.uint64))
+        raw_values(np.arange(3, dtype=np.uint64), np.uint64(0), np.uint64(0), False, 0, raw)
+        for bits in (2, 20):  # by a table and by items
+            presort(keys.copy(), Scale(0, 0, bits, 0, False, size), new_bins(3, 2))
 
 
 def sort_bytes(rows: int) -> int:

@@ -2,8 +2,9 @@
 
 Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of
 the format), kind ("trees", "features", "run", "oob-rows", "oob-curve" or "oob-confusion"), spec (DataSpec)
-and config (TrainConfig). All files of one forest carry the same spec and config. A file is written under a
-temporary name that starts with a dot and is renamed when complete.
+and config (TrainConfig). All files of one forest carry the same spec and config; the run file also has
+"origin" (origin.py). A file is written under a temporary name that starts
+with a dot and is renamed when complete.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -17,10 +18,10 @@ import json
 import os
 import uuid
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -28,6 +29,7 @@ import pyarrow.parquet as pq
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import BigForestError, FormatError
+from bigforest.output import sync
 
 VERSION = 1
 METADATA_KEY = b"bigforest"
@@ -54,21 +56,40 @@ class Header(NamedTuple):
     identity: str
 
 
-def write_table(table: pa.Table, path: Path, kind: str, spec: DataSpec, config: TrainConfig) -> None:
-    """Write `table` as the file `path` of a forest."""
-    write_tables(table.schema, [table], path, kind, spec, config)
+def header_of(spec: DataSpec, config: TrainConfig) -> Header:
+    """The header of the files of the forest of (spec, config)."""
+    return Header(spec, config, spec.to_json() + config.to_json())
+
+
+def write_table(
+    table: pa.Table,
+    path: Path,
+    kind: str,
+    spec: DataSpec,
+    config: TrainConfig,
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write `table` as the file `path` of a forest; `more` are further entries of its metadata."""
+    write_tables(table.schema, [table], path, kind, spec, config, more)
 
 
 def write_tables(
-    schema: pa.Schema, tables: Iterable[pa.Table], path: Path, kind: str, spec: DataSpec, config: TrainConfig
+    schema: pa.Schema,
+    tables: Iterable[pa.Table],
+    path: Path,
+    kind: str,
+    spec: DataSpec,
+    config: TrainConfig,
+    more: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write a table that comes in pieces, each of `schema`, as the file `path` of a forest."""
+    """Write a table that comes in pieces, each of `schema`, as the file `path` of a forest; `more` as above."""
     header = json.dumps(
         {
             "version": VERSION,
             "kind": kind,
             "spec": json.loads(spec.to_json()),
             "config": json.loads(config.to_json()),
+            **(more or {}),
         },
         sort_keys=True,
     )
@@ -159,13 +180,15 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it
-    fails.
+    fails. The content is on the disk before the name is, and both when this returns.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         write(temporary)
+        sync(temporary)
         temporary.replace(path)
+        sync(path.parent)
     finally:
         with contextlib.suppress(OSError):
             temporary.unlink()

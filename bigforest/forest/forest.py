@@ -16,6 +16,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
 from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_table
+from bigforest.forest.origin import Origin, read_origin
 from bigforest.forest.parts import check_count, check_parts, part_paths, whole_parts
 from bigforest.forest.table import CURVE, FEATURES, RUN, confusion, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
@@ -109,12 +110,27 @@ class Forest:
         return _frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
 
     @cached_property
+    def origin(self) -> Origin | None:
+        """The table the forest was grown on, or the forests it was merged from; None if it does not say."""
+        return read_origin(self.directory)
+
+    @property
+    def has_oob(self) -> bool:
+        """Whether there is an out-of-bag report: trees had bags, and the forest was not merged from others."""
+        return self.config.bootstrap and not (self.origin and self.origin.merged)
+
+    @cached_property
     def oob(self) -> OutOfBag:
-        """The out-of-bag report. Raises ConfigError for a forest grown without bootstrap, and FormatError."""
+        """The out-of-bag report. Raises ConfigError for a forest without one (`has_oob`), and FormatError."""
         if not self.config.bootstrap:
             raise ConfigError(
                 "the forest was grown without bootstrap, so no row is out of bag; "
                 "judge it on a test set, or train with bootstrap"
+            )
+        if self.origin and self.origin.merged:
+            raise ConfigError(
+                f"the forest was merged from {', '.join(piece.forest for piece in self.origin.merged)}, so it has no "
+                "out-of-bag report of its own; judge it on a test set, or look at the reports of these"
             )
         return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
 
@@ -287,7 +303,7 @@ class Forest:
 
     def _files(self) -> list[Path]:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
-        names = ["rows", "curve", "confusion"] if self.config.bootstrap else []
+        names = ["rows", "curve", "confusion"] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
 
 

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import open_parquet, write_table
+from bigforest.forest.origin import Origin
 from bigforest.forest.parts import part_paths
 from bigforest.forest.table import FEATURES, RUN
 from bigforest.version import __version__
@@ -71,8 +72,15 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     return total / whole if whole > 0 else np.zeros(len(place))
 
 
-def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec: DataSpec, config: TrainConfig) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order."""
+def write_run(
+    directory: Path,
+    seconds: Mapping[str, float],
+    threads: int,
+    spec: DataSpec,
+    config: TrainConfig,
+    origin: Origin | None = None,
+) -> None:
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, and its origin."""
     import numba
     import polars as pl
 
@@ -86,4 +94,5 @@ def write_run(directory: Path, seconds: Mapping[str, float], threads: int, spec:
         "config": config.to_json(),
     }
     rows = [{"stage": stage, "seconds": spent, **same} for stage, spent in seconds.items()]
-    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config)
+    more = None if origin is None else origin.entries()
+    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config, more)

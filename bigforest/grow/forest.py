@@ -11,6 +11,7 @@ from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.table import TreeArrays, write_part
+from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.need import Way, choose_way, part_size
 from bigforest.grow.passes import grow_by_passes
@@ -42,24 +43,25 @@ def grow_forest(
     *,
     resources: Resources,
     listener: Listener,
-    finished: Sequence[range] = (),
     way: Way | None = None,
 ) -> None:
-    """Write `directory`/trees/part-*.parquet: all trees of the forest but the parts that are `finished`.
+    """Write `directory`/trees/part-*.parquet: all trees of the forest, but for the parts that are there already.
 
     way  how to grow; None for the best within `resources`. It decides nothing else.
 
-    The files are a function of (store, config). Raises DataError for tables too large, and ConfigError for too small
-    a budget of memory.
+    The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
+    budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
     way = way or choose_way(store.shape, config, resources)
     _check_rows(store, config, way)
+    parts = part_groups(store.rows, config.trees)
+    parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         compile_kernels()
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
-        parts = [part for part in tree_parts(store.rows, config.trees) if part not in finished]
-        progress.advance(sum(map(len, finished)))
+        if done := config.trees - sum(map(len, parts)):
+            progress.advance(done)
         if way.limits is None:
             _grow_in_memory(store, config, parts, directory, way.workers, progress)
             return
@@ -71,8 +73,8 @@ def grow_forest(
                 )
 
 
-def tree_parts(rows: int, trees: int) -> list[range]:
-    """The trees of each part."""
+def part_groups(rows: int, trees: int) -> list[range]:
+    """The trees of each part, in order."""
     size = part_size(rows, trees)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 

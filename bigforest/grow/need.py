@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
@@ -79,16 +79,18 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
 
 
 def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
-    """What growing needs at the budget of `resources`. Raises ConfigError as `choose_way`."""
-    way = choose_way(shape, config, resources)
+    """What growing needs. Where the budget is too small, `memory` is what the smallest one would take."""
     smallest = _smallest(shape, config)
+    if resources.memory is not None and resources.memory < smallest:
+        resources = replace(resources, memory=smallest)
+    way = choose_way(shape, config, resources)
     if way.limits is None:
         return Need("grow", way.memory, min(smallest, way.memory))
     rows = distinct_rows(shape.rows, config)
     scratch = min(way.group, config.trees) * rows * (shape.row_bytes + 4)
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
-    return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2))
+    return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
 
 
 def distinct_rows(rows: int, config: TrainConfig) -> int:

@@ -20,7 +20,7 @@ def images_to_features(
     features: str = "pixels",
     size: str | tuple[int, int] | None = None,
     crop: bool = False,
-    ink: int = 1,
+    ink: int | None = None,
     invert: bool = False,
     threshold: int | None = None,
     stride: str = "paper",
@@ -42,7 +42,7 @@ def images_to_features(
     size        rows x columns, such as "20x20" or (20, 20), in whose middle every image is put; one that is larger is
                 scaled down. None for the images' own, which then must be one.
     crop        put only the box around the ink there.
-    ink         the least grey value that is ink for `crop`.
+    ink         the least grey value that is ink for `crop`; None for the threshold, or 1 if there is none.
     invert      turn dark on light into light on dark, the way ink is looked for.
     threshold   pixels are true from this grey value on; None keeps grey values, or is 128 for neighbours.
     stride      places of the neighbour features: "paper" takes 452 of them for 20 x 20 pixels, "full" all 1,062.

@@ -49,13 +49,15 @@ _DEFAULT_THRESHOLD = 128
 class ImageConfig:
     """What is made of an image; see `bigforest.images_to_features`. Raises ConfigError.
 
-    size  rows and columns, "20x20" being read as (20, 20); None for the images' own.
+    size       rows and columns, "20x20" being read as (20, 20); None for the images' own.
+    threshold  128 where neighbours were asked for without one.
+    ink        where it was not given, the threshold, or 1 if there is none.
     """
 
     features: str = "pixels"
     size: str | tuple[int, int] | None = None
     crop: bool = False
-    ink: int = 1
+    ink: int | None = None
     invert: bool = False
     threshold: int | None = None
     stride: str = "paper"
@@ -70,6 +72,8 @@ class ImageConfig:
                 raise ConfigError(f"{name} must be a grey value from 1 to 255, not {value!r}")
         if self.threshold is None and self.features == "neighbours":
             object.__setattr__(self, "threshold", _DEFAULT_THRESHOLD)
+        if self.ink is None:
+            object.__setattr__(self, "ink", self.threshold or 1)
         object.__setattr__(self, "size", None if self.size is None else _pair(self.size))
 
     def names(self, size: tuple[int, int]) -> list[str]:
@@ -234,7 +238,7 @@ class _Conversion:
                 )
             at += len(run)
             grey = 255 - run if config.invert else run
-            part, shrunk = fit(grey, self.size, crop=config.crop, ink=config.ink)
+            part, shrunk = fit(grey, self.size, crop=config.crop, ink=config.ink or 1)
             fitted.append(part)
             self.shrunk += shrunk
         return feature_values(np.concatenate(fitted), config.features, config.stride, config.threshold)

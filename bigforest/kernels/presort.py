@@ -67,7 +67,7 @@ def order_keys(raw, is_float, least, keys, limits):
     """
     ones = np.uint64(0xFFFFFFFFFFFFFFFF) >> np.uint64(64 - 8 * keys.itemsize)
     lowest = np.int64(-1) << np.int64(8 * raw.itemsize - 1)
-    offset = np.uint64(least)
+    offset = np.uint64(np.int64(least))
     low, high, varying = limits[LOW], limits[HIGH], limits[VARYING]
     fresh = low > high
     first = limits[FIRST]
@@ -84,6 +84,17 @@ def order_keys(raw, is_float, least, keys, limits):
         varying |= key ^ first
         keys[i] = key
     limits[LOW], limits[HIGH], limits[VARYING], limits[FIRST] = low, high, varying, first
+
+
+@kernel
+def raw_values(offsets, low, shift, is_float, least, raw):
+    """Inverse of `order_keys`: raw[i] (int32 or int64) = the bits of the value whose key has offsets[i]."""
+    lowest = np.int64(-1) << np.int64(8 * raw.itemsize - 1)
+    for i in range(np.uint64(offsets.size)):
+        value = np.int64((offsets[i] << shift) + low + np.uint64(np.int64(least)))
+        if is_float and value < np.int64(0):
+            value = lowest - value
+        raw[i] = value
 
 
 @kernel

@@ -104,7 +104,9 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
     # stands.
     if kind == "NDJSON":
         return pl.scan_ndjson(file, infer_schema_length=None)
-    return pl.scan_csv(file, glob=False, separator=_separator(file), infer_schema_length=None)
+    schema = pl.scan_csv(file, glob=False, separator=_separator(file), infer_schema_length=None).collect_schema()
+    # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
+    return pl.scan_csv(file, glob=False, separator=_separator(file), schema=schema)
 
 
 def _separator(file: Path) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 
 from bigforest.errors import DataError
+from bigforest.output import naming_full_disk
 from bigforest.source.files import parquet_files
 from bigforest.source.memory import frame_from_arrow, frame_from_pair, frame_from_pandas, numbered_names
 from bigforest.source.memory import frame_from_numpy as frame_from_matrix
@@ -28,8 +29,14 @@ def open_source(data: Any, *, scratch: Path) -> Source:
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
 
-    Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice.
+    Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
+    when the disk of `scratch` is full.
     """
+    with naming_full_disk(scratch):
+        return _open(data, scratch)
+
+
+def _open(data: Any, scratch: Path) -> Source:
     if isinstance(data, str | Path):
         name, files = parquet_files(data, scratch)
         return source_of_files(files, name)

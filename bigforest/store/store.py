@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +17,7 @@ from bigforest.errors import FormatError
 from bigforest.kernels.layout import Codes
 from bigforest.memory import Shape
 from bigforest.store.format import (
+    BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
@@ -131,6 +134,12 @@ class Store:
         )
 
     @property
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits that are equal for stores of equal content, and of no other that occurs."""
+        content = [json.loads(self.spec.to_json()), self.max_bins, self._crc]
+        return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+    @property
     def dictionaries(self) -> Dictionaries:
         """The values of the codes of all features together."""
         return Dictionaries(self._offsets, self._low, self._high)
@@ -182,7 +191,7 @@ class Store:
         self._check_dictionaries()
         if self.row_numbers is not None:
             last = self.rows + self.spec.dropped - 1
-            if (self.row_numbers[1:] <= self.row_numbers[:-1]).any() or self.row_numbers[-1] > last:
+            if not _ascends(self.row_numbers) or self.row_numbers[-1] > last:
                 raise FormatError(f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
         for index, feature in enumerate(self.spec.features):
             where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
@@ -199,12 +208,25 @@ class Store:
                 raise FormatError(f"{where}, block {block}: a code is out of range; encode the table again")
 
     def _check_dictionaries(self) -> None:
-        low, high = self._low, self._high
-        starts = np.zeros(len(low), np.bool_)
-        starts[self._offsets[:-1]] = True
-        # Comparisons with NaN are false, so a dictionary with one fails here.
-        if not ((low <= high).all() and ((high[:-1] < low[1:]) | starts[1:]).all()):
-            raise FormatError(f"{self.path / LOW}: a dictionary is not ascending; encode the table again")
+        for feature in range(len(self.spec.features)):
+            low, high = self.low(feature), self.high(feature)
+            if not _ascends(low, high):
+                raise FormatError(f"{self.path / LOW}: a dictionary is not ascending; encode the table again")
+
+
+def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:
+    """Whether low[i] <= high[i] < low[i + 1] for all i; `high` is `low` by default. Looks at a block at a time.
+
+    Comparisons with NaN are false, so an array with one does not ascend.
+    """
+    high = low if high is None else high
+    for start in range(0, len(low), BLOCK_ROWS):
+        stop = start + BLOCK_ROWS
+        following = low[start + 1 : stop + 1]
+        inside = (low[start:stop] <= high[start:stop]).all()
+        if not (inside and (high[start : start + len(following)] < following).all()):
+            return False
+    return True
 
 
 def _check_sizes(path: Path, manifest: Manifest) -> None:

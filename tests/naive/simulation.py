@@ -51,14 +51,14 @@ def shape(row: Row) -> int:
     return int(label)
 
 
-def mixture_rule(
+def mixture_posteriors(
     row: NDArray[np.float64], means: NDArray[np.float64], covariances: list[NDArray[np.float64]], per_class: int
-) -> int:
-    """The likeliest class of a mixture of Gaussians, by their densities with inverted covariances."""
+) -> list[float]:
+    """Probability of each class of a mixture of Gaussians, by their densities with inverted covariances."""
     density = []
     for mean, covariance in zip(means, covariances, strict=True):
         offset = row - mean
         exponent = -0.5 * float(offset @ np.linalg.inv(covariance) @ offset)
         density.append(math.exp(exponent) / math.sqrt(float(np.linalg.det(covariance))))
     totals = [sum(density[at : at + per_class]) for at in range(0, len(density), per_class)]
-    return totals.index(max(totals))
+    return [total / sum(totals) for total in totals]

@@ -1,0 +1,103 @@
+"""Joining forests that were grown apart on the same table into one.
+
+The trees stand in the order of the forests, numbered anew; so the merged forest predicts as they would together. It
+keeps in run.parquet where each tree came from (origin.py): its configuration has the number of all trees, and the seed
+of the first forest, which decides random draws in prediction only. There is no out-of-bag report: which trees saw a
+row follows from several seeds, and votes cannot be taken apart again to the last bit from the reports there were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, replace
+from itertools import combinations
+from pathlib import Path
+
+from bigforest.config import MAX_TREES
+from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import ConfigError, FormatError
+from bigforest.forest.forest import Forest, is_forest, read_forest
+from bigforest.forest.origin import Origin, Piece
+from bigforest.forest.summary import write_features, write_run
+from bigforest.forest.trees import copy_parts
+from bigforest.output import staged
+
+
+def merge(paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
+    """Join the forests at `paths`, at least two, into the forest `out`, trees in that order; returns it.
+
+    They must have the same dataspec and the same options but for trees and seed. Memory: a row group of nodes.
+    Raises ConfigError when they do not go together or would have trees in common, FormatError for a damaged
+    forest, and OutputExistsError.
+    """
+    if isinstance(paths, str | Path) or len(paths) < 2:
+        raise ConfigError("merging needs at least two forests; give more paths")
+    begin = time.perf_counter()
+    forests = [read_forest(path) for path in paths]
+    first = forests[0]
+    for other in forests[1:]:
+        _check_alike(first, other)
+    config = replace(first.config, trees=sum(forest.trees for forest in forests))
+    origin = _merged_origin(forests)
+    with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory:
+        directory.mkdir()
+        written = 0
+        for forest in forests:
+            copy_parts(forest.directory, written, directory, first.spec, config)
+            written += forest.trees
+        write_features(directory, first.spec, config)
+        write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
+    return read_forest(out)
+
+
+def _check_alike(first: Forest, other: Forest) -> None:
+    where = f"{first.directory} and {other.directory}"
+    if first.spec != other.spec:
+        raise ConfigError(f"{where} were grown on different tables: {_difference(first.spec, other.spec)}; leave one")
+    ours, theirs = asdict(first.config), asdict(other.config)
+    for name in ours:
+        if name not in ("trees", "seed") and ours[name] != theirs[name]:
+            raise ConfigError(
+                f"{where} were grown with different options: {name} {ours[name]!r} and {theirs[name]!r}; "
+                "only trees and seed may differ"
+            )
+
+
+def _difference(first: DataSpec, other: DataSpec) -> str:
+    """The first thing in which two dataspecs differ, in words."""
+    if first.target != other.target:
+        return f"the targets are {first.target.name!r} and {other.target.name!r}, or have other classes"
+    if (first.rows, first.dropped) != (other.rows, other.dropped):
+        return f"they have {first.rows} and {other.rows} rows"
+    names = [{feature.name for feature in spec.features} for spec in (first, other)]
+    if odd := sorted(names[0] ^ names[1]):
+        return f"the feature {odd[0]!r} is not in both"
+    pairs = zip(first.features, other.features, strict=True)
+    odd_name = next(ours.name for ours, theirs in pairs if ours != theirs)
+    return f"the feature {odd_name!r} has another place, type or number of values"
+
+
+def _merged_origin(forests: Sequence[Forest]) -> Origin:
+    """Where the trees of the merged forest come from. Raises ConfigError when the same tree would be there twice."""
+    pieces: list[Piece] = []
+    for forest in forests:
+        before = sum(piece.trees for piece in pieces)
+        origin = forest.origin
+        if origin is None:
+            raise ConfigError(f"{forest.directory} does not say what it was grown on; train it anew to merge it")
+        alone = Piece(str(forest.directory.resolve()), forest.config.seed, 0, forest.trees, origin.fingerprint)
+        own = origin.merged or (alone,)
+        if sum(piece.trees for piece in own) != forest.trees:
+            raise FormatError(f"{forest.directory}: the origin does not cover all trees; the forest is damaged")
+        pieces += [replace(piece, first_tree=piece.first_tree + before) for piece in own]
+    for one, two in combinations(pieces, 2):
+        if (one.seed, one.fingerprint) == (two.seed, two.fingerprint):
+            raise ConfigError(
+                f"{one.forest} and {two.forest} were grown with the same seed {one.seed} on the same table, so their "
+                f"first {min(one.trees, two.trees)} trees are the same; train one of them with another seed"
+            )
+    if sum(piece.trees for piece in pieces) > MAX_TREES:
+        raise ConfigError(f"together the forests have more than {MAX_TREES} trees; merge fewer")
+    tables = {piece.fingerprint for piece in pieces}
+    return Origin(None, (), tables.pop() if len(tables) == 1 else "", tuple(pieces))

@@ -1,0 +1,79 @@
+"""What a training run writes down so that it can go on after an interruption: state.json of unfinished.py."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigforest.config import TrainConfig
+from bigforest.errors import BigForestError, FormatError
+from bigforest.version import __version__
+
+FORMAT = "bigforest-run"
+VERSION = 1
+
+
+def versions() -> dict[str, str]:
+    """The versions of which a forest is a function, besides its data, configuration and seed."""
+    return {"bigforest": __version__, "numpy": ".".join(np.__version__.split(".")[:2])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class State:
+    """All that a run needs to go on.
+
+    data         absolute path of the table or kept store; None for a table in memory.
+    target       the column to learn, None for the usual names.
+    exclude      columns to leave out.
+    config       the configuration; max_bins is the store's once there is one.
+    work         absolute path of the folder for the store and for temporary files.
+    replaces     whether the forest may replace one that is there.
+    extends      trees of the forest that is there which this one begins with, 0 for none.
+    fingerprint  `Store.fingerprint` of the table, None while it is not known.
+    versions     see `versions`.
+    """
+
+    data: str | None
+    target: str | None
+    exclude: tuple[str, ...]
+    config: TrainConfig
+    work: str
+    replaces: bool
+    extends: int
+    fingerprint: str | None
+    versions: dict[str, str]
+
+    def to_json(self) -> str:
+        """The text of state.json."""
+        entries = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return json.dumps({**entries, "crc32": _crc(entries)}, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> State:
+        """Inverse of `to_json`. Raises FormatError when the file is missing, damaged or of a newer version."""
+        try:
+            raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            if raw["format"] != FORMAT:
+                raise ValueError("another format")
+            if raw["version"] > VERSION:
+                raise FormatError(f"{path} has version {raw['version']}; upgrade bigforest to go on with this run")
+            if raw.pop("crc32") != _crc(raw):
+                raise ValueError("the checksum differs")
+            del raw["format"], raw["version"]
+            config = TrainConfig.from_json(json.dumps(raw["config"]))
+            return cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
+        except FormatError:
+            raise
+        except (OSError, ValueError, KeyError, TypeError, RecursionError, BigForestError) as error:
+            raise FormatError(
+                f"{path} is damaged ({error}): the run cannot go on; start anew with overwrite, or remove its folder"
+            ) from error
+
+
+def _crc(entries: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())

@@ -1,0 +1,273 @@
+"""The folder of a run that is going on, or that was interrupted and can go on.
+
+A forest that will be `X` is made in the folder `X.unfinished` beside it:
+
+    lock          locked by the process that works here, for as long as it lives; empty
+    state.json    one object, see `State`; replaced as a whole, with a checksum
+    forest/       the forest as far as it is grown; only whole files have their final names
+    work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`
+    replaced/     for an instant: what `X` was before
+
+A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without it holds
+nothing worth keeping: a run was killed while it made or removed the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError, OutputExistsError
+from bigforest.forest.forest import is_forest
+from bigforest.output import check_output, disk_full, install, remove, sync, sync_all
+from bigforest.state import State
+
+try:
+    import fcntl
+except ImportError:  # not POSIX: no lock, the state still refuses a second run that comes later
+    fcntl = None  # type: ignore[assignment]
+
+SUFFIX = ".unfinished"
+_LOCK = "lock"
+_STATE = "state.json"
+_REPLACED = "replaced"
+_STORE = "table.store"
+_TEMPORARY = "temporary"
+_WORK_PREFIX = "bigforest-run-"
+
+
+class Unfinished:
+    """An unfinished run that this process works on, and no other. A context manager: leaving it unlocks the folder.
+
+    out     where the forest will be, as the user wrote it.
+    place   the same with links followed.
+    folder  `place`.unfinished.
+    fresh   whether the run began in this process.
+    """
+
+    def __init__(self, out: Path, place: Path, lock: IO[bytes], state: State, *, fresh: bool) -> None:
+        self.out = out
+        self.place = place
+        self.folder = place.with_name(place.name + SUFFIX)
+        self.state = state
+        self.fresh = fresh
+        self._lock = lock
+
+    def __enter__(self) -> Unfinished:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    @property
+    def forest(self) -> Path:
+        """The folder of the growing forest."""
+        return self.folder / "forest"
+
+    @property
+    def store(self) -> Path:
+        """Where the store is, once it is complete."""
+        return Path(self.state.work) / _STORE
+
+    @property
+    def temporary(self) -> Path:
+        """An existing folder for temporary files, emptied whenever a run begins or goes on."""
+        return Path(self.state.work) / _TEMPORARY
+
+    def save(self, **changes: Any) -> None:
+        """Replace entries of the state, on disk and here."""
+        self.state = replace(self.state, **changes)
+        _write_state(self.folder, self.state)
+
+    def clean(self) -> None:
+        """Remove what a killed process left half-written, and make the folders there must be."""
+        for folder in [self.forest, *self.forest.rglob("*")]:
+            for file in folder.glob(".*") if folder.is_dir() else []:
+                file.unlink()
+        remove(self.temporary)
+        self.temporary.mkdir(parents=True)
+
+    def move_work(self, scratch: Path) -> None:
+        """Use a folder in `scratch` for store and temporary files from now on; a complete store moves along."""
+        if Path(self.state.work).parent == scratch.resolve():
+            return
+        work, old = _work_in(scratch, self.place), self.store
+        (work / _TEMPORARY).mkdir(parents=True)
+        if old.exists():
+            shutil.copytree(old, work / _TEMPORARY / _STORE)
+            sync_all(work / _TEMPORARY / _STORE)
+            (work / _TEMPORARY / _STORE).rename(work / _STORE)
+        before = Path(self.state.work)
+        self.save(work=str(work))
+        _remove_work(before)
+
+    def finish(self) -> None:
+        """Give the complete forest its name and remove everything else. Raises OutputExistsError."""
+        if not self.state.replaces and os.path.lexists(self.place):
+            raise OutputExistsError(f"{self.out} was created by someone else during the run; move it away")
+        sync(self.forest)
+        install(self.forest, self.place, self.folder / _REPLACED)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the folder and everything that belongs to it."""
+        remove(self.forest)  # from here on the folder is known to be dead
+        _remove_work(Path(self.state.work))
+        _remove_rest(self.folder)
+
+
+def begin(out: Path, state: State, *, scratch: Path | None, overwrite: bool) -> Unfinished:
+    """A new run for the output `out`. `work` of the state is set here, in `scratch` if that is given.
+
+    Raises OutputExistsError when there is something at `out` or a run to go on with and `overwrite` is False;
+    BusyError when another process works on it; ConfigError and FormatError.
+    """
+    place = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+    old = _locked(out, place)
+    if old is not None:
+        with old:
+            _give_way(out, place, old, overwrite=overwrite)
+    folder = place.with_name(place.name + SUFFIX)
+    work = folder / "work" if scratch is None else _work_in(scratch, place)
+    try:
+        folder.mkdir()
+    except FileExistsError as error:  # this moment, by another process
+        raise BusyError(_busy(out)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
+    lock = _locked(out, place)
+    if lock is None:
+        raise BusyError(_busy(out))
+    run = Unfinished(Path(out), place, lock, replace(state, work=str(work)), fresh=True)
+    try:
+        run.save()
+        run.forest.mkdir()  # from here on the folder is worth keeping
+        sync(folder)
+        run.clean()
+    except BaseException as error:
+        run.discard()
+        lock.close()
+        if disk_full(error):
+            raise DiskFullError(f"the disk of {folder} or of {work} has no room; make room and start again") from error
+        raise
+    return run
+
+
+def reopen(out: Path) -> Unfinished | None:
+    """The unfinished run for the output `out`, None if there is none. Raises BusyError and FormatError."""
+    place = Path(out).resolve()
+    lock = _locked(out, place)
+    if lock is None:
+        return None
+    try:
+        folder = place.with_name(place.name + SUFFIX)
+        if not (folder / "forest").is_dir():
+            _give_way(out, place, lock, overwrite=True)
+            lock.close()
+            return None
+        run = Unfinished(Path(out), place, lock, State.read(folder / _STATE), fresh=False)
+        run.clean()
+        return run
+    except BaseException:
+        lock.close()
+        raise
+
+
+def named_output(path: str | Path) -> Path:
+    """The output that is meant by the path of it or of its folder of an unfinished run."""
+    path = Path(path)
+    return path.with_name(path.name.removesuffix(SUFFIX)) if path.name != SUFFIX else path
+
+
+def go_on(out: Path) -> str:
+    """How to go on with an unfinished run, for messages."""
+    return f"go on with `bigforest train --resume {out}`"
+
+
+def _give_way(out: Path, place: Path, lock: IO[bytes], *, overwrite: bool) -> None:
+    """Remove the folder of an earlier run, which is locked; raise OutputExistsError where it is worth keeping."""
+    folder = place.with_name(place.name + SUFFIX)
+    known = {_LOCK, _STATE, f"{_STATE}.new", _REPLACED, "forest", "work"}
+    strange = sorted(entry.name for entry in folder.iterdir() if entry.name not in known)
+    if strange:
+        raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
+    dead = not (folder / "forest").is_dir()
+    if not dead and not overwrite:
+        raise OutputExistsError(
+            f"{folder} is an unfinished run: {go_on(out)}, or start anew with overwrite, which discards it"
+        )
+    aside = folder / _REPLACED
+    if aside.exists() and not os.path.lexists(place):  # killed between the two renames of `install`
+        aside.rename(place)
+    try:
+        Unfinished(Path(out), place, lock, State.read(folder / _STATE), fresh=False).discard()
+    except FormatError:  # where its temporary files are is not known
+        _remove_rest(folder)
+
+
+def _locked(out: Path, place: Path) -> IO[bytes] | None:
+    """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
+    folder = place.with_name(place.name + SUFFIX)
+    while folder.is_dir():
+        if not (folder / _LOCK).exists() and any(folder.iterdir()):
+            raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")
+        try:
+            lock = _lock(folder / _LOCK, out)
+        except FileNotFoundError:  # the folder went away
+            continue
+        # Whoever had it may have removed the file between our opening and locking it.
+        with contextlib.suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
+                return lock
+        lock.close()
+    return None
+
+
+def _lock(path: Path, out: Path) -> IO[bytes]:
+    file = path.open("ab")
+    try:
+        if fcntl is not None:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        file.close()
+        raise BusyError(_busy(out)) from error
+    return file
+
+
+def _busy(out: Path) -> str:
+    return f"another run is writing {out}; wait for it to end, or choose another output"
+
+
+def _write_state(folder: Path, state: State) -> None:
+    temporary = folder / f"{_STATE}.new"
+    temporary.write_text(state.to_json(), encoding="utf-8")
+    sync(temporary)
+    temporary.replace(folder / _STATE)
+    sync(folder)
+
+
+def _work_in(scratch: Path, place: Path) -> Path:
+    return scratch.resolve() / f"{_WORK_PREFIX}{place.name}-{secrets.token_hex(4)}"
+
+
+def _remove_work(work: Path) -> None:
+    """Remove the known content of a work folder, and the folder if nothing else is in it: the path is read from a
+    file."""
+    for entry in (_STORE, _TEMPORARY):
+        remove(work / entry)
+    with contextlib.suppress(OSError):
+        work.rmdir()
+
+
+def _remove_rest(folder: Path) -> None:
+    """Remove the folder of a run, its state and its lock last."""
+    last = ["", _STATE, _LOCK]
+    for entry in sorted(folder.iterdir(), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
+        remove(entry) if entry.is_dir() else entry.unlink()
+    with contextlib.suppress(OSError):  # another process may have come to look for a run
+        folder.rmdir()

@@ -1,0 +1,121 @@
+"""bigforest plan"""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from bigforest import Plan
+
+    from .show import Facts
+
+
+def plan(
+    data: options.Data,
+    target: options.Target = None,
+    memory: options.Memory = None,
+    exclude: options.Exclude = None,
+    trees: options.Trees = 100,
+    mtry: options.Mtry = "sqrt",
+    max_depth: options.MaxDepth = None,
+    max_bins: options.MaxBins = "exact",
+    bootstrap: options.Bootstrap = True,
+    sample_fraction: options.SampleFraction = 1.0,
+    replace: options.Replace = True,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Where the forest would be; in the current folder unless given.")
+    ] = None,
+    json: options.Json = False,
+    threads: options.Threads = None,
+    scratch: options.ScratchBeside = None,
+) -> None:
+    """Say what training would take: disk, memory, passes, time.
+
+    Exits with 1 when it would not fit. Times are estimates, within a factor of two or three.
+
+    Example: bigforest plan flights.parquet --target late --memory 1GB
+    """
+    import bigforest
+
+    from .show import show
+
+    found = bigforest.plan_training(
+        data,
+        target,
+        out=out,
+        memory=memory,
+        threads=threads,
+        scratch=scratch,
+        exclude=exclude or (),
+        trees=trees,
+        mtry=options.number_or_word(mtry),
+        max_depth=max_depth,
+        max_bins=options.count_or_word(max_bins),
+        bootstrap=bootstrap,
+        sample_fraction=sample_fraction,
+        replace=replace,
+    )
+    show(_facts(found), _draw, json=json)
+    if not found.fits:
+        raise typer.Exit(1)
+
+
+def _facts(found: Plan) -> dict[str, Any]:
+    return {**asdict(found), "seconds": found.seconds, "fits": found.fits}
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, duration, lines, size, table
+
+    widths = ", ".join(
+        f"{count(number)} of {count(width, 'byte')}" for width, number in facts["widths"].items() if number
+    )
+    lines(
+        console,
+        [
+            ("rows", count(facts["rows"])),
+            ("features", f"{count(facts['features'])}: {widths} per code at most"),
+            ("classes", f"at most {count(facts['classes'])}"),
+            ("store", f"at most {size(facts['store'])}" if facts["store"] else "kept already"),
+            ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
+            ("output", f"{size(facts['output_free'])} are free"),
+            ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
+            ("time", f"about {duration(facts['seconds'])}"),
+            ("verdict", _verdict(facts)),
+        ],
+    )
+    console.print()
+    table(
+        console,
+        ["stage", "passes", "trees a pass", "memory", "at least", "scratch", "about"],
+        list(map(_stage, facts["stages"])),
+    )
+
+
+def _stage(stage: Facts) -> list[str]:
+    from .show import count, duration, size
+
+    need = stage["need"]
+    sizes = [size(need[name]) for name in ("memory", "smallest", "scratch")]
+    trees = count(need["trees"]) if need["trees"] else ""
+    return [stage["stage"], count(need["passes"]), trees, *sizes, duration(stage["seconds"])]
+
+
+def _verdict(facts: Facts) -> str:
+    from .show import megabytes, size
+
+    if facts["fits"]:
+        return "it fits"
+    problems = []
+    if facts["memory"] is not None and facts["smallest"] > facts["memory"]:
+        problems.append(f"the memory is too little: give at least {megabytes(facts['smallest'])}")
+    if facts["scratch"] > facts["scratch_free"]:
+        problems.append(f"the disk lacks {size(facts['scratch'] - facts['scratch_free'])}: name another with --scratch")
+    return f"it does not fit; {' and '.join(problems)}"
