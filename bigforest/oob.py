@@ -10,7 +10,8 @@ of the store. So a pass reads the codes once from end to end, and each dictionar
 
 The rows are judged a range at a time, and each range by the trees a group at a time. All trees of a group go over a
 block while its codes are at hand. How long a range is and how many trees go together is chosen by `_choose`; votes are
-added in the order of the trees, everything else is a count, so that it changes no bit of the report.
+added in the order of the trees, everything else is a count or a sum of integers, so that it changes no bit of the
+report. For the area under the ROC curve, rows.parquet is read again where there are too many different scores.
 """
 
 from __future__ import annotations
@@ -18,16 +19,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
-from bigforest.forest.files import write_table, write_tables
+from bigforest.forest.files import open_parquet, write_table, write_tables
 from bigforest.forest.groups import (
     COUNT_NS,
     LOADING_BYTES,
@@ -41,10 +43,11 @@ from bigforest.forest.groups import (
 )
 from bigforest.forest.packed import Packed
 from bigforest.forest.passes import check_budget
-from bigforest.forest.table import CURVE, confusion, oob_rows
+from bigforest.forest.table import CURVE, METRICS, confusion, metrics, oob_rows
 from bigforest.forest.values import CHUNK_BYTES, Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.metrics import MOST_SCORES, SCORE_BYTES, Area, ClassMetrics, Metrics, Scores
 from bigforest.resources import Resources, parse_bytes
 from bigforest.sample import BLOCK_ROWS, bag_block, bag_size, block_draws
 from bigforest.schedule.tasks import run
@@ -132,7 +135,7 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
 
 
 def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
-    """Write oob/rows.parquet, curve.parquet and confusion.parquet of the forest grown into `directory`.
+    """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
 
     The files do not depend on the resources. Memory: what `oob_need` says for the nodes of the forest. Raises
     ConfigError without bootstrap or when the memory of `resources` is too little, FormatError when the trees cannot
@@ -166,6 +169,7 @@ def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], re
     writing = 4 * step * (8 * shape.classes + 32)
     fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, LOADING_BYTES)
     fixed += 8 * together * (-(-shape.rows // BLOCK_ROWS))
+    fixed += SCORE_BYTES * _most_scores(shape.rows) if shape.classes == 2 else 0
     row = 8 * shape.classes + 6
     smallest = fixed + int(sizes.max()) + step * row
     if resources.memory is None:
@@ -187,6 +191,11 @@ def _step_rows(classes: int) -> int:
     while rows > 256 and 8 * rows * classes > _STEP_BYTES:
         rows //= 2
     return rows
+
+
+def _most_scores(rows: int) -> int:
+    """Different scores held at a time: with more, rows.parquet is read again for each half of so many."""
+    return min(max(rows // 16, 1 << 14), MOST_SCORES)
 
 
 def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOCK_ROWS) -> list[tuple[int, int]]:
@@ -369,11 +378,12 @@ def _write_report(
     changes: NDArray[np.int64],
     pairs: _Pairs,
 ) -> None:
-    """Write the three files; `changes` is complete when `tallies` has ended."""
+    """Write the four files; `changes` is complete when `tallies` has ended."""
     spec = store.spec
     known = stored_labels(spec)
     schema = oob_rows(known.type, proba_names(spec))
     step = _step_rows(len(known))
+    found = Metrics(len(known), _most_scores(store.rows))
 
     def tables() -> Iterator[pa.Table]:
         for begin, tally in tallies:
@@ -383,7 +393,10 @@ def _write_report(
                 truth = store.target[first : first + piece.voters.size]
                 used = piece.voters > 0
                 pairs.add(truth[used], piece.prediction[used])
-                yield _rows(store, piece, known, schema, first)
+                table = _rows(store, piece, known, schema, first)
+                proba = np.column_stack([column.to_numpy()[used] for column in table.columns[-len(known) :]])
+                found.add(truth[used], piece.prediction[used], proba)
+                yield table
 
     write_tables(schema, tables(), directory / "rows.parquet", "oob-rows", spec, config)
     wrong, reached = np.cumsum(changes, axis=1)
@@ -395,6 +408,38 @@ def _write_report(
     }
     write_table(pa.table(curve, schema=CURVE), directory / "curve.parquet", "oob-curve", spec, config)
     write_table(pairs.table(known), directory / "confusion.parquet", "oob-confusion", spec, config)
+    area = _area(found.scores, directory / "rows.parquet", store) if found.scores is not None else None
+    table = _metrics_table(found.result_with(area) if found.rows else [], known)
+    write_table(table, directory / "metrics.parquet", "oob-metrics", spec, config)
+
+
+def _area(scores: Scores, path: Path, store: Store) -> float | None:
+    """The area under the ROC curve: of the scores held and, where there are more, of those in rows.parquet."""
+    area = Area().add(scores)
+    while scores.limit is not None:
+        scores = Scores(_most_scores(store.rows), above=float(scores.values[-1]))
+        first = 0
+        with open_parquet(path) as file:
+            name = file.schema_arrow.names[-1]
+            for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
+                shares = batch.column(0)
+                truth = store.target[first : first + len(shares)]
+                used = pc.is_valid(shares).to_numpy(zero_copy_only=False)
+                scores.add(shares.to_numpy(zero_copy_only=False)[used], truth[used] == 1)
+                first += len(shares)
+        area.add(scores)
+    return area.value
+
+
+def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
+    """One row per class and one for all, as in oob/metrics.parquet; without rows nothing but their number."""
+    codes = [*range(len(known)), None]
+    columns: dict[str, Any] = {"class": known.take(pa.array(codes, pa.int64()))}
+    for name in ("rows", "predicted"):
+        columns[name] = [getattr(one, name) for one in found] or [0] * len(codes)
+    for name in METRICS:
+        columns[name] = [getattr(one, name) for one in found] or [None] * len(codes)
+    return pa.table(columns, schema=metrics(known.type))
 
 
 def _rows(store: Store, tally: _Tally, known: pa.Array, schema: pa.Schema, first: int) -> pa.Table:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec
+from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, Stage, silent, stage
 from bigforest.forest.files import METADATA_KEY, VERSION, file_kind
@@ -22,6 +21,7 @@ from bigforest.forest.values import Rows, check_schema, feature_leaves, frame_ro
 from bigforest.forest.votes import label_codes, label_type, labels, proba_names
 from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
+from bigforest.metrics import ClassMetrics, Metrics
 from bigforest.output import staged
 from bigforest.resources import Resources, parse_bytes
 
@@ -256,18 +256,21 @@ def _check_kept(keep: list[str], present: Sequence[str], made: list[str]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class FilePrediction:
-    """What `predict_file` did. accuracy and log_loss are None when there are no labels, or unknown ones.
+    """What `predict_file` did. accuracy and log_loss are None, and metrics empty, without labels or with unknown ones.
 
     rows      rows written.
     scored    rows that have a label.
     accuracy  share of these whose prediction is their label; a rejected row counts as wrong.
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
+    metrics   of each class and, last, of all, as `forest.oob.metrics`. The area under the ROC curve is None when rows
+              have more than 262,144 different probabilities.
     """
 
     rows: int
     scored: int
     accuracy: float | None
     log_loss: float | None
+    metrics: tuple[dict[str, Any], ...]
 
 
 def is_prediction(path: Path) -> bool:
@@ -371,14 +374,12 @@ class _Table:
 
 
 class _Score:
-    """Accuracy and log loss, counted while batches pass; off as soon as a label is none of the classes."""
+    """The metrics, counted while batches pass; off as soon as a label is none of the classes."""
 
     def __init__(self, spec: DataSpec, active: bool) -> None:
         self.active = active
         self._spec = spec
-        self._rows = 0
-        self._right = 0
-        self._losses: list[float] = []
+        self._metrics = Metrics(len(spec.target.classes))
 
     def add(self, truth: pl.Series, answers: Answers) -> None:
         codes = label_codes(truth, self._spec)
@@ -387,13 +388,20 @@ class _Score:
             return
         assert answers.proba is not None
         rows: NDArray[Any] = np.flatnonzero(codes >= 0)
-        epsilon = np.finfo(np.float64).eps
-        given = answers.proba[rows, codes[rows]].clip(epsilon, 1 - epsilon)
-        self._rows += rows.size
-        self._right += int(np.count_nonzero(answers.codes[rows] == codes[rows]))
-        self._losses.append(float(-np.log(given).sum()))
+        self._metrics.add(codes[rows], answers.codes[rows], answers.proba[rows])
 
     def result(self, rows: int) -> FilePrediction:
-        if not self.active or self._rows == 0:
-            return FilePrediction(rows, 0, None, None)
-        return FilePrediction(rows, self._rows, self._right / self._rows, math.fsum(self._losses) / self._rows)
+        found = self._metrics.result() if self.active else []
+        if not found:
+            return FilePrediction(rows, 0, None, None, ())
+        scored, classes = self._metrics.rows, self._spec.target.classes
+        return FilePrediction(
+            rows, scored, self._metrics.right / scored, found[-1].log_loss, tuple(_facts(one, classes) for one in found)
+        )
+
+
+def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:
+    """The metrics by the names of the columns of `forest.oob.metrics`."""
+    values = asdict(found)
+    code = values.pop("code")
+    return {"class": None if code is None else classes[code], **values}

@@ -18,7 +18,7 @@ PACKAGE = ROOT / "bigforest"
 
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
-COMMON = {"columns", "config", "errors", "events", "memory", "output", "resources", "schedule", "version"}
+COMMON = {"columns", "config", "errors", "events", "memory", "metrics", "output", "resources", "schedule", "version"}
 MAY_IMPORT = {
     "source": set(),
     "encode": {"source", "store", "kernels"},

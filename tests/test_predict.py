@@ -36,6 +36,7 @@ from bigforest.source import open_source
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.predict import decide, sum_of_votes
 from tests.strategies import EXTREMES
+from tests.test_metrics import check_metrics
 
 FEATURES = 3
 CLASSES = 3
@@ -472,6 +473,9 @@ def test_predict_file__scores(threads: int, forest: Forest, tmp_path: Path, monk
     assert done.scored == 1000
     assert done.accuracy == metrics.accuracy_score(truth, found)
     assert done.log_loss == pytest.approx(metrics.log_loss(truth, shares, labels=[5, 7, 9]), rel=1e-12)
+    codes = {5: 0, 7: 1, 9: 2}
+    votes = [codes[label] for label in found.tolist()]
+    check_metrics(pl.DataFrame(done.metrics), (5, 7, 9), [codes[label] for label in truth], votes, shares)
 
 
 def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(forest: Forest, tmp_path: Path) -> None:
@@ -489,7 +493,7 @@ def test_predict_file__rejected_rows_count_as_wrong_and_null_labels_not_at_all(f
 def test_predict_file__unknown_labels_are_not_scored(target: pl.Expr, forest: Forest, tmp_path: Path) -> None:
     source = open_source(table().with_columns(y=target), scratch=tmp_path)
     done = predict_file(forest, source, tmp_path / "out.parquet")
-    assert (done.rows, done.scored, done.accuracy, done.log_loss) == (40, 0, None, None)
+    assert (done.rows, done.scored, done.accuracy, done.log_loss, done.metrics) == (40, 0, None, None, ())
 
 
 @pytest.mark.parametrize("dtype", [pl.UInt8, pl.Int64, pl.Float64])
