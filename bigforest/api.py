@@ -72,7 +72,7 @@ def train(
                run, and `trees` for a finished forest, may differ from before; data is needed again when it was a
                table in memory, and may be given when it has moved.
     config     the fields of TrainConfig: trees, seed, mtry, impurity, max_depth, min_split, min_leaf,
-               bootstrap, sample_fraction, replace, max_bins, vote, constants.
+               bootstrap, sample_fraction, replace, sampling, max_bins, vote, constants.
 
     Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
     or run, OutputExistsError when `out` is taken, BusyError while another run writes it and DiskFullError.

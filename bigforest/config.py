@@ -12,6 +12,7 @@ from bigforest.errors import ConfigError
 Impurity = Literal["gini", "entropy", "error"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
+Sampling = Literal["uniform", "stratified", "balanced"]
 
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
@@ -31,6 +32,8 @@ class TrainConfig:
     bootstrap        False grows every tree on all rows; there is then no out-of-bag estimate.
     sample_fraction  size of a bag as a fraction of the rows, in (0, 1].
     replace          whether a bag is drawn with replacement.
+    sampling         "uniform": all rows alike; "stratified": each class keeps its share; "balanced": every class has as
+                     many draws as the smallest has rows, times sample_fraction.
     max_bins         "exact": every distinct value may be a threshold; a number caps them per feature by quantiles.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
@@ -47,6 +50,7 @@ class TrainConfig:
     bootstrap: bool = True
     sample_fraction: float = 1.0
     replace: bool = True
+    sampling: Sampling = "uniform"
     max_bins: str | int = "exact"
     vote: Vote = "soft"
     constants: Constants = "redraw"
@@ -56,6 +60,7 @@ class TrainConfig:
         _check_int("seed", self.seed, 0, 2**63 - 1)
         _check_choice("impurity", self.impurity, get_args(Impurity))
         _check_choice("vote", self.vote, get_args(Vote))
+        _check_choice("sampling", self.sampling, get_args(Sampling))
         _check_choice("constants", self.constants, get_args(Constants))
         if self.max_depth is not None:
             _check_int("max_depth", self.max_depth, 0, 2**31 - 1)
@@ -65,8 +70,11 @@ class TrainConfig:
         _check_bool("replace", self.replace)
         if not _is_number(self.sample_fraction) or not 0.0 < self.sample_fraction <= 1.0:
             raise ConfigError(f"sample_fraction must be above 0 and at most 1, not {self.sample_fraction!r}")
-        if not self.bootstrap and (self.sample_fraction != 1.0 or not self.replace):
-            raise ConfigError("sample_fraction and replace describe the bag, but bootstrap is off; drop one of them")
+        described = self.sample_fraction != 1.0 or not self.replace or self.sampling != "uniform"
+        if not self.bootstrap and described:
+            raise ConfigError(
+                "sample_fraction, replace and sampling describe the bag, but bootstrap is off; drop one of them"
+            )
         if self.max_bins != "exact":
             if not isinstance(self.max_bins, int):
                 raise ConfigError(f'max_bins must be "exact" or a whole number, not {self.max_bins!r}')

@@ -49,7 +49,7 @@ from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics import MOST_SCORES, SCORE_BYTES, Area, ClassMetrics, Metrics, Scores
 from bigforest.resources import Resources, parse_bytes
-from bigforest.sample import BLOCK_ROWS, bag_block, bag_size, block_draws
+from bigforest.sample import BLOCK_ROWS, Sampler, bag_size
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -101,13 +101,14 @@ class _Tally(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Trees whose thresholds are codes; narrow: whether codes are compared as float32; draws [trees][blocks]."""
+    """Trees whose thresholds are codes; narrow: whether codes are compared as float32; draws of each, see sample.py."""
 
     trees: range
     packed: Packed
     mixed: NDArray[np.float64]
     narrow: bool
-    draws: list[NDArray[np.int64]]
+    sampler: Sampler
+    draws: list[NDArray[np.int64] | None]
 
 
 def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None) -> Need:
@@ -122,16 +123,18 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
     distinct = min(shape.rows, bag_size(shape.rows, config))
     if config.replace:
         distinct = min(distinct, int(shape.rows * -np.expm1(-bag_size(shape.rows, config) / shape.rows) * 1.01) + 1000)
-        distinct = min(distinct, shape.rows)
+    strata = _strata(shape, config)
+    spare = 0 if config.sampling == "uniform" else shape.classes  # see grow/need.py distinct_rows
+    distinct = min(distinct + spare, shape.rows)
     numbers = np.arange(config.trees + 1)
     if nodes is None:
         given = np.full(config.trees, 2 * distinct - 1, np.int64)
         pure = tree_bytes(given, np.zeros(1, np.int64), shape.classes)
         mixed = tree_bytes(np.full(config.trees, distinct, np.int64), np.array([distinct // 2]), shape.classes)
-        return _choose(shape, np.maximum(pure, mixed), numbers, resources).need
+        return _choose(shape, np.maximum(pure, mixed), numbers, resources, strata).need
     given = np.asarray(nodes, np.int64)
     sizes = tree_bytes(given, np.minimum((given + 1) // 2, distinct // 2), shape.classes)
-    return _choose(shape, sizes, numbers, resources).need
+    return _choose(shape, sizes, numbers, resources, strata).need
 
 
 def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
@@ -144,7 +147,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
-    plan = _choose(store.shape, trees.sizes(), trees.first, resources)
+    plan = _choose(store.shape, trees.sizes(), trees.first, resources, _strata(store.shape, config))
     if resources.memory is not None:
         check_budget("the out-of-bag report", plan.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
@@ -156,10 +159,13 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         _write_report(store, config, directory / "oob", tallies, changes, pairs)
 
 
-def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources) -> _Plan:
+def _choose(
+    shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources, strata: int = 1
+) -> _Plan:
     """How to go over the rows with trees of so many bytes: the least time within the memory.
 
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    strata        draws that a block of a bag needs to know of each other one.
     """
     step = min(_step_rows(shape.classes), shape.rows)
     together = max(_GROUP_TREES, _GROUP_DRAWS // shape.rows)
@@ -168,7 +174,7 @@ def _choose(shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], re
     turning = _TURNED_NODES * _TURNED_BYTES
     writing = 4 * step * (8 * shape.classes + 32)
     fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, LOADING_BYTES)
-    fixed += 8 * together * (-(-shape.rows // BLOCK_ROWS))
+    fixed += 8 * together * (-(-shape.rows // BLOCK_ROWS)) * strata
     fixed += SCORE_BYTES * _most_scores(shape.rows) if shape.classes == 2 else 0
     row = 8 * shape.classes + 6
     smallest = fixed + int(sizes.max()) + step * row
@@ -193,6 +199,10 @@ def _step_rows(classes: int) -> int:
     return rows
 
 
+def _strata(shape: Shape, config: TrainConfig) -> int:
+    return 1 if config.sampling == "uniform" else shape.classes
+
+
 def _most_scores(rows: int) -> int:
     """Different scores held at a time: with more, rows.parquet is read again for each half of so many."""
     return min(max(rows // 16, 1 << 14), MOST_SCORES)
@@ -211,6 +221,7 @@ def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOC
 def _loader(store: Store, config: TrainConfig, trees: Trees, groups: int, workers: int) -> Callable[[range], _Group]:
     """A function that loads a group of entries of `trees`; the only group there is stays loaded."""
     kept: list[_Group] = []
+    sampler = Sampler.of(store, config)
 
     def group(entries: range) -> _Group:
         if kept:
@@ -224,8 +235,8 @@ def _loader(store: Store, config: TrainConfig, trees: Trees, groups: int, worker
         if narrow:
             packed = packed.narrowed()
         numbers = trees.numbers(entries)
-        draws = [block_draws(store.rows, tree, config) for tree in numbers]
-        made = _Group(numbers, packed, mixed, packed.narrow is not None, draws)
+        draws = [sampler.draws(tree) for tree in numbers]
+        made = _Group(numbers, packed, mixed, packed.narrow is not None, sampler, draws)
         if groups == 1:
             kept.append(made)
         return made
@@ -293,16 +304,14 @@ def _judge(
             def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
                 changes[:, here] += change
 
-            tasks = [
-                (store, config, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces
-            ]
+            tasks = [(store, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces]
             run(_vote, tasks, workers=workers, on_result=collect)
             progress.advance(len(group.trees))
             del group, tasks
         yield begin, tally
 
 
-def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:
+def _vote(store: Store, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
     tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, and that have a
@@ -314,7 +323,7 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
     block, offset = divmod(start, store.block_rows)
     bags = np.empty((len(group.trees), stop - start), np.uint16)
     for own, tree in enumerate(group.trees):
-        bags[own] = bag_block(store.rows, tree, block, config, group.draws[own])[offset : offset + stop - start]
+        bags[own] = group.sampler.block(tree, block, group.draws[own])[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
     codes = [store.feature_codes(int(feature)) for feature in packed.used]

@@ -3,19 +3,90 @@
 The draws of a tree are first spread over the blocks of rows, exactly as independent draws would fall (a multinomial;
 without replacement a multivariate hypergeometric), then over the rows of each block by a stream of its own. So the
 bag of any block can be had alone, and every bag of n rows drawn with replacement has exactly n draws.
+
+Stratified and balanced bags do the same for every class by itself, from the number of its rows in each block: in a
+stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
+many draws as the smallest.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.kernels.draw import draw_with_replacement, draw_without_replacement
+from bigforest.kernels.draw import draw_strata, draw_with_replacement, draw_without_replacement
 from bigforest.kernels.rng import PURPOSE_BAG, stream_key
+from bigforest.store.store import Store
 
 # Rows of a block. Part of the store's format and of what a seed means: changing it changes every forest.
 BLOCK_ROWS = 65_536
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Sampler:
+    """The bags of all trees of a forest, as `config` says.
+
+    counts  int64 [blocks, classes], rows of each class in each block, where they are drawn class by class; else None.
+    """
+
+    store: Store
+    config: TrainConfig
+    counts: NDArray[np.int64] | None
+
+    @classmethod
+    def of(cls, store: Store, config: TrainConfig) -> Sampler:
+        """The sampler of a forest; reads the target once where bags are drawn class by class."""
+        if not config.bootstrap or config.sampling == "uniform":
+            return cls(store, config, None)
+        classes = len(store.spec.target.classes)
+        starts = range(0, store.rows, BLOCK_ROWS)
+        blocks = [np.bincount(store.target[start : start + BLOCK_ROWS], minlength=classes) for start in starts]
+        return cls(store, config, np.array(blocks, np.int64))
+
+    def draws(self, tree: int) -> NDArray[np.int64] | None:
+        """What a bag's blocks need of the others, for callers that ask for many blocks: the draws that fall into each
+        block, int64 [blocks], or into each class of each block, [blocks, classes]; None without bootstrap."""
+        if not self.config.bootstrap:
+            return None
+        if self.counts is None:
+            return block_draws(self.store.rows, tree, self.config)
+        random = _spreading(self.config, tree)
+        rows = self.counts.sum(axis=0)
+        draws = np.zeros_like(self.counts)
+        for of_class, wanted in enumerate(class_draws(rows, self.config).tolist()):
+            sizes = self.counts[:, of_class]
+            if self.config.replace:
+                draws[:, of_class] = random.multinomial(wanted, sizes / rows[of_class])
+            else:
+                draws[:, of_class] = random.multivariate_hypergeometric(sizes, wanted)
+        return draws
+
+    def block(self, tree: int, block: int, draws: NDArray[np.int64] | None = None) -> NDArray[np.uint16]:
+        """How often each row of the block is in the bag of the tree, uint16 [rows of the block]; `draws` as above."""
+        if self.counts is None:
+            return bag_block(self.store.rows, tree, block, self.config, draws)
+        draws = self.draws(tree) if draws is None else draws
+        assert draws is not None
+        target = self.store.target[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS]
+        counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
+        ends = np.empty(self.counts.shape[1], np.uint32)
+        key = _key(self.config, tree, 2 + block)
+        draw_strata(counts, target, ends, order, draws[block], self.config.replace, key)
+        return counts
+
+    def bag(self, tree: int) -> NDArray[np.uint16]:
+        """How often each row is in the bag of the tree, uint16 [rows]."""
+        draws = self.draws(tree)
+        return np.concatenate([self.block(tree, block, draws) for block in range(block_count(self.store.rows))])
+
+
+def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
+    """Draws of one bag from each class, int64 [classes], of which there are so many rows; at least 1 each."""
+    share = np.full_like(rows, rows.min()) if config.sampling == "balanced" else rows
+    return np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64))
 
 
 def bag_size(rows: int, config: TrainConfig) -> int:
@@ -32,8 +103,7 @@ def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:
     """Draws of the tree's bag that fall into each block, int64 [blocks]; they sum to `bag_size`."""
     sizes = np.full(block_count(rows), BLOCK_ROWS, dtype=np.int64)
     sizes[-1] = rows - BLOCK_ROWS * (sizes.size - 1)
-    key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
-    random = np.random.Generator(np.random.Philox(key=key))
+    random = _spreading(config, tree)
     if config.replace:
         return random.multinomial(bag_size(rows, config), sizes / rows)
     return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
@@ -63,6 +133,12 @@ def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
     """How often each row is in the bag of the tree, uint16 [rows]."""
     draws = block_draws(rows, tree, config) if config.bootstrap else None
     return np.concatenate([bag_block(rows, tree, block, config, draws) for block in range(block_count(rows))])
+
+
+def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
+    """The stream that spreads the draws of a tree over the blocks."""
+    key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
 
 
 def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:

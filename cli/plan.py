@@ -29,6 +29,7 @@ def plan(
     bootstrap: options.Bootstrap = True,
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
+    sampling: options.Sampling = "uniform",
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where the forest would be; in the current folder unless given.")
     ] = None,
@@ -61,6 +62,7 @@ def plan(
         bootstrap=bootstrap,
         sample_fraction=sample_fraction,
         replace=replace,
+        sampling=sampling,
     )
     show(_facts(found), _draw, json=json)
     if not found.fits:

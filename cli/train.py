@@ -45,6 +45,7 @@ def train(
     bootstrap: options.Bootstrap = True,
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
+    sampling: options.Sampling = "uniform",
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="The forest, a folder; <stem of DATA>.forest unless given."),
@@ -90,6 +91,7 @@ def train(
         "bootstrap": bootstrap,
         "sample_fraction": sample_fraction,
         "replace": replace,
+        "sampling": sampling,
         "max_bins": options.count_or_word(max_bins),
         "vote": vote,
         "constants": constants,

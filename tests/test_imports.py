@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "source": set(),
     "encode": {"source", "store", "kernels"},
     "store": {"encode.dataspec", "kernels.layout"},
-    "sample": {"kernels"},
+    "sample": {"kernels", "store"},
     "grow": {"store", "sample", "kernels", "forest.table", "forest.trees"},
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "forest"},

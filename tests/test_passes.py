@@ -135,7 +135,7 @@ def test_distinct_rows__bounds_every_bag() -> None:
     for rows in (1, 2, 10, 1000, 70_000):
         for options in ({}, {"sample_fraction": 0.3}, {"replace": False, "sample_fraction": 0.5}, {"bootstrap": False}):
             config = TrainConfig(**options)
-            bound = distinct_rows(rows, config)
+            bound = distinct_rows(Shape(rows, (1,), 1, 2), config)
             assert bound <= rows
             for tree in range(20):
                 found = np.count_nonzero(bag(rows, tree, config)) if config.bootstrap else rows

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import pickle
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import numba
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bigforest
 from bigforest.config import TrainConfig
-from bigforest.sample import bag, bag_block
+from bigforest.sample import Sampler, bag, bag_block, class_draws
+from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
+from tests.naive.bag import bag_by_class
 
 BLOCK = 65_536
 COMPILED = not numba.config.DISABLE_JIT
@@ -151,6 +157,102 @@ def test_bag__blocks_are_drawn_apart(replace: bool) -> None:
     counts = bag(2 * BLOCK, 0, options(sample_fraction=0.25, replace=replace)).astype(np.float64)
     correlation = np.corrcoef(counts[:BLOCK], counts[BLOCK:])[0, 1]
     assert abs(correlation) < 4 / math.sqrt(BLOCK)
+
+
+# Bags drawn class by class.
+
+
+class Table(NamedTuple):
+    """What a sampler asks of a store."""
+
+    target: np.ndarray
+    rows: int
+    spec: Any
+
+
+def sampler(target: Any, config: TrainConfig) -> Sampler:
+    target = np.asarray(target, np.uint16)
+    classes = tuple(range(int(target.max()) + 1))
+    spec = SimpleNamespace(target=SimpleNamespace(classes=classes))
+    return Sampler.of(cast(Store, Table(target, target.size, spec)), config)
+
+
+BY_CLASS = st.sampled_from(["stratified", "balanced"])
+TARGETS = st.lists(st.integers(0, 4), min_size=2, max_size=200).map(
+    lambda labels: np.unique(labels, return_inverse=True)[1].tolist()
+)
+
+
+@settings(max_examples=60 if COMPILED else 8)
+@given(TARGETS, BY_CLASS, FRACTIONS, st.booleans(), st.integers(0, 5))
+def test_sampler__equals_the_naive_one(
+    target: list[int], sampling: Any, fraction: float, replace: bool, tree: int
+) -> None:
+    config = options(sampling=sampling, sample_fraction=fraction, replace=replace)
+    assert sampler(target, config).bag(tree).tolist() == bag_by_class(target, tree, config)
+
+
+@many_draws
+@pytest.mark.parametrize("sampling", ["stratified", "balanced"])
+@pytest.mark.parametrize("replace", [True, False])
+def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, replace: bool) -> None:
+    random = np.random.default_rng(1)
+    config = options(sampling=sampling, replace=replace, sample_fraction=0.7)
+    mixed = random.choice(3, 2 * BLOCK + 1000, p=[0.7, 0.295, 0.005])
+    for target in (mixed, np.sort(mixed)):
+        made = sampler(target, config)
+        counts = made.bag(2)
+        assert counts.tolist() == bag_by_class(target.tolist(), 2, config)
+        assert np.array_equal(counts[BLOCK : 2 * BLOCK], made.block(2, 1))  # a block alone
+        drawn = np.bincount(target, counts, 3)
+        assert drawn.tolist() == class_draws(np.bincount(target), config).tolist()
+        again = pickle.loads(pickle.dumps(made.draws(2)))
+        assert np.array_equal(made.block(2, 2, again), counts[2 * BLOCK :])
+
+
+def test_class_draws__share_or_equal() -> None:
+    rows = np.array([100, 7, 1])
+    assert class_draws(rows, options(sampling="stratified", sample_fraction=0.5)).tolist() == [50, 4, 1]
+    assert class_draws(rows, options(sampling="balanced")).tolist() == [1, 1, 1]
+    assert class_draws(np.array([100, 40]), options(sampling="balanced", sample_fraction=0.25)).tolist() == [10, 10]
+
+
+@many_draws
+@pytest.mark.parametrize("sampling", ["stratified", "balanced"])
+def test_sampler__moments_of_rows_within_a_class(sampling: Any) -> None:
+    target = np.repeat([0, 1], [60, 40])
+    trees, made = 4000, sampler(target, options(sampling=sampling))
+    counts = np.array([made.bag(tree) for tree in range(trees)], np.float64)
+    for label, size in ((0, 60), (1, 40)):
+        own = counts[:, target == label]
+        wanted = 40 if sampling == "balanced" else size
+        assert (own.sum(axis=1) == wanted).all()
+        mean, variance = wanted / size, wanted / size * (1 - 1 / size)
+        assert chi_square_fits((own.sum(axis=0) - trees * mean) ** 2 / (trees * variance), size - 1)
+        assert abs((own == 0).mean() - (1 - 1 / size) ** wanted) < 5 * math.sqrt(0.4 / size / trees)
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "stratified", "balanced"])
+def test_train__rows_sorted_by_class_learn_as_well(sampling: Any) -> None:
+    random = np.random.default_rng(2)
+    x = random.normal(size=(1500, 4))
+    y = (x.sum(axis=1) + random.normal(size=1500) > 1.5).astype(int)
+    mixed = pl.DataFrame(x).with_columns(y=pl.Series(y))
+    errors = []
+    for frame in (mixed, mixed.sort("y")):
+        forest = bigforest.train(frame, "y", trees=40, sampling=sampling, threads=1)
+        recall = forest.oob.metrics["recall"].to_list()
+        errors.append(forest.oob.error)
+        assert (recall[1] > 0.75) == (sampling == "balanced")
+    assert abs(errors[0] - errors[1]) < 0.025
+
+
+def test_train__sampling_in_passes_and_threads_gives_the_same() -> None:
+    data = pl.DataFrame({"x": np.arange(500) % 37, "z": np.arange(500) % 11, "y": np.arange(500) % 5 == 0})
+    for sampling in ("stratified", "balanced"):
+        made = [bigforest.train(data, "y", trees=6, sampling=sampling, threads=threads) for threads in (1, 2)]
+        assert made[0].nodes.collect().equals(made[1].nodes.collect())
+        assert made[0].oob.rows.collect().equals(made[1].oob.rows.collect())
 
 
 def chi_square_fits(terms: np.ndarray, freedom: int) -> bool:

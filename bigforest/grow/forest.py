@@ -23,7 +23,7 @@ from bigforest.kernels.layout import Rows
 from bigforest.kernels.rows import by_rows, empty_rows, fill_rows
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
-from bigforest.sample import bag, bag_size
+from bigforest.sample import Sampler, bag_size
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -81,7 +81,7 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(store, config, by_rows(store.codes), tree)
+    return _grow(Sampler.of(store, config), by_rows(store.codes), tree)
 
 
 def _grow_in_memory(
@@ -96,8 +96,10 @@ def _grow_in_memory(
         on_result=lambda *_: None,
     )
 
+    sampler = Sampler.of(store, config)
+
     def grow_part(trees: range) -> None:
-        grown = ([_grow(store, config, by_row, tree)] for tree in trees)
+        grown = ([_grow(sampler, by_row, tree)] for tree in trees)
         write_part(directory, trees.start, grown, store.spec, config)
 
     run(
@@ -120,7 +122,7 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
 
 
 def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
-    draws = bag_size(store.rows, config)
+    draws = bag_size(store.rows, config) + len(store.spec.target.classes)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
@@ -139,8 +141,9 @@ def _rules(store: Store, config: TrainConfig) -> Rules:
     )
 
 
-def _grow(store: Store, config: TrainConfig, by_row: Rows, tree: int) -> TreeArrays:
-    multiplicity = bag(store.rows, tree, config)
+def _grow(sampler: Sampler, by_row: Rows, tree: int) -> TreeArrays:
+    store, config = sampler.store, sampler.config
+    multiplicity = sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     pack_items(store.target, multiplicity, items)
     classes = len(store.spec.target.classes)

@@ -14,13 +14,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
 from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
-from bigforest.sample import BLOCK_ROWS, bag_block
+from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
@@ -29,7 +28,7 @@ from bigforest.store.store import Store
 class Question(NamedTuple):
     """What a pass asks about one tree.
 
-    draws    int64 [blocks], see sample.block_draws; None without bootstrap
+    draws    see sample.Sampler.draws
     top      the part of the tree that stands; classes of the target
     counts   probes of Count
     collects probes of Collect; wanted bool, the wanted buckets of all of them
@@ -66,7 +65,7 @@ class Routed(NamedTuple):
 
 def split_large(
     store: Store,
-    config: TrainConfig,
+    sampler: Sampler,
     tops: Sequence[TreeTop],
     draws: Sequence[NDArray[np.int64] | None],
     room: int,
@@ -78,18 +77,18 @@ def split_large(
         if not chosen:
             return
         questions = [question(tops[at], draws[at], entries, store) for at, entries in chosen]
-        for (at, entries), asked, reply in zip(chosen, questions, ask(store, config, questions, workers), strict=True):
+        for (at, entries), asked, reply in zip(chosen, questions, ask(store, sampler, questions, workers), strict=True):
             _tell(tops[at], entries, asked, reply)
 
 
-def ask(store: Store, config: TrainConfig, questions: list[Question], workers: int) -> list[Reply]:
+def ask(store: Store, sampler: Sampler, questions: list[Question], workers: int) -> list[Reply]:
     """The replies of all blocks to the questions."""
     replies: list[Reply] = []
 
     def add(_: int, found: list[Reply]) -> None:
         replies[:] = [merged(one, two) for one, two in zip(replies, found, strict=True)] if replies else found
 
-    tasks = [(store, config, questions, blocks) for blocks in block_ranges(store, workers)]
+    tasks = [(store, sampler, questions, blocks) for blocks in block_ranges(store, workers)]
     run(answer, tasks, workers=workers, on_result=add)
     return replies
 
@@ -113,7 +112,7 @@ def block_ranges(store: Store, tasks: int) -> list[range]:
     return [range(first, stop) for first, stop in pairwise(cuts)]
 
 
-def answer(store: Store, config: TrainConfig, questions: list[Question], blocks: range) -> list[Reply]:
+def answer(store: Store, sampler: Sampler, questions: list[Question], blocks: range) -> list[Reply]:
     """Task: the replies of some blocks to the questions."""
     by_row = no_rows()
     fetched = np.empty(BLOCK_ROWS, np.uint32)
@@ -122,7 +121,7 @@ def answer(store: Store, config: TrainConfig, questions: list[Question], blocks:
     pieces: list[list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]] = [[] for _ in questions]
     replies = [no_reply(asked) for asked in questions]
     needed = sorted(set().union(*(_features(asked) for asked in questions)))
-    for at, routed in route(store, config, questions, blocks, needed, replies):
+    for at, routed in route(store, sampler, questions, blocks, needed, replies):
         asked, reply = questions[at], replies[at]
         codes, items, begin, end = routed
         classes = np.uint64(asked.classes)
@@ -138,7 +137,7 @@ def answer(store: Store, config: TrainConfig, questions: list[Question], blocks:
 
 def route(
     store: Store,
-    config: TrainConfig,
+    sampler: Sampler,
     questions: Sequence[Question],
     blocks: range,
     needed: Sequence[int],
@@ -155,7 +154,7 @@ def route(
             start = block * store.block_rows
             target = store.target[start : start + reader.size(block)]
             for at, asked in enumerate(questions):
-                bag = bag_block(store.rows, asked.tree, block, config, asked.draws)
+                bag = sampler.block(asked.tree, block, asked.draws)
                 here = items[: np.count_nonzero(bag)]
                 pack_items(target, bag, here)
                 nodes = asked.top.feature.size

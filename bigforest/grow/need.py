@@ -86,22 +86,25 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     way = choose_way(shape, config, resources)
     if way.limits is None:
         return Need("grow", way.memory, min(smallest, way.memory))
-    rows = distinct_rows(shape.rows, config)
+    rows = distinct_rows(shape, config)
     scratch = min(way.group, config.trees) * rows * (shape.row_bytes + 4)
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
 
 
-def distinct_rows(rows: int, config: TrainConfig) -> int:
+def distinct_rows(shape: Shape, config: TrainConfig) -> int:
     """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
 
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average.
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average. Bags drawn class by class have at most one
+    more row per class: each has one at least, and as many draws spread over fewer rows find no more of them.
     """
+    rows = shape.rows
+    spare = 0 if config.sampling == "uniform" else shape.classes
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or not config.replace:
-        return draws
-    return min(draws, math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)))
+        return min(rows, draws + spare)
+    return min(rows, draws + spare, math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) + spare)
 
 
 def _tree_bytes(rows: int, nodes: int, classes: int) -> int:
@@ -114,7 +117,7 @@ def _written(classes: int) -> int:
 
 
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
-    rows = distinct_rows(shape.rows, config)
+    rows = distinct_rows(shape, config)
     copy = shape.rows * shape.row_bytes if shape.row_bytes >= WIDE_BYTES else 0
     tree = (
         4 * shape.rows

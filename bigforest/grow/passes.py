@@ -20,7 +20,7 @@ from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.draw import count_classes
 from bigforest.kernels.grow import Rules, grow
 from bigforest.kernels.rows import by_rows
-from bigforest.sample import bag_block, block_draws
+from bigforest.sample import Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -63,11 +63,12 @@ def grow_by_passes(
     on_trees is told how many trees are done.
     """
     trees = [tree for part in parts for tree in part]
-    draws = [block_draws(store.rows, tree, config) if config.bootstrap else None for tree in trees]
-    totals = _totals(store, config, trees, draws, workers)
+    sampler = Sampler.of(store, config)
+    draws = [sampler.draws(tree) for tree in trees]
+    totals = _totals(store, sampler, trees, draws, workers)
     tops = [TreeTop(tree, root_key(config, tree), total, ground) for tree, total in zip(trees, totals, strict=True)]
-    split_large(store, config, tops, draws, ground.limits.room, workers)
-    replies = _spill_all(store, config, tops, draws, folder, workers)
+    split_large(store, sampler, tops, draws, ground.limits.room, workers)
+    replies = _spill_all(store, sampler, tops, draws, folder, workers)
     sizes = _grow_all(store, config, ground, tops, folder, workers)
     stems = {
         top.tree: Stem(top, reply.below, reply.above, sizes[top.tree]) for top, reply in zip(tops, replies, strict=True)
@@ -81,14 +82,14 @@ def grow_by_passes(
 
 
 def count_bags(
-    store: Store, config: TrainConfig, trees: Sequence[int], draws: Sequence[Draws], blocks: range
+    store: Store, sampler: Sampler, trees: Sequence[int], draws: Sequence[Draws], blocks: range
 ) -> NDArray[np.int64]:
     """Task: class weights of the bags of the trees in some blocks, int64 [trees, classes]."""
     totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
     for block in blocks:
         target = store.target[block * store.block_rows : (block + 1) * store.block_rows]
         for at, tree in enumerate(trees):
-            count_classes(target, bag_block(store.rows, tree, block, config, draws[at]), totals[at])
+            count_classes(target, sampler.block(tree, block, draws[at]), totals[at])
     return totals
 
 
@@ -124,19 +125,19 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
             _subtree_path(folder, stem.top.tree, entry).unlink(missing_ok=True)
 
 
-def _totals(store: Store, config: TrainConfig, trees: list[int], draws: list[Draws], workers: int) -> NDArray[np.int64]:
+def _totals(store: Store, sampler: Sampler, trees: list[int], draws: list[Draws], workers: int) -> NDArray[np.int64]:
     totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
 
     def add(_: int, found: NDArray[np.int64]) -> None:
         np.add(totals, found, out=totals)
 
-    tasks = [(store, config, trees, draws, blocks) for blocks in block_ranges(store, workers)]
+    tasks = [(store, sampler, trees, draws, blocks) for blocks in block_ranges(store, workers)]
     run(count_bags, tasks, workers=workers, on_result=add)
     return totals
 
 
 def _spill_all(
-    store: Store, config: TrainConfig, tops: list[TreeTop], draws: list[Draws], folder: Path, workers: int
+    store: Store, sampler: Sampler, tops: list[TreeTop], draws: list[Draws], folder: Path, workers: int
 ) -> list[Reply]:
     """Write the rows of all small nodes; the replies know the codes sent left and right in each tree."""
     questions: list[Question] = [question(top, drawn, [], store) for top, drawn in zip(tops, draws, strict=True)]
@@ -146,7 +147,7 @@ def _spill_all(
         replies[:] = [merged(one, two) for one, two in zip(replies, found, strict=True)]
 
     small = [top.small() for top in tops]
-    tasks = [(store, config, questions, small, blocks, folder) for blocks in block_ranges(store, workers)]
+    tasks = [(store, sampler, questions, small, blocks, folder) for blocks in block_ranges(store, workers)]
     run(spill, tasks, workers=workers, on_result=add)
     return replies
 

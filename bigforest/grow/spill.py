@@ -21,11 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
 from bigforest.grow.level import Question, Reply, Routed, no_reply, route
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
+from bigforest.sample import Sampler
 from bigforest.store.store import Store
 
 # Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes.
@@ -36,7 +36,7 @@ _HEAD = np.dtype("<u8")
 
 def spill(
     store: Store,
-    config: TrainConfig,
+    sampler: Sampler,
     questions: list[Question],
     small: list[list[int]],
     blocks: range,
@@ -53,7 +53,7 @@ def spill(
         for entry in entries:
             rows_path(folder, asked.tree, entry, blocks).unlink(missing_ok=True)
     every = range(len(store.spec.features))
-    for at, routed in route(store, config, questions, blocks, every, replies):
+    for at, routed in route(store, sampler, questions, blocks, every, replies):
         for entry in small[at]:
             chunk = _chunk(routed, entry)
             if chunk:
