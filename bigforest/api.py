@@ -71,8 +71,7 @@ def train(
                which trees are added up to the number `trees`. Of the other arguments, only those that say how to
                run, and `trees` for a finished forest, may differ from before; data is needed again when it was a
                table in memory, and may be given when it has moved.
-    config     the fields of TrainConfig: trees, seed, mtry, impurity, max_depth, min_split, min_leaf,
-               bootstrap, sample_fraction, replace, sampling, max_bins, vote, constants.
+    config     the fields of TrainConfig: trees, seed, mtry, impurity, family and so on.
 
     Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
     or run, OutputExistsError when `out` is taken, BusyError while another run writes it and DiskFullError.

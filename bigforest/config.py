@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, get_args
 
@@ -13,9 +14,38 @@ Impurity = Literal["gini", "entropy", "error"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
 Sampling = Literal["uniform", "stratified", "balanced"]
+Family = Literal["axis", "sparse-oblique", "rotation", "tree"]
+ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
+MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
+Scope = Literal["tree", "node"]
+Normalize = Literal["none", "zscore", "minmax"]
+Rotation = Literal["random", "pca"]
 
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
+MAX_PROJECTIONS = 2**31 - 1
+
+_POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
+# The families that an option belongs to; elsewhere it must be left alone.
+_FAMILIES = {
+    "mtry": ("axis", "tree", "rotation"),
+    "constants": ("axis", "tree", "rotation"),
+    "feature_fraction": ("axis", "tree", "rotation"),
+    "projections": ("sparse-oblique",),
+    "projection_kind": ("sparse-oblique",),
+    "density": ("sparse-oblique",),
+    "mean_difference": ("sparse-oblique",),
+    "mean_difference_scope": ("sparse-oblique",),
+    "normalize": ("sparse-oblique",),
+    "axes": ("rotation",),
+    "orthogonal": ("rotation",),
+    "rotation": ("rotation",),
+}
+# What a family has where nothing is said.
+_DEFAULTS: dict[str, dict[str, Any]] = {
+    "tree": {"trees": 1, "bootstrap": False, "mtry": "all"},
+    "rotation": {"mtry": "all"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +68,30 @@ class TrainConfig:
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
+    family           what a node may split on. "axis": a feature. "sparse-oblique": a weighted sum of some features
+                     (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": a single tree of
+                     splits on features, without bootstrap (CART).
+    feature_fraction  chance of each feature to be considered in a node, instead of mtry; a draw of none is repeated.
+    ranks            split on the average-tied ranks of the training table's values, not on the values.
+
+    Of sparse-oblique:
+
+    projections      columns of the random matrix of a node, k: a count, or "p^E" for ceil(p**E) of p features, where E
+                     may be a fraction such as 2/3.
+    projection_kind  "rerf": k weights of +-1 anywhere in the matrix. "sporf": alike, `density` of all. "gaussian":
+                     normal weights. "very-sparse": +-1 with chance `density` in each cell (Li 2006).
+    density          share of the cells that have a weight; None for 1 / p (sporf), 1 (gaussian), p**-0.5 (very-sparse).
+    mean_difference  also offer differences of class means: of "consecutive" classes, of the largest class and each
+                     other, or of "all" pairs; each with chance min(1, k / p) in each node.
+    mean_difference_scope  "tree": means of the tree's bag; "node": of the node.
+    normalize        "zscore" or "minmax": weights are for features divided by their deviation or range.
+
+    Of rotation:
+
+    axes             axes of a tree's table, of which nodes draw mtry; None for as many as features.
+    orthogonal       whether random axes are made orthogonal.
+    rotation         "random": Gaussian directions; "pca": principal components of disjoint subsets of the features,
+                     each from a sample of the rows (Rodriguez 2006).
     """
 
     trees: int = 100
@@ -54,6 +108,18 @@ class TrainConfig:
     max_bins: str | int = "exact"
     vote: Vote = "soft"
     constants: Constants = "redraw"
+    family: Family = "axis"
+    feature_fraction: float | None = None
+    ranks: bool = False
+    projections: str | int = "p^2/3"
+    projection_kind: ProjectionKind = "rerf"
+    density: float | None = None
+    mean_difference: MeanDifference = "none"
+    mean_difference_scope: Scope = "tree"
+    normalize: Normalize = "none"
+    axes: int | None = None
+    orthogonal: bool = True
+    rotation: Rotation = "random"
 
     def __post_init__(self) -> None:
         _check_int("trees", self.trees, 1, MAX_TREES)
@@ -80,6 +146,75 @@ class TrainConfig:
                 raise ConfigError(f'max_bins must be "exact" or a whole number, not {self.max_bins!r}')
             _check_int("max_bins", self.max_bins, 2, MAX_BINS)
         self.drawn_features(1)
+        self._check_family()
+
+    @classmethod
+    def of(cls, **options: Any) -> TrainConfig:
+        """The configuration of these options, with the defaults of their family where it has its own."""
+        family = options.get("family", "axis")
+        own = _DEFAULTS.get(family, {}) if isinstance(family, str) else {}
+        if family == "rotation" and options.get("rotation") == "pca":
+            own = own | {"bootstrap": False}
+        return cls(**{**own, **options})
+
+    def _check_family(self) -> None:
+        """Check the options of the families."""
+        for name, choices in (
+            ("family", Family),
+            ("projection_kind", ProjectionKind),
+            ("mean_difference", MeanDifference),
+            ("mean_difference_scope", Scope),
+            ("normalize", Normalize),
+            ("rotation", Rotation),
+        ):
+            _check_choice(name, getattr(self, name), get_args(choices))
+        _check_bool("ranks", self.ranks)
+        _check_bool("orthogonal", self.orthogonal)
+        default = {field.name: field.default for field in fields(self)}
+        for name, families in _FAMILIES.items():
+            if self.family not in families and getattr(self, name) != default[name]:
+                raise ConfigError(f"{name} is an option of the family {' or '.join(families)}, not of {self.family}")
+        for name in ("feature_fraction", "density"):
+            share = getattr(self, name)
+            if share is not None and (not _is_number(share) or not 0.0 < share <= 1.0):
+                raise ConfigError(f"{name} must be above 0 and at most 1, not {share!r}")
+        if self.density is not None and self.projection_kind == "rerf":
+            raise ConfigError("rerf has as many weights as projections; drop density, or choose sporf")
+        if self.rotation == "pca" and self.axes is not None:
+            raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
+        if self.feature_fraction is not None and self.mtry not in ("sqrt", "all"):
+            raise ConfigError("feature_fraction replaces mtry; drop one of them")
+        if self.axes is not None:
+            _check_int("axes", self.axes, 1, MAX_PROJECTIONS)
+        if self.family == "tree" and (self.trees != 1 or self.bootstrap):
+            raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
+        self.drawn_projections(1)
+
+    def drawn_projections(self, features: int) -> int:
+        """Columns of the random matrix of a node when the table has `features` features; at least 1."""
+        rule = self.projections
+        if isinstance(rule, int) and not isinstance(rule, bool) and 1 <= rule <= MAX_PROJECTIONS:
+            return rule
+        found = _POWER.fullmatch(rule) if isinstance(rule, str) else None
+        exponent = float(found[1]) / float(found[2] or 1) if found and float(found[2] or 1) else -1.0
+        if not 0.0 <= exponent <= 2.0:
+            raise ConfigError(
+                "projections must be a count of at least 1 or p^E with E from 0 to 2, such as p^0.5 or p^2/3, "
+                f"not {rule!r}"
+            )
+        wanted: float = features**exponent
+        near = round(wanted)  # 1000**(2/3) is not quite 100 in float64
+        return min(max(1, near if abs(wanted - near) < 1e-9 * wanted else math.ceil(wanted)), MAX_PROJECTIONS)
+
+    def most_terms(self, features: int) -> float:
+        """Terms of an oblique node that is larger than most, when the table has `features` features; 0 if none is."""
+        if self.family in ("axis", "tree"):
+            return 0.0
+        if self.family == "rotation":
+            return min(3.0, features) if self.rotation == "pca" else features
+        share = {"rerf": 1 / features, "sporf": 1 / features, "gaussian": 1.0, "very-sparse": features**-0.5}
+        terms = features * (self.density or share[self.projection_kind])
+        return features if self.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
 
     def drawn_features(self, features: int) -> int:
         """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""

@@ -20,12 +20,14 @@ class Shape:
     widths   bytes of a code of each feature, in their order.
     codes    distinct values of all features together.
     classes  classes of the target.
+    sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
     """
 
     rows: int
     widths: tuple[int, ...]
     codes: int
     classes: int
+    sizes: tuple[int, ...] = ()
 
     @property
     def features(self) -> int:

@@ -5,8 +5,9 @@ rows that at least one tree leaves out; the error is the share of them whose vot
 section 6). Ties go to the lowest class. Bags are recomputed; the trees are read back from the forest's own
 files.
 
-Rows are never decoded: thresholds are turned into codes (the largest code that goes left) and compared with the codes
-of the store. So a pass reads the codes once from end to end, and each dictionary in ascending order.
+Where all nodes split on features, rows are not decoded: thresholds are turned into codes (the largest code that goes
+left) and compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in
+ascending order. Where some are oblique, codes are replaced by the values they were projected by in growing.
 
 The rows are judged a range at a time, and each range by the trees a group at a time. All trees of a group go over a
 block while its codes are at hand. How long a range is and how many trees go together is chosen by `_choose`; votes are
@@ -49,7 +50,7 @@ from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics import MOST_SCORES, SCORE_BYTES, Area, ClassMetrics, Metrics, Scores
 from bigforest.resources import Resources, parse_bytes
-from bigforest.sample import BLOCK_ROWS, Sampler, bag_size
+from bigforest.sample import BLOCK_ROWS, Sampler, distinct_rows, most_nodes
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -101,7 +102,11 @@ class _Tally(NamedTuple):
 
 
 class _Group(NamedTuple):
-    """Trees whose thresholds are codes; narrow: whether codes are compared as float32; draws of each, see sample.py."""
+    """Trees whose thresholds are codes, or values where some node is oblique.
+
+    narrow  whether codes are compared as float32
+    draws   of each tree, see sample.Sampler.draws
+    """
 
     trees: range
     packed: Packed
@@ -115,26 +120,33 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
     """What the report of a forest needs.
 
     nodes  nodes of each tree; None for as many as the bags allow. Leaves are all taken to hold several classes where
-           that takes more memory.
+           that takes more memory, and oblique nodes to have TrainConfig.most_terms.
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
-    distinct = min(shape.rows, bag_size(shape.rows, config))
-    if config.replace:
-        distinct = min(distinct, int(shape.rows * -np.expm1(-bag_size(shape.rows, config) / shape.rows) * 1.01) + 1000)
+    distinct = distinct_rows(shape.rows, config, shape.classes)
+    terms = config.most_terms(shape.features)
     strata = _strata(shape, config)
-    spare = 0 if config.sampling == "uniform" else shape.classes  # see grow/need.py distinct_rows
-    distinct = min(distinct + spare, shape.rows)
     numbers = np.arange(config.trees + 1)
     if nodes is None:
-        given = np.full(config.trees, 2 * distinct - 1, np.int64)
-        pure = tree_bytes(given, np.zeros(1, np.int64), shape.classes)
-        mixed = tree_bytes(np.full(config.trees, distinct, np.int64), np.array([distinct // 2]), shape.classes)
+        most = most_nodes(shape.rows, config, shape.classes)
+        leaves = min(distinct // 2, most // 2 + 1)
+        given = np.full(config.trees, most, np.int64)
+        pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
+        given = np.full(config.trees, 2 * leaves + 1, np.int64)
+        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
         return _choose(shape, np.maximum(pure, mixed), numbers, resources, strata).need
     given = np.asarray(nodes, np.int64)
-    sizes = tree_bytes(given, np.minimum((given + 1) // 2, distinct // 2), shape.classes)
+    mixed = np.minimum((given + 1) // 2, distinct // 2)
+    sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
     return _choose(shape, sizes, numbers, resources, strata).need
+
+
+def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
+    """Terms of trees of so many nodes whose inner nodes have `terms` each."""
+    found: NDArray[np.int64] = np.ceil(nodes // 2 * terms).astype(np.int64)
+    return found
 
 
 def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
@@ -169,7 +181,7 @@ def _choose(
     """
     step = min(_step_rows(shape.classes), shape.rows)
     together = max(_GROUP_TREES, _GROUP_DRAWS // shape.rows)
-    tiles = max(CHUNK_BYTES, 256 * 8 * shape.features)
+    tiles = 2 * max(CHUNK_BYTES, 256 * 8 * shape.features)  # and the values that are put into them
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     turning = _TURNED_NODES * _TURNED_BYTES
     writing = 4 * step * (8 * shape.classes + 32)
@@ -228,7 +240,8 @@ def _loader(store: Store, config: TrainConfig, trees: Trees, groups: int, worker
             return kept[0]
         packed = trees.load(entries, workers)
         pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-        _turn(packed, store, workers)
+        if packed.directions is None:
+            _turn(packed, store, workers)
         mixed = packed.ballots(config.vote)
         packed = packed._replace(counts=packed.counts[:0].copy())
         narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
@@ -327,18 +340,23 @@ def _vote(store: Store, group: _Group, tally: _Tally, start: int, stop: int) -> 
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
     codes = [store.feature_codes(int(feature)) for feature in packed.used]
+    values = None if packed.directions is None else [store.low(int(feature)) for feature in packed.used]
     kind = Rows(codes).tile_type(group.narrow)
     step = min(chunk_rows(packed.used.size, kind), stop - start)
     tiles = tiles_for(step, packed.used.size, kind)
     scratch = new_scratch()
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        Rows([column[first:last] for column in codes]).fill(tiles, 0, last - first)
+        columns = [column[first:last] for column in codes]
+        if values is not None:
+            columns = [low[cells] for low, cells in zip(values, columns, strict=True)]
+        Rows(columns).fill(tiles, 0, last - first)
         here = slice(first - start, last - start)
         vote_out_of_bag(
             tiles,
             last - first,
             layout,
+            packed.directions,
             packed.roots,
             group.mixed,
             bags[:, here],

@@ -12,7 +12,7 @@ from typing import Any
 from bigforest.config import TrainConfig
 from bigforest.encode.need import encode_need
 from bigforest.errors import ConfigError
-from bigforest.grow.need import grow_need
+from bigforest.grow.need import drawn_from, grow_need
 from bigforest.memory import Need, Shape
 from bigforest.oob import oob_need
 from bigforest.resources import Resources
@@ -165,13 +165,22 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     drawn = config.sample_fraction * (_DRAWN if config.replace else 1.0) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
     levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
-    visits = config.trees * bag * levels * config.drawn_features(shape.features)
+    visits = config.trees * bag * levels * _looks(shape.features, config)
     total = {
         "encode": shape.rows * shape.features * _ENCODE_CELL,
         "grow": visits * _GROW_VISIT,
         "oob": config.trees * shape.rows * _OOB_ROW_TREE,
     }
     return {stage: nanoseconds * 1e-9 / resources.workers for stage, nanoseconds in total.items()}
+
+
+def _looks(features: int, config: TrainConfig) -> float:
+    """How often a node looks at each of its rows, about: for a feature, or for a term of a projection."""
+    if config.family == "sparse-oblique":
+        return config.drawn_projections(features) * config.most_terms(features)
+    if config.feature_fraction is not None:
+        return config.feature_fraction * drawn_from(features, config)
+    return config.drawn_features(drawn_from(features, config))
 
 
 def _pass_seconds(need: Need, shape: Shape) -> float:

@@ -42,7 +42,7 @@ class Task:
     @property
     def config(self) -> TrainConfig:
         """The configuration, with the defaults of what was not given."""
-        return TrainConfig(**self.options)
+        return TrainConfig.of(**self.options)
 
     @property
     def location(self) -> str | None:

@@ -11,6 +11,7 @@ many draws as the smallest.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,6 +93,31 @@ def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int6
 def bag_size(rows: int, config: TrainConfig) -> int:
     """Draws of one bag: the fraction of the rows, rounded half up, at least 1."""
     return max(1, int(config.sample_fraction * rows + 0.5))
+
+
+def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
+    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
+
+    classes  of the target; they matter where bags are drawn class by class.
+
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average. Drawn class by class a bag has at most one
+    more row per class: each class has one at least, and as many draws spread over fewer rows find no more of them.
+    """
+    draws = bag_size(rows, config) if config.bootstrap else rows
+    if not config.bootstrap:
+        return rows
+    spare = 0 if config.sampling == "uniform" else classes
+    found = math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) if config.replace else draws
+    return min(rows, min(draws, found) + spare)
+
+
+def most_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
+    """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
+    draws = bag_size(rows, config) + (0 if config.sampling == "uniform" else classes) if config.bootstrap else rows
+    leaves = max(1, min(distinct_rows(rows, config, classes), draws // config.min_leaf))
+    if config.max_depth is not None and config.max_depth < leaves.bit_length():
+        leaves = min(leaves, 1 << config.max_depth)
+    return 2 * leaves - 1
 
 
 def block_count(rows: int) -> int:

@@ -12,6 +12,7 @@ from bigforest.columns import Leaf, leaves
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import MAX_CLASSES, code_width
 from bigforest.encode.features import choose_features
+from bigforest.encode.keys import value_bytes
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target
 from bigforest.errors import DataError
 from bigforest.memory import Shape
@@ -38,18 +39,17 @@ def shape_of(
     Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table.
     """
     if isinstance(table, Store):
-        features = table.spec.features
-        codes = sum(feature.codes for feature in features)
-        return Shape(table.rows, tuple(f.width for f in features), codes, len(table.spec.target.classes))
+        return table.shape
     found = leaves(table.schema)
     name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
     spans = _spans(data)
-    chosen = choose_features(found, name, exclude)
-    most = [_most_values(table.rows, found[feature].dtype, spans.get(feature)) for feature in chosen]
+    names = choose_features(found, name, exclude)
+    most = [_most_values(table.rows, found[feature].dtype, spans.get(feature)) for feature in names]
     if isinstance(config.max_bins, int):
         most = [min(values, config.max_bins) for values in most]
     widths = tuple(code_width(values) for values in most)
-    return Shape(table.rows, widths, sum(most), _most_classes(table, found[name], spans.get(name)))
+    sizes = tuple(value_bytes(found[feature].dtype) for feature in names)
+    return Shape(table.rows, widths, sum(most), _most_classes(table, found[name], spans.get(name)), sizes)
 
 
 def _spans(data: Any) -> dict[str, int]:

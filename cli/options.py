@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,8 +59,19 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and no
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
 
 
-def is_given(context: typer.Context, name: str) -> bool:
-    """Whether the option stands on the command line."""
+def given(context: typer.Context) -> dict[str, Any]:
+    """The options of the configuration that were given, as keywords; the rest is for the API to choose."""
+    from dataclasses import fields
+
+    from bigforest.config import TrainConfig
+
+    names = [field.name for field in fields(TrainConfig)]
+    chosen = {name: context.params[name] for name in names if name in context.params and _is_given(context, name)}
+    words = {"mtry": number_or_word, "max_bins": count_or_word, "projections": count_or_word}
+    return chosen | {name: read(chosen[name]) for name, read in words.items() if name in chosen}
+
+
+def _is_given(context: typer.Context, name: str) -> bool:
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import options
+from . import families, options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 def plan(
+    context: typer.Context,
     data: options.Data,
     target: options.Target = None,
     memory: options.Memory = None,
@@ -30,6 +31,15 @@ def plan(
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
     sampling: options.Sampling = "uniform",
+    family: families.Family = "axis",
+    feature_fraction: families.FeatureFraction = None,
+    projections: families.Projections = "p^2/3",
+    projection_kind: families.ProjectionKind = "rerf",
+    density: families.Density = None,
+    mean_difference: families.MeanDifference = "none",
+    mean_difference_scope: families.Scope = "tree",
+    axes: families.Axes = None,
+    rotation: families.Rotation = "random",
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where the forest would be; in the current folder unless given.")
     ] = None,
@@ -55,14 +65,7 @@ def plan(
         threads=threads,
         scratch=scratch,
         exclude=exclude or (),
-        trees=trees,
-        mtry=options.number_or_word(mtry),
-        max_depth=max_depth,
-        max_bins=options.count_or_word(max_bins),
-        bootstrap=bootstrap,
-        sample_fraction=sample_fraction,
-        replace=replace,
-        sampling=sampling,
+        **options.given(context),
     )
     show(_facts(found), _draw, json=json)
     if not found.fits:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from . import options
+from . import families, options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -46,6 +46,18 @@ def train(
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
     sampling: options.Sampling = "uniform",
+    family: families.Family = "axis",
+    feature_fraction: families.FeatureFraction = None,
+    ranks: families.Ranks = False,
+    projections: families.Projections = "p^2/3",
+    projection_kind: families.ProjectionKind = "rerf",
+    density: families.Density = None,
+    mean_difference: families.MeanDifference = "none",
+    mean_difference_scope: families.Scope = "tree",
+    normalize: families.Normalize = "none",
+    axes: families.Axes = None,
+    orthogonal: families.Orthogonal = True,
+    rotation: families.Rotation = "random",
     out: Annotated[
         str | None,
         typer.Option(metavar="DIR", help="The forest, a folder; <stem of DATA>.forest unless given."),
@@ -80,25 +92,7 @@ def train(
 
     if data is None and resume is None:
         raise typer.BadParameter("it is missing; name a table, or a forest to --resume", ctx=context, param_hint="DATA")
-    settings: dict[str, Any] = {
-        "trees": trees,
-        "seed": seed,
-        "mtry": options.number_or_word(mtry),
-        "impurity": impurity,
-        "max_depth": max_depth,
-        "min_split": min_split,
-        "min_leaf": min_leaf,
-        "bootstrap": bootstrap,
-        "sample_fraction": sample_fraction,
-        "replace": replace,
-        "sampling": sampling,
-        "max_bins": options.count_or_word(max_bins),
-        "vote": vote,
-        "constants": constants,
-    }
-    if resume is not None:  # what is not given is as it was
-        settings = {name: value for name, value in settings.items() if options.is_given(context, name)}
-    elif out is None and data is not None:
+    if resume is None and out is None and data is not None:
         out = str(default_output(data, ".forest"))
     with watching(quiet=quiet) as listener:
         forest = bigforest.train(
@@ -112,7 +106,7 @@ def train(
             memory=memory,
             exclude=exclude or (),
             resume=resume,
-            **settings,
+            **options.given(context),
         )
     show(training_facts(forest), _draw, json=json, quiet=quiet)
 

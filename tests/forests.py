@@ -11,15 +11,27 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
 from bigforest.forest.forest import Forest, read_forest
+from bigforest.forest.parts import Nodes
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.table import TreeArrays, write_part
+from bigforest.forest.terms import join_terms
+from bigforest.kernels.layout import OBLIQUE, Terms
 
 
 def random_tree(
-    random: np.random.Generator, features: int, classes: int, splits: int, thresholds: Sequence[float]
+    random: np.random.Generator,
+    features: int,
+    classes: int,
+    splits: int,
+    thresholds: Sequence[float],
+    weights: Sequence[float] = (),
 ) -> TreeArrays:
-    """A tree with `splits` inner nodes, some leaves pure and some mixed; thresholds are drawn from `thresholds`."""
+    """A tree with `splits` inner nodes, some leaves pure and some mixed; thresholds are drawn from `thresholds`.
+
+    weights  of oblique nodes, about half of the inner ones; there are none if it is empty.
+    """
     nodes: list[list[object]] = []
+    terms: dict[int, list[tuple[int, float]]] = {}
 
     def grow(splits: int, depth: int) -> NDArray[np.uint32]:
         number = len(nodes)
@@ -33,7 +45,12 @@ def random_tree(
             below = int(random.integers(splits))
             left = grow(below, depth + 1)
             threshold = float(thresholds[random.integers(len(thresholds))])
-            nodes[number][:3] = [int(random.integers(features)), number + 1, len(nodes)]
+            feature = int(random.integers(features))
+            if len(weights) and random.random() < 0.5:
+                feature = OBLIQUE
+                chosen = sorted(random.choice(features, random.integers(1, features + 1), replace=False))
+                terms[number] = [(place, weights[random.integers(len(weights))]) for place in chosen]
+            nodes[number][:3] = [feature, number + 1, len(nodes)]
             nodes[number][4:6] = [threshold, random.random()]
             counts = left + grow(splits - 1 - below, depth + 1)
         nodes[number].append(counts)
@@ -51,7 +68,15 @@ def random_tree(
         np.array(gain, np.float64),
         table.sum(axis=1, dtype=np.uint64),
         table,
+        _terms(terms, len(nodes)) if terms else None,
     )
+
+
+def _terms(terms: dict[int, list[tuple[int, float]]], nodes: int) -> Terms:
+    """Terms by node, as arrays."""
+    listed = [terms.get(node, []) for node in range(nodes)]
+    feature, weight = zip(*(term for own in listed for term in own), strict=True)
+    return Terms(np.cumsum([0, *map(len, listed)]), np.array(feature, np.int32), np.array(weight, np.float64))
 
 
 def spec_of(features: int, classes: Sequence[Label], dtype: str = "Int64") -> DataSpec:
@@ -77,3 +102,17 @@ def forest_of(directory: Path, trees: list[TreeArrays], spec: DataSpec, **config
     """The trees as an open forest of two parts."""
     write_forest(directory, trees, spec, [len(trees) // 2] if len(trees) > 1 else [], **config)
     return read_forest(directory)
+
+
+def nodes_of(tree: TreeArrays, number: int) -> Nodes:
+    """The tree as it is read."""
+    node = np.arange(tree.feature.size, dtype=np.uint32)
+    root = np.zeros(1, np.int64)
+    return Nodes(number, root, node, tree.feature, tree.right, tree.threshold, tree.counts, tree.terms)
+
+
+def join_pieces(pieces: Sequence[Nodes]) -> Nodes:
+    """Pieces that follow each other as one; the roots are still places in their own piece."""
+    columns = zip(*(piece[1:-1] for piece in pieces), strict=True)
+    terms = join_terms([piece.terms for piece in pieces], [piece.node.size for piece in pieces])
+    return Nodes._make([pieces[0].tree, *map(np.concatenate, columns), terms])

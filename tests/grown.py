@@ -85,6 +85,14 @@ def table_of(store: Store, data: Data) -> Table:
     return Table(low, high, data.target.tolist(), data.classes)
 
 
+def terms_of(tree: TreeArrays, node: int) -> tuple[tuple[int, float], ...]:
+    """The terms of an oblique node, none for others."""
+    if tree.terms is None:
+        return ()
+    own = slice(tree.terms.start[node], tree.terms.start[node + 1])
+    return tuple(zip(tree.terms.feature[own].tolist(), tree.terms.weight[own].tolist(), strict=True))
+
+
 def assert_same(found: TreeArrays, expected: list[Node]) -> None:
     """The two trees are equal node for node; gains may differ by rounding."""
     for number, node in enumerate(expected):
@@ -95,9 +103,10 @@ def assert_same(found: TreeArrays, expected: list[Node]) -> None:
             and found.weight[number] == node.weight
             and found.counts[number].tolist() == node.counts
         )
-        if node.feature >= 0:
+        if node.feature != -1:
             same = (
                 same
+                and terms_of(found, number) == node.terms
                 and found.threshold[number] == node.threshold
                 and found.left[number] == node.left
                 and found.right[number] == node.right
@@ -106,6 +115,7 @@ def assert_same(found: TreeArrays, expected: list[Node]) -> None:
         else:
             same = same and np.isnan(found.threshold[number]) and np.isnan(found.gain[number])
         if not same:
-            got = {name: column[number] for name, column in found._asdict().items()}
+            got = {name: column[number] for name, column in found._asdict().items() if name != "terms"}
+            got["terms"] = terms_of(found, number)
             raise AssertionError(f"node {number} is {got}, but should be {node}")
     assert len(found.feature) == len(expected)

@@ -48,6 +48,7 @@ def check_kernel(
         config.min_split,
         config.min_leaf,
         config.constants == "redraw",
+        -1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
     )
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -105,6 +106,9 @@ def weights(rows: int) -> st.SearchStrategy[list[int]]:
     return counts.filter(any)
 
 
+FRACTION = {"mtry": "all", "feature_fraction": 0.4}
+
+
 @st.composite
 def configs(draw: st.DrawFn) -> TrainConfig:
     """Every option that changes a tree, small numbers so that each of them bites."""
@@ -124,13 +128,13 @@ def configs(draw: st.DrawFn) -> TrainConfig:
     return TrainConfig(
         trees=3,
         seed=draw(st.sampled_from([0, 1, 12345, 2**63 - 1])),
-        mtry=draw(st.sampled_from(["all", "all", "sqrt", "log2", 1, 2, 0.5])),
         impurity=draw(st.sampled_from(["gini", "entropy", "error"])),
         max_depth=draw(st.sampled_from([None, None, None, 0, 1, 2, 5])),
         min_split=draw(st.sampled_from([2, 2, 3, 10])),
         min_leaf=draw(st.sampled_from([1, 1, 2, 5])),
         constants=draw(st.sampled_from(["redraw", "count"])),
         **bag,
+        **draw(st.sampled_from([*({"mtry": mtry} for mtry in ("all", "all", "sqrt", "log2", 1, 2, 0.5)), FRACTION])),
     )
 
 
@@ -179,3 +183,36 @@ def frames(draw: st.DrawFn, max_rows: int = 30) -> pl.DataFrame:
     labels = draw(st.lists(st.sampled_from([*LABELS[kind], None]), min_size=rows, max_size=rows))
     labels[:2] = [label for label in LABELS[kind] if label == label][-2:]
     return pl.DataFrame([*columns, pl.Series("target", labels, kind)])
+
+
+@st.composite
+def sparse_configs(draw: st.DrawFn) -> TrainConfig:
+    """`configs` of the sparse-oblique family."""
+    plain = draw(configs())
+    kind = draw(st.sampled_from(["rerf", "rerf", "sporf", "sporf", "gaussian", "very-sparse"]))
+    return replace(
+        plain,
+        family="sparse-oblique",
+        mtry="sqrt",
+        feature_fraction=None,
+        constants="redraw",
+        projections=draw(st.sampled_from(["p^2/3", "p^0.5", "p^1.2", 1, 2, 7])),
+        projection_kind=kind,
+        density=None if kind == "rerf" else draw(st.sampled_from([None, 0.2, 0.7, 1.0])),
+        mean_difference=draw(st.sampled_from(["none", "none", "consecutive", "vs-largest", "all"])),
+        mean_difference_scope=draw(st.sampled_from(["tree", "node"])),
+        normalize=draw(st.sampled_from(["none", "none", "zscore", "minmax"])),
+    )
+
+
+@st.composite
+def rotation_configs(draw: st.DrawFn) -> TrainConfig:
+    """`configs` of the rotation family."""
+    rotation = draw(st.sampled_from(["random", "random", "pca"]))
+    return replace(
+        draw(configs()),
+        family="rotation",
+        rotation=rotation,
+        axes=None if rotation == "pca" else draw(st.sampled_from([None, 1, 3, 9])),
+        orthogonal=draw(st.booleans()),
+    )

@@ -69,11 +69,11 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="anonymous memory is read from /proc")
 def test_encode__takes_no_more_than_it_says_and_writes_the_same(table: Path, tmp_path: Path) -> None:
-    shape, sizes = Shape(ROWS, (4, 4, 1), ROWS * 2, 2), [8, 4, 1]
+    shape = Shape(ROWS, (4, 4, 1), ROWS * 2, 2, (8, 4, 1))
     stores = []
     for spare, threads, passes in ((150, 2, 1), (85, 2, 1), (57, 1, 5)):
         resources = Resources(memory=BASE_BYTES + spare * MB, threads=threads)
-        need = encode_need(shape, resources, sizes)
+        need = encode_need(shape, resources)
         assert need.memory <= resources.memory
         assert need.passes == passes
         out = tmp_path / f"{spare}.store"
@@ -103,10 +103,10 @@ def test_encode__budget_too_small_is_refused(tmp_path: Path) -> None:
     threads=st.sampled_from([1, 2, 16, 200]),
 )
 def test_plan__never_more_than_the_budget(rows: int, sizes: list[int], spare: int, threads: int) -> None:
-    shape = Shape(rows, tuple(min(4, size) for size in sizes), rows, 2)
-    smallest = encode_need(shape, Resources(memory=1), sizes).smallest
+    shape = Shape(rows, tuple(min(4, size) for size in sizes), rows, 2, tuple(sizes))
+    smallest = encode_need(shape, Resources(memory=1)).smallest
     resources = Resources(memory=smallest + spare, threads=threads)
-    need = encode_need(shape, resources, sizes)
+    need = encode_need(shape, resources)
     assert need.smallest == smallest
     assert need.memory <= smallest + spare
     named = {f"x{i}": size for i, size in enumerate(sizes)}
@@ -121,10 +121,10 @@ def test_plan__never_more_than_the_budget(rows: int, sizes: list[int], spare: in
 
 
 def test_need__less_memory_first_takes_fewer_workers_then_the_disk() -> None:
-    shape = Shape(30_000_000, (4,) * 30, 0, 2)
+    shape = Shape(30_000_000, (4,) * 30, 0, 2, (4,) * 30)
     seen = []
     for memory in (4 * 10**9, 10**9, 7 * 10**8, 5 * 10**8, 3 * 10**8):
         plan = plan_encode(shape.rows, dict.fromkeys("ab", 4), Resources(memory=memory, threads=2))
         seen.append((plan.workers, plan.passes))
     assert seen == [(2, 1), (2, 1), (1, 1), (2, 5), (1, 5)]
-    assert encode_need(shape, Resources(memory=3 * 10**8, threads=1), [4] * 30).scratch == 30_000_000 * 4
+    assert encode_need(shape, Resources(memory=3 * 10**8, threads=1)).scratch == 30_000_000 * 4

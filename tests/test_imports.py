@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "encode": {"source", "store", "kernels"},
     "store": {"encode.dataspec", "kernels.layout"},
     "sample": {"kernels", "store"},
-    "grow": {"store", "sample", "kernels", "forest.table", "forest.trees"},
+    "grow": {"store", "sample", "kernels", "forest.table", "forest.trees", "encode.ranks"},
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "forest"},
     "predict": {"source", "encode.dataspec", "forest"},

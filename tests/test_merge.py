@@ -149,7 +149,7 @@ def test_merge__needs_two_sound_forests(grown: Path, tmp_path: Path) -> None:
 def test_copies__any_size_of_batch(grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = bigforest.merge([grown / "0", grown / "1"], tmp_path / "m").nodes.collect()
     monkeypatch.setattr(trees_module, "_BATCH_ROWS", 7)
-    monkeypatch.setattr(trees_module, "_GROUP_ROWS", 50)
+    monkeypatch.setattr(trees_module, "GROUP_NODES", 50)
     assert bigforest.merge([grown / "0", grown / "1"], tmp_path / "n").nodes.collect().equals(expected)
 
 

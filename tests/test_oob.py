@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ from tests.naive.oob import report
 from tests.test_metrics import check_metrics
 
 CLASSES = ("a", "b", "c")
+WEIGHTS = (1.0, -1.0, 0.3, -7e-3)  # of oblique nodes
 VALUES = [0.0, 0.1, 2.0, -3.5, 1e300, 7.0]  # not all of them float32
 FILES = ("rows", "curve", "confusion", "metrics")
 
@@ -54,9 +56,9 @@ def store_of(frame: pl.DataFrame, folder: Path) -> Store:
     return encode(source, "y", folder / "table.store", resources=Resources(threads=1), listener=silent)
 
 
-def trees(count: int) -> list[TreeArrays]:
+def trees(count: int, weights: Sequence[float] = ()) -> list[TreeArrays]:
     random = np.random.default_rng(count)
-    return [random_tree(random, 3, 3, 5, [0.05, 0.1, 1.0, -1.0, 5e299]) for _ in range(count)]
+    return [random_tree(random, 3, 3, 5, [0.05, 0.1, 1.0, -1.0, 5e299], weights) for _ in range(count)]
 
 
 def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[int], **options: Any) -> TrainConfig:
@@ -98,8 +100,12 @@ def check(found: OutOfBag, store: Store, config: TrainConfig, grown: list[TreeAr
 
 @pytest.mark.parametrize("vote", ["soft", "hard"])
 @pytest.mark.parametrize("low_precision", [False, True])
-def test_write_oob__equals_a_recomputation(vote: str, low_precision: bool, tmp_path: Path) -> None:
-    store, grown = store_of(data(150, low_precision), tmp_path), trees(7)
+@pytest.mark.parametrize("weights", [(), WEIGHTS])
+def test_write_oob__equals_a_recomputation(
+    vote: str, low_precision: bool, weights: Sequence[float], tmp_path: Path
+) -> None:
+    store, grown = store_of(data(150, low_precision), tmp_path), trees(7, weights)
+    assert any(tree.terms is not None for tree in grown) == bool(weights)
     config = forest_in(tmp_path / "f", store, grown, [2, 6], vote=vote, seed=3)
     found = write(store, config, tmp_path / "f")
     assert found.rows.filter(pl.col("trees") == 0).collect().height > 0  # seen by every tree
@@ -141,7 +147,8 @@ def test_write_oob__rows_without_a_label_keep_the_others_numbers(tmp_path: Path)
 def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, grown = store_of(data(600), tmp_path), trees(5)
+    store, grown = store_of(data(600), tmp_path), trees(5, WEIGHTS)
+    grown[:2] = trees(2)  # groups with and without oblique nodes
     for number, (threads, chunk, nodes, parts) in enumerate(
         [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
     ):
@@ -170,14 +177,13 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         patch.setattr(oob, "_TURNED_NODES", draws.draw(st.sampled_from([3, 1 << 20])))
         patch.setattr(oob, "_CACHED_VALUES", draws.draw(st.sampled_from([0, 1 << 16])))
         patch.setattr(oob, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
-        store, made = stored, trees(9)
+        store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
         config = forest_in(
             Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))
         )
         write(store, config, Path(name) / "whole")
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
-        mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature < 0].sum()) for tree in made]
-        sizes = groups.tree_bytes(np.array([tree.feature.size for tree in made]), np.array(mixed), 3)
+        sizes = groups.survey(Path(name) / "small", 1).sizes()
         threads = draws.draw(st.sampled_from([1, 2]))
         least = oob._choose(store.shape, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
@@ -217,7 +223,7 @@ def test_oob_need__bounds_trees_that_are_not_grown_yet() -> None:
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 def test_write_oob__several_blocks(tmp_path: Path) -> None:
     rows = 66_000
-    store, grown = store_of(data(rows), tmp_path), trees(2)
+    store, grown = store_of(data(rows), tmp_path), [*trees(1), *trees(1, WEIGHTS)]
     config = forest_in(tmp_path / "f", store, grown, [])
     check(write(store, config, tmp_path / "f", threads=2), store, config, grown)
 

@@ -18,11 +18,11 @@ from bigforest.events import silent
 from bigforest.forest.parts import part_paths
 from bigforest.grow import passes
 from bigforest.grow.forest import grow_forest
-from bigforest.grow.need import Way, choose_way, distinct_rows, grow_need
+from bigforest.grow.need import Way, choose_way, grow_need
 from bigforest.grow.top import Limits
 from bigforest.memory import BASE_BYTES, Shape
 from bigforest.resources import Resources
-from bigforest.sample import bag
+from bigforest.sample import bag, distinct_rows, most_nodes
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
@@ -135,13 +135,28 @@ def test_distinct_rows__bounds_every_bag() -> None:
     for rows in (1, 2, 10, 1000, 70_000):
         for options in ({}, {"sample_fraction": 0.3}, {"replace": False, "sample_fraction": 0.5}, {"bootstrap": False}):
             config = TrainConfig(**options)
-            bound = distinct_rows(Shape(rows, (1,), 1, 2), config)
+            bound = distinct_rows(rows, config)
             assert bound <= rows
             for tree in range(20):
                 found = np.count_nonzero(bag(rows, tree, config)) if config.bootstrap else rows
                 assert found <= bound
 
 
+def test_most_nodes__is_what_the_options_allow() -> None:
+    assert most_nodes(1000, TrainConfig(bootstrap=False)) == 1999
+    assert most_nodes(1000, TrainConfig(bootstrap=False, max_depth=3)) == 15
+    assert most_nodes(1000, TrainConfig(bootstrap=False, max_depth=0)) == 1
+    assert most_nodes(1000, TrainConfig(bootstrap=False, max_depth=2**31 - 1, min_leaf=100)) == 19
+    assert most_nodes(1, TrainConfig(min_leaf=100)) == 1
+    assert most_nodes(10**6, TrainConfig()) == 2 * distinct_rows(10**6, TrainConfig()) - 1
+
+
+FAMILIES = [
+    {"family": "sparse-oblique"},
+    {"family": "sparse-oblique", "mean_difference": "all", "projection_kind": "gaussian"},
+    {"family": "rotation"},
+    {"family": "rotation", "rotation": "pca"},
+]
 SHAPE = Shape(rows=30_000_000, widths=(4,) * 30, codes=30 * 2**24, classes=2)
 
 
@@ -162,6 +177,24 @@ def test_choose_way__too_little_names_the_smallest() -> None:
         with pytest.raises(ConfigError, match=f"smallest budget is {smallest:,} bytes"):
             choose_way(SHAPE, config, Resources(threads=2, memory=memory))
     choose_way(SHAPE, config, Resources(threads=2, memory=smallest))
+
+
+@pytest.mark.parametrize("options", FAMILIES)
+def test_choose_way__families_that_grow_in_memory_say_so(options: dict[str, object]) -> None:
+    config = TrainConfig.of(trees=4, **options)
+    need = grow_need(SHAPE, config, Resources(threads=2))
+    assert need.smallest > SHAPE.rows * (SHAPE.row_bytes + 8)
+    way = choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest))
+    assert (way.limits, way.workers) == (None, 1)
+    words = f"family {config.family} grow whole in memory; the smallest budget is {need.smallest:,} bytes"
+    with pytest.raises(ConfigError, match=words):
+        choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest - 1))
+
+
+@pytest.mark.parametrize("options", FAMILIES)
+def test_grow_need__counts_what_oblique_splits_take(options: dict[str, object]) -> None:
+    axis = grow_need(SHAPE, TrainConfig(trees=4, mtry="all"), Resources(threads=1)).memory
+    assert grow_need(SHAPE, TrainConfig.of(trees=4, **options), Resources(threads=1)).memory > axis
 
 
 def test_choose_way__more_memory_means_fewer_passes() -> None:

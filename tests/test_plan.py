@@ -50,14 +50,16 @@ def test_shape__of_parquet_files_by_their_statistics(tmp_path: Path) -> None:
     frame().head(150).write_parquet(tmp_path / "a.parquet", row_group_size=40)
     frame().tail(250).write_parquet(tmp_path / "b.parquet")
     found = shape(tmp_path, "kind", tmp_path)
-    assert found == Shape(400, (1, 1, 1, 2, 2), 2 + 10 + 30 + 400 + 400, 3)
+    assert found == Shape(400, (1, 1, 1, 2, 2), 2 + 10 + 30 + 400 + 400, 3, (1, 1, 8, 8, 4))
 
 
 def test_shape__without_statistics_is_bounded_by_types_and_rows(tmp_path: Path) -> None:
     frame().write_parquet(tmp_path / "a.parquet", statistics=False)
     for data in (tmp_path / "a.parquet", frame()):
-        assert shape(data, "kind", tmp_path) == Shape(400, (1, 1, 2, 2, 2), 2 + 256 + 3 * 400, 3)
-    assert shape(frame(), "kind", tmp_path, max_bins=10) == Shape(400, (1,) * 5, 2 + 4 * 10, 3)
+        found = shape(data, "kind", tmp_path)
+        assert found == Shape(400, (1, 1, 2, 2, 2), 2 + 256 + 3 * 400, 3, (1, 1, 8, 8, 4))
+    binned = shape(frame(), "kind", tmp_path, max_bins=10)
+    assert binned == Shape(400, (1,) * 5, 2 + 4 * 10, 3, (1, 1, 8, 8, 4))
 
 
 @pytest.mark.parametrize(("target", "classes"), [("flag", 2), ("year", 30), ("kind", 3), ("wide", 400), ("real", 100)])

@@ -22,7 +22,6 @@ from bigforest.events import StageAdvanced, StageFinished, StageStarted
 from bigforest.forest import groups, packed, passes, values, voting
 from bigforest.forest.forest import Forest
 from bigforest.forest.packed import pack
-from bigforest.forest.parts import Nodes
 from bigforest.forest.passes import predict_need
 from bigforest.forest.table import TreeArrays
 from bigforest.forest.values import Rows
@@ -33,7 +32,7 @@ from bigforest.memory import Shape
 from bigforest.predict import predict_file
 from bigforest.resources import Resources
 from bigforest.source import open_source
-from tests.forests import forest_of, random_tree, spec_of
+from tests.forests import forest_of, nodes_of, random_tree, spec_of
 from tests.naive.predict import decide, sum_of_votes
 from tests.strategies import EXTREMES
 from tests.test_metrics import check_metrics
@@ -83,18 +82,7 @@ def labelled(codes: list[int]) -> list[int | None]:
 
 
 def voting_of(grown: list[TreeArrays], rule: Rule) -> Voting:
-    parts = [
-        Nodes(
-            number,
-            np.zeros(1, np.int64),
-            np.arange(tree.feature.size, dtype=np.uint32),
-            tree.feature,
-            tree.right,
-            tree.threshold,
-            tree.counts,
-        )
-        for number, tree in enumerate(grown)
-    ]
+    parts = [nodes_of(tree, number) for number, tree in enumerate(grown)]
     made = pack(parts, FEATURES).with_narrow()
     return Voting(made, made.ballots(rule.ballots), rule, spec_of(FEATURES, (5, 7, 9)))
 

@@ -25,12 +25,13 @@ from bigforest.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.forest import files, groups, parts, summary
 from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
-from bigforest.forest.packed import pack
+from bigforest.forest.packed import Packed, pack
 from bigforest.forest.parts import Nodes, check_parts, part_paths, read_span, whole_parts
-from bigforest.forest.table import NODES, TreeArrays, part_path, write_part
+from bigforest.forest.table import NODES, TreeArrays, join_trees, part_path, write_part
+from bigforest.kernels.layout import LEAF, OBLIQUE
 from bigforest.kernels.packing import SOUND, check_nodes, narrow_nodes
-from bigforest.kernels.route import Layout
-from tests.forests import forest_of, random_tree, spec_of, write_forest
+from bigforest.kernels.route import TILE_SHIFT, Layout
+from tests.forests import forest_of, join_pieces, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import is_preorder, round_down
 
 SPEC = spec_of(3, ("no", "unsure", "yes"), "String")
@@ -64,8 +65,8 @@ def test_write_part__reads_back_the_same(
     assert [pieces[0].tree for pieces in found] == [0, 3]
     assert all(len(pieces) > 1 for pieces in found) == (piece < 1 << 20)
     for pieces, grown in zip(found, (trees()[:3], trees()[3:]), strict=True):
-        expected = TreeArrays(*(np.concatenate(arrays) for arrays in zip(*grown, strict=True)))
-        together = Nodes(0, *(np.concatenate(arrays) for arrays in zip(*(own[1:] for own in pieces), strict=True)))
+        expected = join_trees(grown)
+        together = join_pieces(pieces)
         inner = expected.feature >= 0
         np.testing.assert_array_equal(together.feature, expected.feature)
         np.testing.assert_array_equal(together.counts, expected.counts)
@@ -90,7 +91,8 @@ def test_load__equals_the_trees_at_once(data: st.DataObject) -> None:
 def _check_load(data: st.DataObject, folder: Path) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 9)))
     splits = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=6))
-    grown = [random_tree(random, 3, 3, count, [0.5, -1.0, np.inf, 2.0]) for count in splits]
+    weights = data.draw(st.sampled_from([(), (1.0, -0.5)]))
+    grown = [random_tree(random, 3, 3, count, [0.5, -1.0, np.inf, 2.0], weights) for count in splits]
     starts = sorted(data.draw(st.sets(st.integers(1, len(grown)), max_size=3)) - {len(grown)})
     write_forest(folder, grown, SPEC, starts)
     rows = data.draw(st.integers(1, 30))
@@ -100,14 +102,15 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     assert stock.nodes.tolist() == [tree.feature.size for tree in grown]
     several = [(tree.counts > 0).sum(axis=1) > 1 for tree in grown]
     assert stock.mixed.tolist() == [
-        int((own & (tree.feature < 0)).sum()) for own, tree in zip(several, grown, strict=True)
+        int((own & (tree.feature == LEAF)).sum()) for own, tree in zip(several, grown, strict=True)
     ]
+    assert stock.terms.tolist() == [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
     begin = data.draw(st.integers(0, len(grown) - 1))
     end = data.draw(st.integers(begin + 1, len(grown)))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parts, "PIECE_BYTES", data.draw(st.sampled_from([1, 300, 1 << 20])))
         found = stock.load(range(begin, end), data.draw(st.sampled_from([1, 2])))
-    expected = pack([_nodes_of(tree, 0) for tree in grown[begin:end]], 3)
+    expected = pack([nodes_of(tree, 0) for tree in grown[begin:end]], 3)
     assert found.used.tolist() == stock.used.tolist()
     assert found.roots.tolist() == expected.roots.tolist()
     assert found.counts.tolist() == expected.counts.tolist()
@@ -115,15 +118,29 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     assert found.wide.links[::2].tolist() == expected.wide.links[::2].tolist()
     low = np.uint64(2**32 - 1)
     assert (found.wide.links[1::2] & low).tolist() == (expected.wide.links[1::2] & low).tolist()
-    features = np.concatenate([tree.feature for tree in grown[begin:end]])
-    inner = features >= 0
-    assert found.used[found.wide.links[1::2][inner] >> np.uint64(32)].tolist() == features[inner].tolist()
+    _check_columns(found, join_trees(grown[begin:end]))
     narrow = found.with_narrow().narrow
-    assert narrow is not None
+    assert (narrow is None) == (found.directions is not None)
     again = found.narrowed()
-    assert again.wide is None and again.narrow is not None
-    assert again.narrow.links.tolist() == narrow.links.tolist()
-    assert again.nodes == features.size
+    assert again.nodes == sum(tree.feature.size for tree in grown[begin:end])
+    if narrow is not None:
+        assert again.wide is None and again.narrow is not None
+        assert again.narrow.links.tolist() == narrow.links.tolist()
+
+
+def _check_columns(found: Packed, trees: TreeArrays) -> None:
+    """What the nodes look at is that of the trees, joined."""
+    assert found.wide is not None
+    column = (found.wide.links[1::2] >> np.uint64(32)).astype(np.int64)
+    axis, oblique = trees.feature >= 0, trees.feature == OBLIQUE
+    assert found.used[column[axis]].tolist() == trees.feature[axis].tolist()
+    assert column[oblique].tolist() == (found.used.size + np.arange(np.count_nonzero(oblique))).tolist()
+    assert (found.directions is None) == (trees.terms is None)
+    if found.directions is not None and trees.terms is not None:
+        assert found.directions.features == found.used.size
+        assert found.directions.first.tolist() == [0, *trees.terms.start[1:][oblique].tolist()]
+        assert found.used[(found.directions.at >> TILE_SHIFT).astype(int)].tolist() == trees.terms.feature.tolist()
+        assert found.directions.weight.tolist() == trees.terms.weight.tolist()
 
 
 def test_write_part__rows_are_the_nodes(tmp_path: Path) -> None:
@@ -252,7 +269,7 @@ def _put_at(name: str, kind: str, value: Callable[[Any], Any]) -> Callable[[pa.T
 
 DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "no nodes": (lambda table: table.slice(0, 0), "no nodes"),
-    "unknown kind": (_put("kind", 0, "oblique"), "kind other than leaf or axis"),
+    "unknown kind": (_put("kind", 0, "category"), "kind other than leaf or axis or oblique"),
     "left null": (_put_at("left", "axis", lambda _: None), "left must be null in leaves and nowhere else"),
     "left in leaf": (_put_at("left", "leaf", lambda _: 1), "left must be null"),
     "right null": (_put_at("right", "axis", lambda _: None), "right must be null"),
@@ -298,12 +315,6 @@ def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table], rows: int | Non
     table = pq.read_table(path)
     metadata = pq.read_schema(path).metadata
     pq.write_table(change(table).replace_schema_metadata(metadata), path, row_group_size=rows)
-
-
-def _nodes_of(tree: TreeArrays, number: int) -> Nodes:
-    size = tree.feature.size
-    node = np.arange(size, dtype=np.uint32)
-    return Nodes(number, np.zeros(1, np.int64), node, tree.feature, tree.right, tree.threshold, tree.counts)
 
 
 @pytest.mark.parametrize("name", DAMAGE)

@@ -111,12 +111,12 @@ def plan_encode(rows: int, value_bytes: Mapping[str, int], resources: Resources)
     return EncodePlan(groups, int(workers), room, SLICE_ROWS, rows, dict(value_bytes))
 
 
-def encode_need(shape: Shape, resources: Resources, value_bytes: Sequence[int] | None = None) -> Need:
-    """What encoding needs. `value_bytes`: bytes of a value of each feature in the source; None takes 8, the most.
+def encode_need(shape: Shape, resources: Resources) -> Need:
+    """What encoding needs. Where the shape does not say how long values are, they are taken to have 8 bytes, the most.
 
     Never raises: where the budget is too small, `memory` is what the smallest one would take.
     """
-    sizes = {str(i): size for i, size in enumerate(value_bytes or [8] * shape.features)}
+    sizes = {str(i): size for i, size in enumerate(shape.sizes or [8] * shape.features)}
     smallest = _smallest(group_bytes(shape.rows, [max(sizes.values())]))
     budget = None if resources.memory is None else max(resources.memory, smallest)
     plan = plan_encode(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.keys import Keys, Scale
+from bigforest.encode.keys import KeyMaker, Keys, Scale
 from bigforest.kernels.presort import (
     Bins,
     Cells,
@@ -69,6 +70,15 @@ def presort(keys: Keys, scale: Scale, bins: Bins, rows_before: int = 0, ranks_be
         keys, low, shift, np.uint64(buckets), cells, items, before, bins, sort_scratch(min(BUCKET_ROWS, len(keys)))
     )
     return items[:ranks]
+
+
+def dense_ranks(values: NDArray[np.float64]) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
+    """Ranks of values, at least one and none NaN, among the distinct ones, from 0, and these, ascending."""
+    maker = KeyMaker("", pl.Float64())
+    ranks = np.empty(values.size, np.uint64)
+    maker.make(pl.Series(values), ranks)
+    scale = maker.scale()
+    return ranks, scale.values(presort(ranks, scale, new_bins(values.size, "exact")))
 
 
 def compile_presort() -> None:

@@ -26,9 +26,11 @@ from bigforest.forest.parts import (
     whole_parts,
 )
 
-# Bytes of a node while it is loaded, and of a mixed leaf per class: its counts and its ballot.
+# Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
+# node, as it comes and as it is kept.
 NODE_BYTES = 16
 MIXED_BYTES = 12
+TERM_BYTES = 40
 
 # What reading takes per thread: a piece, what Arrow decodes it from, and what it is checked with. Measured.
 LOADING_BYTES = 6 * PIECE_BYTES
@@ -50,6 +52,7 @@ class Trees(NamedTuple):
     part, start  int64 [entries], number of the part and row of it where the entry begins.
     nodes        int64 [entries].
     mixed        int64 [entries], leaves with several classes; 0 where unknown.
+    terms        int64 [entries], terms of oblique nodes; 0 where unknown.
     used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
                  None where unknown.
     """
@@ -62,11 +65,12 @@ class Trees(NamedTuple):
     start: NDArray[np.int64]
     nodes: NDArray[np.int64]
     mixed: NDArray[np.int64]
+    terms: NDArray[np.int64]
     used: NDArray[np.int64] | None
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes that each entry takes while it is loaded."""
-        return tree_bytes(self.nodes, self.mixed, len(self.header.spec.target.classes))
+        return tree_bytes(self.nodes, self.mixed, self.terms, len(self.header.spec.target.classes))
 
     def numbers(self, entries: range) -> range:
         """The trees of some entries."""
@@ -99,9 +103,11 @@ class Trees(NamedTuple):
         return packed
 
 
-def tree_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int) -> NDArray[np.int64]:
-    """Bytes that trees of so many nodes and mixed leaves take while they are loaded."""
-    return NODE_BYTES * nodes + MIXED_BYTES * classes * mixed
+def tree_bytes(
+    nodes: NDArray[np.int64], mixed: NDArray[np.int64], terms: NDArray[np.int64], classes: int
+) -> NDArray[np.int64]:
+    """Bytes that trees of so many nodes, mixed leaves and terms take while they are loaded."""
+    return NODE_BYTES * nodes + MIXED_BYTES * classes * mixed + TERM_BYTES * terms
 
 
 def outline(directory: Path) -> Trees:
@@ -113,7 +119,7 @@ def outline(directory: Path) -> Trees:
         raise FormatError(f"{paths[0]}: tree 0 is missing; the forest is damaged")
     nodes = np.array([span.stop for span in whole_parts(paths)], np.int64)
     none = np.zeros(nodes.size, np.int64)
-    return Trees(directory, paths, header, first, np.arange(nodes.size), none, nodes, none, None)
+    return Trees(directory, paths, header, first, np.arange(nodes.size), none, nodes, none, none, None)
 
 
 def survey(directory: Path, workers: int) -> Trees:
@@ -139,6 +145,7 @@ def survey(directory: Path, workers: int) -> Trees:
         start=np.concatenate([np.cumsum(part.nodes) - part.nodes for part in parts]),
         nodes=np.concatenate([part.nodes for part in parts]),
         mixed=np.concatenate([part.mixed for part in parts]),
+        terms=np.concatenate([part.terms for part in parts]),
         used=np.flatnonzero(present),
     )
 
@@ -217,32 +224,31 @@ class _Part(NamedTuple):
     first: int
     nodes: NDArray[np.int64]
     mixed: NDArray[np.int64]
+    terms: NDArray[np.int64]
     used: NDArray[np.bool_]
 
 
 def _survey_part(span: Span, header: Header) -> _Part:
     first = -1
     used = np.zeros(len(header.spec.features), np.bool_)
-    nodes: list[int] = []
-    mixed: list[int] = []
+    sizes: list[NDArray[np.int64]] = []
     for piece in read_span(span, header):
         first = piece.tree if first < 0 else first
         used[np.unique(piece.feature[piece.feature >= 0])] = True
-        for begin, end, count in _stretches(piece):
+        if piece.terms is not None:
+            used[piece.terms.feature] = True
+        for begin, end in pairwise(dict.fromkeys([0, *piece.roots.tolist(), piece.node.size])):
             if piece.node[begin] == 0:
-                nodes.append(0)
-                mixed.append(0)
-            nodes[-1] += end - begin
-            mixed[-1] += count
-    return _Part(first, np.array(nodes, np.int64), np.array(mixed, np.int64), used)
+                sizes.append(np.zeros(3, np.int64))
+            sizes[-1] += _stretch(piece, begin, end)
+    nodes, mixed, terms = np.array(sizes).T
+    return _Part(first, nodes, mixed, terms, used)
 
 
-def _stretches(piece: Nodes) -> list[tuple[int, int, int]]:
-    """First and last node but one of each tree in the piece, and how many of them are mixed leaves."""
+def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
+    """How many there are of nodes from `begin` to before `end`, and of mixed leaves and terms among them."""
     from bigforest.kernels.packing import count_mixed
 
-    bounds = [*dict.fromkeys([0, *piece.roots.tolist()]), piece.node.size]
-    return [
-        (begin, end, int(count_mixed(piece.feature[begin:end], piece.counts[begin:end])))
-        for begin, end in pairwise(bounds)
-    ]
+    mixed = int(count_mixed(piece.feature[begin:end], piece.counts[begin:end]))
+    terms = 0 if piece.terms is None else int(piece.terms.start[end] - piece.terms.start[begin])
+    return end - begin, mixed, terms

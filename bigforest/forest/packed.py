@@ -11,9 +11,11 @@ from numpy.typing import NDArray
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header
 from bigforest.forest.parts import Nodes, Span, check_order, read_span
+from bigforest.forest.terms import join_terms
+from bigforest.kernels.layout import Terms
 
 if TYPE_CHECKING:
-    from bigforest.kernels.route import Layout
+    from bigforest.kernels.route import Directions, Layout
 
 _MAX_NODES = 2**32 - 1
 _NARROW_BALLOT_BITS = 22
@@ -23,7 +25,8 @@ class Packed(NamedTuple):
     """Some consecutive trees; layouts are described in kernels/route.py.
 
     wide    the nodes, for any values; None when `narrowed` has put others in their place
-    narrow  the nodes, for values that are all float32; None when they do not fit this form
+    narrow  the nodes, for values that are all float32; None when they do not fit this form, as oblique ones do not
+    directions  of the oblique nodes; None when there are none
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32 [mixed leaves, classes], class counts of the leaves that hold more than one class
@@ -31,6 +34,7 @@ class Packed(NamedTuple):
 
     wide: Layout | None
     narrow: Layout | None
+    directions: Directions | None
     roots: NDArray[np.uint64]
     used: NDArray[np.int64]
     counts: NDArray[np.uint32]
@@ -63,6 +67,8 @@ class Packed(NamedTuple):
     def with_narrow(self) -> Packed:
         """The same with the layout `narrow` as well, if the nodes fit it."""
         assert self.wide is not None
+        if self.directions is not None:
+            return self
         return self._replace(narrow=_narrow(self.wide, self.used.size, np.empty(self.wide.links.size, np.uint32)))
 
     def narrowed(self) -> Packed:
@@ -73,6 +79,8 @@ class Packed(NamedTuple):
         from bigforest.kernels.packing import fits_narrow
 
         assert self.wide is not None
+        if self.directions is not None:
+            return self
         words = self.wide.links
         front = words[: words.size // 2].view(np.uint32)
         if not fits_narrow(self.wide, _narrow_layout(self.used.size, front)):
@@ -89,7 +97,8 @@ def load(
 
     used  the features that will be at hand; those that some node splits on when None.
 
-    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, and a few times parts.PIECE_BYTES per thread. Raises
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, 28 per term and a few times parts.PIECE_BYTES per
+    thread. Raises
     FormatError for a part that is damaged, for trees that are missing or there more than once, for features that
     are not in `used`, and beyond 4,294,967,295 nodes.
     """
@@ -125,6 +134,7 @@ class _Trees(NamedTuple):
     roots   positions among the nodes of these trees.
     used    bool [features].
     counts  arrays that together are those of Packed.
+    terms   of the oblique nodes, and of these alone, piece by piece.
     """
 
     first: int
@@ -132,6 +142,12 @@ class _Trees(NamedTuple):
     roots: NDArray[np.int64]
     used: NDArray[np.bool_]
     counts: list[NDArray[np.uint32]]
+    terms: list[Terms]
+
+    @property
+    def directions(self) -> int:
+        """Number of oblique nodes."""
+        return sum(part.start.size - 1 for part in self.terms)
 
 
 def _words(nodes: int) -> NDArray[np.uint64]:
@@ -156,21 +172,27 @@ def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: i
     from bigforest.kernels.packing import count_mixed, pack_nodes
 
     first = None
-    used = np.zeros(features, np.bool_)
+    found = _Trees(0, classes, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [])
     roots: list[NDArray[np.int64]] = []
-    counts: list[NDArray[np.uint32]] = []
-    done = mixed = 0
+    done = mixed = directions = 0
     for piece in pieces:
         first = piece.tree if first is None else first
         here = _wide(words[2 * done : 2 * (done + piece.feature.size)])
         own = np.empty((count_mixed(piece.feature, piece.counts), classes), np.uint32)
-        pack_nodes(piece.node, piece.feature, piece.right, piece.threshold, piece.counts, here, own, mixed, used)
+        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.counts)
+        pack_nodes(*nodes, here, own, mixed, directions, found.used)
         roots.append(piece.roots + done)
-        counts.append(own)
         done += piece.feature.size
-        mixed += len(own)
+        if len(own):
+            found.counts.append(own)
+            mixed += len(own)
+        if piece.terms is not None:
+            oblique = np.append(0, np.flatnonzero(np.diff(piece.terms.start)) + 1)
+            found.terms.append(piece.terms._replace(start=piece.terms.start[oblique]))
+            found.used[piece.terms.feature] = True
+            directions += oblique.size - 1
     assert first is not None
-    return _Trees(first, classes, np.concatenate(roots), used, [own for own in counts if len(own)])
+    return found._replace(first=first, roots=np.concatenate(roots))
 
 
 def _join(
@@ -179,7 +201,7 @@ def _join(
     trees: Sequence[_Trees],
     used: NDArray[np.int64] | None,
 ) -> Packed:
-    """One Packed of trees packed apart: places for features, ballots numbered through."""
+    """One Packed of trees packed apart: places for features, ballots and directions numbered through."""
     from bigforest.kernels.packing import number_nodes
 
     present = np.logical_or.reduce([own.used for own in trees])
@@ -191,20 +213,41 @@ def _join(
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
     roots: list[NDArray[np.int64]] = []
-    begin = mixed = 0
+    begin = mixed = directions = 0
     for own, piece in zip(trees, pieces, strict=True):
-        number_nodes(_wide(piece), place, own.classes, mixed)
+        number_nodes(_wide(piece), place, used.size, directions, own.classes, mixed)
         roots.append(own.roots + begin)
         begin += piece.size // 2
         mixed += sum(map(len, own.counts))
+        directions += own.directions
     counts = [np.empty((0, trees[0].classes), np.uint32), *(some for own in trees for some in own.counts)]
-    return Packed(_wide(words), None, np.concatenate(roots).astype(np.uint64), used, np.concatenate(counts))
+    return Packed(
+        wide=_wide(words),
+        narrow=None,
+        directions=_directions(trees, place, used.size),
+        roots=np.concatenate(roots).astype(np.uint64),
+        used=used,
+        counts=np.concatenate(counts),
+    )
 
 
 def _wide(words: NDArray[np.uint64]) -> Layout:
     from bigforest.kernels.route import Layout
 
     return Layout(words.view(np.float64), words, np.uint64(32), np.uint64(2**32 - 1))
+
+
+def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
+    """The directions of all oblique nodes, in the order of the nodes; place as for number_nodes."""
+    from bigforest.kernels.route import TILE_SHIFT, Directions
+
+    parts = [part for own in trees for part in own.terms]
+    terms = join_terms(parts, [part.start.size - 1 for part in parts])
+    if terms is None:
+        return None
+    return Directions(
+        np.uint64(features), terms.start.astype(np.uint64), place[terms.feature] << TILE_SHIFT, terms.weight
+    )
 
 
 def _narrow(wide: Layout, features: int, words: NDArray[np.uint32]) -> Layout | None:

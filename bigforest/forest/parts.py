@@ -16,12 +16,15 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
 from bigforest.forest.table import KINDS, NODES
+from bigforest.forest.terms import check_terms
+from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 
-# Bytes of decoded nodes held at a time, and of one of them besides its counts.
+# Bytes of decoded nodes held at a time, of one of them besides its counts and terms, and of a term.
 PIECE_BYTES = 8 << 20
 NODE_BYTES = 64
+TERM_BYTES = 32
 
 # What kernels/packing.py check_nodes finds, by its number.
 _PROBLEMS = (
@@ -50,10 +53,11 @@ class Nodes(NamedTuple):
     tree        number of the tree of the first of them
     roots       int64, positions of the roots among them
     node        uint32, number within the tree
-    feature     int32, position in the dataspec; -1 in a leaf
+    feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/layout.py) where there is none
     right       uint32, number of the right child within the tree; anything in a leaf
     threshold   float64; anything in a leaf
     counts      uint32 [nodes, classes]
+    terms       the directions of oblique nodes; None when there are none
     """
 
     tree: int
@@ -63,6 +67,7 @@ class Nodes(NamedTuple):
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
     counts: NDArray[np.uint32]
+    terms: Terms | None = None
 
 
 def part_paths(directory: Path) -> list[Path]:
@@ -107,9 +112,12 @@ def whole_parts(paths: list[Path]) -> list[Span]:
     return [Span(path, 0, node_count(path)) for path in paths]
 
 
-def piece_rows(classes: int) -> int:
-    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too."""
-    return max(1, PIECE_BYTES // (NODE_BYTES + 4 * classes))
+def piece_rows(classes: int, terms: float = 0.0) -> int:
+    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too.
+
+    terms  of a node, on average
+    """
+    return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + TERM_BYTES * terms)))
 
 
 def read_span(span: Span, header: Header) -> Iterator[Nodes]:
@@ -127,7 +135,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
     state[packing.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)
     done = 0
-    for batch in _batches(span, piece_rows(len(header.spec.target.classes))):
+    for batch in batches(span, len(header.spec.target.classes)):
         if done == 0:
             state[packing.TREE] = batch.column("tree")[0].as_py() - 1
         done += batch.num_rows
@@ -145,15 +153,17 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
         raise FormatError(f"{span.path}: {_PROBLEMS[packing.WRONG_END]}; the forest is damaged")
 
 
-def _batches(span: Span, size: int) -> Iterator[Any]:
-    """The rows of a span as record batches of at most `size` rows."""
+def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
     try:
         file = open_parquet(span.path)
         begin = 0
         for number in range(file.num_row_groups):
-            end = begin + file.metadata.row_group(number).num_rows
+            group = file.metadata.row_group(number)
+            end = begin + group.num_rows
             if begin < span.stop and end > span.start:
-                for batch in file.iter_batches(size, row_groups=[number], use_threads=False):
+                size = piece_rows(classes, _terms_per_node(group))
+                for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
                     first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
                     begin += batch.num_rows
                     if first < last:
@@ -163,6 +173,13 @@ def _batches(span: Span, size: int) -> Iterator[Any]:
             begin = end
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{span.path} cannot be decoded ({error}); the forest is damaged") from error
+
+
+def _terms_per_node(group: pq.RowGroupMetaData) -> float:
+    """Terms of a node of a row group, on average, as its metadata says."""
+    columns = (group.column(number) for number in range(group.num_columns))
+    values = max(int(column.num_values) for column in columns if column.path_in_schema.startswith("terms."))
+    return max(0.0, values / max(1, int(group.num_rows)) - 1.0)  # a node without terms counts as one value
 
 
 def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
@@ -196,11 +213,13 @@ def _check_batch(
             raise FormatError(f"{path}: {problem}; the forest is damaged")
 
     column = {name: batch.column(name) for name in NODES.names}
-    leaf = _leaves(column["kind"], require)
-    for name in ("left", "right", "feature", "threshold", "gain"):
+    leaf, oblique = (_of_kind(column["kind"], name, require) for name in ("leaf", "oblique"))
+    for name in ("left", "right", "threshold", "gain"):
         require(np.array_equal(_nulls(column[name]), leaf), f"{name} must be null in leaves and nowhere else")
-    require(column["terms"].null_count == batch.num_rows, "terms must be null but in oblique nodes")
-    feature = _features(column["feature"], leaf, spec, require)
+    require(np.array_equal(_nulls(column["feature"]), leaf | oblique), "feature must be null but in axis nodes")
+    require(np.array_equal(_nulls(column["terms"]), ~oblique), "terms must be null but in oblique nodes")
+    feature = _features(column["feature"], leaf, oblique, spec, require)
+    terms = check_terms(column["terms"], spec, require) if oblique.any() else None
     threshold = _numbers(column["threshold"])
     require(not np.isnan(threshold)[~leaf].any(), "a threshold is not a number")
     require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
@@ -209,7 +228,7 @@ def _check_batch(
     tree, node, left, right, depth, weight = numbers.values()
     found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting)
     require(found == 0, _PROBLEMS[found])
-    return Nodes(int(tree[0]), np.flatnonzero(node == 0), node, feature, right, threshold, counts)
+    return Nodes(int(tree[0]), np.flatnonzero(node == 0), node, feature, right, threshold, counts, terms)
 
 
 def _nulls(array: Any) -> NDArray[np.bool_]:
@@ -224,23 +243,27 @@ def _numbers(array: Any) -> NDArray[Any]:
     return values[array.offset : array.offset + len(array)]
 
 
-def _leaves(kind: Any, require: Any) -> NDArray[np.bool_]:
+def _of_kind(kind: Any, wanted: str, require: Any) -> NDArray[np.bool_]:
     names = kind.dictionary.to_pylist()
     index = kind.indices.to_numpy()
     require(
         all(names[i] in KINDS for i in np.unique(index)),
         f"a node is of a kind other than {' or '.join(KINDS)}",
     )
-    is_leaf = np.array([name == "leaf" for name in names])
-    return is_leaf[index]  # type: ignore[no-any-return]
+    return np.array([name == wanted for name in names])[index]  # type: ignore[no-any-return]
 
 
-def _features(column: Any, leaf: NDArray[np.bool_], spec: DataSpec, require: Any) -> NDArray[np.int32]:
+def _features(
+    column: Any, leaf: NDArray[np.bool_], oblique: NDArray[np.bool_], spec: DataSpec, require: Any
+) -> NDArray[np.int32]:
     place = {feature.name: position for position, feature in enumerate(spec.features)}
-    known = np.array([place.get(name, -1) for name in column.dictionary.to_pylist()] + [-1], dtype=np.int32)
+    known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
     index = column.indices.fill_null(-1).to_numpy()
     feature = known[index]
-    require(np.array_equal(feature < 0, leaf), "a node splits on a feature that the dataspec does not have")
+    require(
+        np.array_equal(feature == LEAF, leaf | oblique), "a node splits on a feature that the dataspec does not have"
+    )
+    feature[oblique] = OBLIQUE
     return feature  # type: ignore[no-any-return]
 
 

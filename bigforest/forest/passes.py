@@ -96,19 +96,27 @@ def default_batch(columns: int) -> int:
 
 
 def predict_need(
-    shape: Shape, resources: Resources, nodes: Sequence[int], mixed: Sequence[int] | None = None, held: int = 0
+    shape: Shape,
+    resources: Resources,
+    nodes: Sequence[int],
+    mixed: Sequence[int] | None = None,
+    held: int = 0,
+    terms: Sequence[int] | None = None,
 ) -> Need:
     """What predicting a table with a forest needs.
 
     shape  rows and classes, and for every column that is read the bytes of a value.
     nodes  nodes of each tree. mixed: leaves with several classes; None for as many as there can be.
     held   bytes of a table that is in memory already.
+    terms  terms of the oblique nodes of each tree; None for none.
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     given = np.asarray(nodes, np.int64)
     several = (given + 1) // 2 if mixed is None else np.asarray(mixed, np.int64)
-    return _plan(shape, resources, tree_bytes(given, several, shape.classes), np.arange(given.size + 1), held)[1]
+    oblique = np.zeros(given.size, np.int64) if terms is None else np.asarray(terms, np.int64)
+    sizes = tree_bytes(given, several, oblique, shape.classes)
+    return _plan(shape, resources, sizes, np.arange(given.size + 1), held)[1]
 
 
 def choose_passes(

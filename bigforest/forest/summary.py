@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
-from bigforest.forest.files import open_parquet, write_table
+from bigforest.forest.files import write_table
 from bigforest.forest.origin import Origin
-from bigforest.forest.parts import part_paths
+from bigforest.forest.parts import batches, part_paths, whole_parts
 from bigforest.forest.table import FEATURES, RUN
+from bigforest.forest.terms import features_of
 from bigforest.version import __version__
-
-# Nodes read at a time.
-_ROWS = 1 << 17
 
 
 def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None:
@@ -43,33 +41,35 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None
 def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     """Share of each feature in all decrease of impurity, float64 [features].
 
-    Trusts the parts, which this run has just written: reading four columns takes a fifth of the time of
+    The decrease of an oblique node is divided equally among its features.
+
+    Trusts the parts, which this run has just written: reading few columns takes a fifth of the time of
     checking all. Summed node by node within a tree and then tree by tree, so that neither the cut into parts nor the
     pieces they are read in can change a bit of it.
     """
-    place = {feature.name: position for position, feature in enumerate(spec.features)}
-    total = np.zeros(len(place))
-    own = np.zeros(len(place))
+    total = np.zeros(len(spec.features))
+    own = np.zeros(len(spec.features))
     last = -1
+    columns = ["tree", "gain", "weight", "feature", "terms"]
     for path in part_paths(directory):
-        for splits in open_parquet(path).iter_batches(_ROWS, columns=["tree", "feature", "gain", "weight"]):
-            splits = splits.filter(splits["feature"].is_valid())
+        for splits in batches(whole_parts([path])[0], len(spec.target.classes), columns):
+            splits = splits.filter(splits["gain"].is_valid())
             if splits.num_rows == 0:
                 continue
-            tree, names, gain, weight = splits.columns
-            position = np.array([place[name] for name in names.dictionary.to_pylist()])
-            feature = position[names.indices.to_numpy()]
-            decrease = gain.to_numpy() * weight.to_numpy()
-            cuts = np.flatnonzero(np.diff(tree.to_numpy(), prepend=tree[0].as_py())).tolist()
+            tree, gain, weight, names, terms = (splits[name] for name in columns)
+            feature, shares = features_of(names, terms, spec)
+            tree = np.repeat(tree.to_numpy(), shares)
+            decrease = np.repeat(gain.to_numpy() * weight.to_numpy() / shares, shares)
+            cuts = (np.flatnonzero(np.diff(tree)) + 1).tolist()
             for begin, end in pairwise([0, *cuts, feature.size]):
-                if tree[begin].as_py() != last:
+                if tree[begin] != last:
                     total += own
                     own[:] = 0.0
-                    last = tree[begin].as_py()
+                    last = tree[begin]
                 np.add.at(own, feature[begin:end], decrease[begin:end])
     total += own
     whole = total.sum()
-    return total / whole if whole > 0 else np.zeros(len(place))
+    return total / whole if whole > 0 else np.zeros(total.size)
 
 
 def write_run(

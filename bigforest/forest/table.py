@@ -14,9 +14,9 @@ the configuration in its Parquet schema metadata: see files.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -25,21 +25,29 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_tables
+from bigforest.forest.terms import cut_terms, join_terms, terms_column
+from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
 
-KINDS = ("leaf", "axis")
+T = TypeVar("T")
+
+KINDS = ("leaf", "axis", "oblique")
 
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
-# Nodes of a row group, the last one of a part aside: what is written and read at a time.
+# Nodes and terms that fill a row group: what is written and read at a time. A node has all its terms in one.
 GROUP_NODES = 1 << 18
+GROUP_TERMS = 1 << 21
 
 # tree, node     node is the number in preorder within its tree; the root is 0
 # left, right    node numbers of the children, null in a leaf; left is always node + 1
 # depth          0 for the root
-# kind           "leaf" or "axis" (feature <= threshold goes left); oblique and category will follow
-# feature        name of the feature, null in a leaf
+# kind           "leaf", "axis" (feature <= threshold goes left) or "oblique" (the projection on the terms <= threshold
+#                goes left; NaN goes right)
+# feature        name of the feature; null but in axis nodes
 # threshold      null in a leaf
-# terms          feature and weight of each term of an oblique direction; null otherwise
+# terms          the direction of an oblique node: features, in the order of the training table, each once, and their
+#                weights, finite and not 0; null in other nodes. The projection is the sum of weight * value in this
+#                order, in float64
 # gain           decrease of impurity: the node's minus the children's, weighted by bag rows; null in a leaf
 # weight         rows of the bag in the node, repeats counted
 # counts         the same by class, in the order of the dataspec's classes
@@ -149,7 +157,7 @@ def metrics(label: pa.DataType) -> pa.Schema:
 class TreeArrays(NamedTuple):
     """One tree in preorder; all arrays have one entry per node, and a leaf has the value in brackets.
 
-    feature    int32 (-1), position in the dataspec
+    feature    int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
     left       uint32 (0), always the node's own number + 1
     right      uint32 (0)
     depth      uint32
@@ -157,6 +165,7 @@ class TreeArrays(NamedTuple):
     gain       float64 (nan)
     weight     uint64
     counts     uint32 [nodes, classes]
+    terms      the directions of oblique nodes; None when there are none
     """
 
     feature: NDArray[np.int32]
@@ -167,10 +176,19 @@ class TreeArrays(NamedTuple):
     gain: NDArray[np.float64]
     weight: NDArray[np.uint64]
     counts: NDArray[np.uint32]
+    terms: Terms | None = None
 
     def rows(self, begin: int, end: int) -> TreeArrays:
         """Nodes from `begin` to before `end`."""
-        return TreeArrays._make(array[begin:end] for array in self)
+        terms = None if self.terms is None else cut_terms(self.terms, begin, end)
+        return TreeArrays._make([*(array[begin:end] for array in self[:-1]), terms])
+
+
+def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
+    """The nodes of all, one after the other, as if they were one tree."""
+    columns = zip(*(tree[:-1] for tree in trees), strict=True)
+    terms = join_terms([tree.terms for tree in trees], [tree.feature.size for tree in trees])
+    return TreeArrays._make([*map(np.concatenate, columns), terms])
 
 
 def part_path(directory: Path, first_tree: int) -> Path:
@@ -185,11 +203,12 @@ def write_part(
     path.
 
     Each tree comes in one or more pieces of consecutive nodes, whose left and right are numbers within the
-    tree. Memory: one piece, and a row group of GROUP_NODES nodes. May be called from any thread; writing the
+    tree. Memory: two pieces, and a row group. May be called from any thread; writing the
     same part again replaces it.
     """
     names = [feature.name for feature in spec.features]
-    tables = (nodes_table(group, names) for group in _groups(first_tree, trees))
+    groups = row_groups(_numbered(first_tree, trees))
+    tables = (nodes_table([piece.rows(begin, end) for piece, begin, end in group], names) for group in groups)
     path = part_path(directory, first_tree)
     write_tables(NODES, tables, path, "trees", spec, config)
     return path
@@ -202,24 +221,42 @@ class Piece(NamedTuple):
     first: int
     nodes: TreeArrays
 
+    def rows(self, begin: int, end: int) -> Piece:
+        """Nodes from `begin` to before `end` of the piece."""
+        return Piece(self.tree, self.first + begin, self.nodes.rows(begin, end))
 
-def _groups(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[list[Piece]]:
-    """The nodes of all trees in row groups of GROUP_NODES nodes, the last one smaller: however they come in."""
-    waiting: list[Piece] = []
-    room = GROUP_NODES
+
+def _numbered(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[tuple[Piece, NDArray[np.int64]]]:
+    """The nodes of all trees and where their terms begin, as `row_groups` takes them."""
     for tree, pieces in enumerate(trees, first_tree):
         number = 0
         for nodes in pieces:
-            taken, size = 0, nodes.feature.size
-            while taken < size:
-                part = nodes.rows(taken, taken + room)
-                waiting.append(Piece(tree, number, part))
-                room -= part.feature.size
-                taken += part.feature.size
-                number += part.feature.size
-                if room == 0:
-                    yield waiting
-                    waiting, room = [], GROUP_NODES
+            size = nodes.feature.size
+            yield Piece(tree, number, nodes), np.zeros(size + 1, np.int64) if nodes.terms is None else nodes.terms.start
+            number += size
+
+
+def row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
+    """Consecutive nodes cut into row groups, as large as GROUP_NODES and GROUP_TERMS allow, however they come in.
+
+    pieces  some nodes, and where the terms of each begin, [nodes + 1]. A group is a list of pieces, and which nodes of
+            them.
+    """
+    waiting: list[tuple[T, int, int]] = []
+    nodes, terms = GROUP_NODES, GROUP_TERMS
+    for piece, start in pieces:
+        begin, size = 0, start.size - 1
+        while begin < size:
+            end = min(size, begin + nodes, int(start.searchsorted(int(start[begin]) + terms, side="right")) - 1)
+            if end <= begin and waiting:
+                yield waiting
+                waiting, nodes, terms = [], GROUP_NODES, GROUP_TERMS
+                continue
+            end = max(end, begin + 1)
+            waiting.append((piece, begin, end))
+            nodes -= end - begin
+            terms -= int(start[end] - start[begin])
+            begin = end
     if waiting:
         yield waiting
 
@@ -227,8 +264,9 @@ def _groups(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[
 def nodes_table(pieces: list[Piece], names: list[str]) -> pa.Table:
     """The pieces as a table of schema NODES; features are called `names`."""
     sizes = [piece.nodes.feature.size for piece in pieces]
-    joined = TreeArrays._make(map(np.concatenate, zip(*(piece.nodes for piece in pieces), strict=True)))
-    leaf = joined.feature < 0
+    joined = join_trees([piece.nodes for piece in pieces])
+    leaf = joined.feature == LEAF
+    kind = np.where(leaf, 0, np.where(joined.feature == OBLIQUE, 2, 1)).astype(np.int8)
     numbers = [np.arange(piece.first, piece.first + size) for piece, size in zip(pieces, sizes, strict=True)]
     columns = {
         "tree": pa.array(np.repeat(np.array([piece.tree for piece in pieces], np.uint32), sizes)),
@@ -236,10 +274,12 @@ def nodes_table(pieces: list[Piece], names: list[str]) -> pa.Table:
         "left": pa.array(joined.left, mask=leaf),
         "right": pa.array(joined.right, mask=leaf),
         "depth": pa.array(joined.depth),
-        "kind": pa.DictionaryArray.from_arrays(pa.array((~leaf).astype(np.int8)), pa.array(KINDS)),
-        "feature": pa.DictionaryArray.from_arrays(pa.array(joined.feature, mask=leaf), pa.array(names, pa.string())),
+        "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),
+        "feature": pa.DictionaryArray.from_arrays(
+            pa.array(joined.feature, mask=joined.feature < 0), pa.array(names, pa.string())
+        ),
         "threshold": pa.array(joined.threshold, mask=leaf),
-        "terms": pa.nulls(leaf.size, NODES.field("terms").type),
+        "terms": terms_column(joined.terms, leaf.size, names, NODES.field("terms").type),
         "gain": pa.array(joined.gain, mask=leaf),
         "weight": pa.array(joined.weight),
         "counts": pa.ListArray.from_arrays(

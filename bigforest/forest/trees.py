@@ -11,15 +11,14 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
-from bigforest.forest.files import Header, check_file, header_of, open_parquet, write_tables
-from bigforest.forest.parts import check_parts, first_tree, part_paths, read_span, whole_parts
-from bigforest.forest.table import GROUP_NODES, KINDS, NODES, part_path
-
-_BATCH_ROWS = 1 << 17
+from bigforest.forest.files import Header, check_file, header_of, write_tables
+from bigforest.forest.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
+from bigforest.forest.table import KINDS, NODES, part_path, row_groups
 
 
 def is_finished(directory: Path, group: range, spec: DataSpec, config: TrainConfig) -> bool:
@@ -97,7 +96,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int) -> Iterator[pa.Table]:
         if trees.start != expected:
             raise FormatError(f"{path} begins with tree {trees.start}, not {expected}; the forest is damaged")
         expected = trees.stop
-        for batch in open_parquet(path).iter_batches(_BATCH_ROWS, use_threads=False):
+        for batch in batches(whole_parts([path])[0], len(spec.target.classes)):
             yield _as_written(pa.Table.from_batches([batch]), names, offset)
     if expected != header.config.trees:
         raise FormatError(f"{directory} holds {expected} trees, not {header.config.trees}; the forest is damaged")
@@ -120,18 +119,16 @@ def _as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
         places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
     columns["tree"] = pc.add(columns["tree"], pa.scalar(offset, pa.uint32()))
-    columns["terms"] = pa.nulls(table.num_rows, NODES.field("terms").type)
     return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
 
 
 def _row_groups(tables: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """The same rows in tables of GROUP_NODES, the last perhaps fewer, each in one chunk."""
-    held: list[pa.Table] = []
-    for table in tables:
-        held.append(table)
-        while sum(piece.num_rows for piece in held) >= GROUP_NODES:
-            whole = pa.concat_tables(held)
-            yield whole.slice(0, GROUP_NODES).combine_chunks()
-            held = [whole.slice(GROUP_NODES)]
-    if sum(piece.num_rows for piece in held):
-        yield pa.concat_tables(held).combine_chunks()
+    """The same rows as they are written at once, each group in one chunk."""
+    for group in row_groups((table, _starts(table)) for table in tables):
+        yield pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
+
+
+def _starts(table: pa.Table) -> NDArray[np.int64]:
+    """Where the terms of each node begin, and where the last one's end."""
+    lengths = pc.list_value_length(table["terms"]).fill_null(0).to_numpy()
+    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])

@@ -126,7 +126,7 @@ class Voting(NamedTuple):
             if not rows.fill(tiles, first, last):
                 return False
             here = np.zeros((last - first, len(self.spec.target.classes))) if votes is None else votes[first:last]
-            vote(tiles, last - first, layout, self.packed.roots, self.mixed, here, scratch)
+            vote(tiles, last - first, layout, self.packed.directions, self.packed.roots, self.mixed, here, scratch)
             if answers is not None:
                 answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
                 if answers.proba is not None:

@@ -8,15 +8,23 @@ from bigforest.config import Impurity
 from bigforest.forest.table import TreeArrays
 from bigforest.kernels.grow import CodeTree
 from bigforest.kernels.impurity import NUMBERS
+from bigforest.kernels.layout import Terms
+from bigforest.kernels.oblique import Pool
 from bigforest.kernels.values import fill_values
 from bigforest.store.store import Dictionaries
 
 
-def tree_arrays(nodes: CodeTree, dictionaries: Dictionaries, impurity: Impurity) -> TreeArrays:
-    """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`."""
+def tree_arrays(
+    nodes: CodeTree, dictionaries: Dictionaries, impurity: Impurity, pool: Pool | None = None
+) -> TreeArrays:
+    """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
+
+    pool  what its oblique nodes have besides; None where there are none.
+    """
     size = nodes.feature.size
     left, weight = np.empty(size, np.uint32), np.empty(size, np.uint64)
-    threshold, gain, value = np.empty(size), np.empty(size), np.empty(size)
+    threshold = np.empty(size) if pool is None else pool.threshold.copy()
+    gain, value = np.empty(size), np.empty(size)
     offsets, low, high = dictionaries
     fill_values(nodes, offsets, low, high, NUMBERS[impurity], left, threshold, gain, weight, value)
     return TreeArrays(
@@ -28,4 +36,9 @@ def tree_arrays(nodes: CodeTree, dictionaries: Dictionaries, impurity: Impurity)
         gain=gain,
         weight=weight,
         counts=nodes.counts,
+        terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
     )
+
+
+def _terms(pool: Pool) -> Terms:
+    return Terms(np.concatenate([[0], np.cumsum(pool.size, dtype=np.int64)]), pool.feature, pool.weight)

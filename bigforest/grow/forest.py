@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
@@ -13,11 +15,13 @@ from bigforest.events import Listener, Stage, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
-from bigforest.grow.need import Way, choose_way, part_size
+from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
+from bigforest.grow.need import Way, choose_way, drawn_from, part_size
 from bigforest.grow.passes import grow_by_passes
+from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import Rules, compile_kernels, grow
+from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rows import by_rows, empty_rows, fill_rows
@@ -57,7 +61,7 @@ def grow_forest(
     parts = part_groups(store.rows, config.trees)
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
-        compile_kernels()
+        compile_kernels(oblique=config.family == "sparse-oblique")
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         if done := config.trees - sum(map(len, parts)):
@@ -81,7 +85,26 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(Sampler.of(store, config), by_rows(store.codes), tree)
+    return _grow(Sampler.of(store, config), _share(store, config, by_rows(store.codes)), tree)
+
+
+class _Shared(NamedTuple):
+    """What all trees of a forest that grow in memory share, besides the store.
+
+    family  of sparse-oblique; scale, float64 [features], of rotation (rotation.py tree_axes); None in other families.
+    """
+
+    by_row: Rows
+    rules: Rules
+    entropies: NDArray[np.int64]
+    family: SparseFamily | None
+    scale: NDArray[np.float64] | None
+
+
+def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
+    family = sparse_family(store, config) if config.family == "sparse-oblique" else None
+    scale = feature_scale(store, "zscore") if config.family == "rotation" else None
+    return _Shared(by_row, _rules(store, config), entropy_table(), family, scale)
 
 
 def _grow_in_memory(
@@ -95,11 +118,12 @@ def _grow_in_memory(
         workers=workers,
         on_result=lambda *_: None,
     )
+    shared = _share(store, config, by_row)
 
     sampler = Sampler.of(store, config)
 
     def grow_part(trees: range) -> None:
-        grown = ([_grow(sampler, by_row, tree)] for tree in trees)
+        grown = ([_grow(sampler, shared, tree)] for tree in trees)
         write_part(directory, trees.start, grown, store.spec, config)
 
     run(
@@ -132,21 +156,31 @@ def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
 
 def _rules(store: Store, config: TrainConfig) -> Rules:
     return Rules(
-        mtry=config.drawn_features(len(store.spec.features)),
+        mtry=config.drawn_features(drawn_from(len(store.spec.features), config)),
         impurity=NUMBERS[config.impurity],
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=config.min_split,
         min_leaf=config.min_leaf,
         redraw=config.constants == "redraw",
+        chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
     )
 
 
-def _grow(sampler: Sampler, by_row: Rows, tree: int) -> TreeArrays:
+def _grow(sampler: Sampler, shared: _Shared, tree: int) -> TreeArrays:
     store, config = sampler.store, sampler.config
     multiplicity = sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     pack_items(store.target, multiplicity, items)
     classes = len(store.spec.target.classes)
     key = root_key(config, tree)
-    nodes = grow(store.codes, by_row, items, classes, key, _rules(store, config), entropy_table())
-    return tree_arrays(nodes, store.dictionaries, config.impurity)
+    arguments = (items, classes, key, shared.rules, shared.entropies)
+    if shared.scale is not None:
+        axes = tree_axes(store, config, tree, shared.scale)
+        codes, dictionaries = rotate(store, axes, np.flatnonzero(multiplicity))
+        return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.impurity), axes)
+    if shared.family is None:
+        nodes = grow(store.codes, shared.by_row, *arguments)
+        return tree_arrays(nodes, store.dictionaries, config.impurity)
+    family = shared.family.scratch(store, shared.by_row, items)
+    nodes, pool = grow_oblique(store.codes, shared.by_row, *arguments, family)
+    return tree_arrays(nodes, store.dictionaries, config.impurity, pool)

@@ -1,6 +1,6 @@
 """A node too large for memory, on its way to a split: what it asks of the next pass, and what it makes of the answer.
 
-A node draws features as kernels/grow.py does and asks for a histogram of each (`Count`). Every edge of a bucket is a
+A node draws features as kernels/axis.py does and asks for a histogram of each (`Count`). Every edge of a bucket is a
 split and is offered. A bucket that could hide a better one is looked into: its rows' keys are collected (`Collect`),
 or, where they alone are too many, it is counted again in narrower buckets. When nothing is left to ask, the best
 split stands, and it is the one that growing in memory finds.
@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.judge import Counts, Judge, boundaries
+from bigforest.kernels.axis import make_draw
 from bigforest.kernels.grow import Rules
 from bigforest.kernels.level import draw_order
 
@@ -90,6 +91,7 @@ class Search:
     codes       codes of each feature in the table
     constant    bool [features], known to be constant in the node; found ones are added
     order       int64 [features], in which they are drawn
+    wanted      how many are
     most_keys   rows that may be collected at once
     most_cells  counts of the histogram of one feature
     """
@@ -99,6 +101,7 @@ class Search:
     codes: Sequence[int]
     constant: NDArray[np.bool_]
     order: NDArray[np.int64]
+    wanted: int
     most_keys: int
     most_cells: int
     asking: list[Probe] = field(default_factory=list)
@@ -118,9 +121,9 @@ class Search:
         most_cells: int,
     ) -> Search:
         """Begin: `asking` holds the first probes, or none when every feature is known to be constant."""
-        order = np.arange(len(codes))
-        draw_order(key, order)
-        search = cls(judge, rules, codes, constant.copy(), order, most_keys, most_cells)
+        draw = make_draw(len(codes))
+        wanted = int(draw_order(key, rules, draw))
+        search = cls(judge, rules, codes, constant.copy(), draw.perm, wanted, most_keys, most_cells)
         search._draw()
         return search
 
@@ -137,13 +140,13 @@ class Search:
             self._look_inside()
 
     def _draw(self) -> None:
-        """Ask for features until as many usable ones are drawn as the rules want, if none of those asked is constant.
+        """Ask for features until as many usable ones are drawn as are wanted, if none of those asked is constant.
 
         Features found constant afterwards are replaced in the next round.
         """
         hoped = self._usable
         while self._drawn < self.order.size and (
-            hoped < self.rules.mtry if self.rules.redraw else (self._drawn < self.rules.mtry or hoped == 0)
+            hoped < self.wanted if self.rules.redraw else (self._drawn < self.wanted or hoped == 0)
         ):
             feature = int(self.order[self._drawn])
             self._drawn += 1

@@ -7,14 +7,14 @@ from dataclasses import dataclass, replace
 
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
-from bigforest.forest.table import GROUP_NODES
+from bigforest.forest.table import GROUP_NODES, GROUP_TERMS
 from bigforest.grow.frontier import buckets_for
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.top import Limits
 from bigforest.kernels.rows import WIDE_BYTES
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
-from bigforest.sample import BLOCK_ROWS, bag_size
+from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, most_nodes
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
 _PART_ROWS = 1_000_000
@@ -30,8 +30,17 @@ _MOST_CELLS = 1 << 18
 _ROW = 28
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 36.
 _NODE = 56
-# Bytes of a node of a row group on its way into a Parquet file, besides its counts.
+# Bytes of a node of a row group on its way into a Parquet file, besides its counts, and of a term of one.
 _WRITTEN = 200
+_WRITTEN_TERM = 64
+# Families whose trees grow by passes where they do not fit in memory.
+_BY_PASSES = ("axis", "tree")
+# Bytes of a row of a growing tree of oblique splits besides: projections on two directions 16, what orders them 26.
+_PROJECTED = 42
+# Bytes of a term of a growing tree, twice while it is copied, and of a finished one.
+_TERM = 36
+# Bytes per row of the table while columns are measured one at a time.
+_MEASURED = 48
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +64,11 @@ def part_size(rows: int, trees: int) -> int:
     return max(1, min(-(-trees // _PARTS), _PART_ROWS // rows))
 
 
+def drawn_from(features: int, config: TrainConfig) -> int:
+    """How many columns a node draws from: the axes of a rotated table, or the features."""
+    return config.axes or features
+
+
 def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
     """The fastest way that keeps within the budget. Raises ConfigError, naming the smallest budget, if there is none.
 
@@ -63,16 +77,21 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
     budget = resources.memory
     for workers in range(resources.workers, 0, -1):
         memory = _in_memory(shape, config, workers)
-        if budget is None or memory + shape.rows * shape.row_bytes <= budget:
+        if budget is None or memory + _store_bytes(shape, config) <= budget:
             return Way(workers, None, config.trees, memory)
     assert budget is not None
+    smallest = _smallest(shape, config)
+    if config.family not in _BY_PASSES:
+        raise ConfigError(
+            f"{budget:,} bytes of memory do not do for growing this forest: trees of the family {config.family} grow "
+            f"whole in memory; the smallest budget is {smallest:,} bytes, or choose the family axis"
+        )
     for workers in range(resources.workers, 0, -1):
         limits = _limits(shape, config, workers, budget)
         if limits is not None:
             root = _drawn(shape, config) * buckets_for(shape.rows, shape.classes, limits.cells) * shape.classes
             group = max(1, min(config.trees, _MOST_TREES, limits.room // root))
             return Way(workers, limits, group, budget)
-    smallest = _smallest(shape, config)
     raise ConfigError(
         f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is {smallest:,} bytes"
     )
@@ -85,26 +104,12 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
         resources = replace(resources, memory=smallest)
     way = choose_way(shape, config, resources)
     if way.limits is None:
-        return Need("grow", way.memory, min(smallest, way.memory))
-    rows = distinct_rows(shape, config)
+        return Need("grow", way.memory, smallest)
+    rows = distinct_rows(shape.rows, config, shape.classes)
     scratch = min(way.group, config.trees) * rows * (shape.row_bytes + 4)
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
-
-
-def distinct_rows(shape: Shape, config: TrainConfig) -> int:
-    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
-
-    Of n rows, d draws with replacement leave out n exp(-d / n) on average. Bags drawn class by class have at most one
-    more row per class: each has one at least, and as many draws spread over fewer rows find no more of them.
-    """
-    rows = shape.rows
-    spare = 0 if config.sampling == "uniform" else shape.classes
-    draws = bag_size(rows, config) if config.bootstrap else rows
-    if not config.bootstrap or not config.replace:
-        return min(rows, draws + spare)
-    return min(rows, draws + spare, math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) + spare)
 
 
 def _tree_bytes(rows: int, nodes: int, classes: int) -> int:
@@ -117,14 +122,41 @@ def _written(classes: int) -> int:
 
 
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
-    rows = distinct_rows(shape, config)
+    rows = distinct_rows(shape.rows, config, shape.classes)
+    nodes = most_nodes(shape.rows, config, shape.classes)
     copy = shape.rows * shape.row_bytes if shape.row_bytes >= WIDE_BYTES else 0
     tree = (
         4 * shape.rows
-        + _tree_bytes(rows, 2 * rows, shape.classes)
-        + min(2 * rows, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
+        + _tree_bytes(rows, nodes, shape.classes)
+        + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
     )
-    return BASE_BYTES + copy + workers * tree
+    shared, own = _oblique_bytes(shape, config, rows)
+    return BASE_BYTES + copy + shared + workers * (tree + own)
+
+
+def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int) -> tuple[int, int]:
+    """What oblique splits take besides, for all trees together and for each tree of `rows` different rows."""
+    if config.family in _BY_PASSES:
+        return 0, 0
+    terms = math.ceil(rows * config.most_terms(shape.features))
+    tree = terms * _TERM + min(terms, GROUP_TERMS) * _WRITTEN_TERM
+    shared = shape.rows * _MEASURED
+    if config.family == "rotation":
+        axes = drawn_from(shape.features, config)
+        codes = 4 * axes * shape.rows * (2 if 4 * axes >= WIDE_BYTES else 1)
+        return shared, tree + codes + 24 * axes * rows + shape.rows * _MEASURED
+    tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
+    if config.mean_difference != "none":
+        pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
+        shared += 8 * shape.codes
+        tree += 8 * shape.features * shape.classes
+        tree += pairs * (8 * shape.rows + 12 * shape.features) if config.mean_difference_scope == "tree" else 0
+    return shared, tree
+
+
+def _store_bytes(shape: Shape, config: TrainConfig) -> int:
+    """What of the store is read at random: the codes, and the values where they are projected."""
+    return shape.rows * shape.row_bytes + (0 if config.family in _BY_PASSES else 8 * shape.codes)
 
 
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
@@ -144,15 +176,19 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
-    """The smallest budget for which `_limits` says yes with one worker."""
+    """The smallest budget for which `_limits` says yes with one worker, or in which the trees grow in memory."""
+    whole = _in_memory(shape, config, 1) + _store_bytes(shape, config)
+    if config.family not in _BY_PASSES:
+        return whole
     low, high = BASE_BYTES, BASE_BYTES + (1 << 20)
     while _limits(shape, config, 1, high) is None:
         low, high = high, BASE_BYTES + 2 * (high - BASE_BYTES)
     while high - low > 1 << 20:
         middle = (low + high) // 2
         low, high = (low, middle) if _limits(shape, config, 1, middle) else (middle, high)
-    return min(high, _in_memory(shape, config, 1) + shape.rows * shape.row_bytes)
+    return min(high, whole)
 
 
 def _drawn(shape: Shape, config: TrainConfig) -> int:
-    return config.drawn_features(shape.features)
+    """Features that a node draws, at most."""
+    return shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)

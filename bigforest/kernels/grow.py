@@ -12,26 +12,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.gather import gather
-from bigforest.kernels.impurity import GINI, entropy_table, scan_scores
+from bigforest.kernels.axis import find_feature, make_draw, split_by_feature
+from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.jit import inlined, kernel
-from bigforest.kernels.layout import Codes, Rows
-from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO, Best, Node, make_work
-from bigforest.kernels.partition import partition, sum_classes
-from bigforest.kernels.rng import GOLDEN, LEFT, RIGHT, mix
+from bigforest.kernels.layout import LEAF, Codes, Rows
+from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO, Best, Node, make_work
+from bigforest.kernels.oblique import Oblique, Pool, find_direction, make_pool, smallest, split_by_direction, trimmed
+from bigforest.kernels.partition import sum_classes
+from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
-from bigforest.kernels.scan_many import scan_many
-from bigforest.kernels.scan_two import prepare_two, scan_two
 
 # Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not
 # more than these class counts, because some systems count what is asked for.
 _MOST_COUNTS = 1 << 22
-_SIX = np.uint64(6)
-_BITS6 = np.uint64(63)
 
 
 class Rules(NamedTuple):
-    """What stops and steers a tree; plain numbers, as kernels take them. max_depth -1 is unlimited."""
+    """What stops and steers a tree; plain numbers, as kernels take them.
+
+    max_depth -1 is unlimited. chance, of 2**53, is that of a feature to be drawn; -1 where mtry are drawn.
+    """
 
     mtry: int
     impurity: int
@@ -39,13 +39,15 @@ class Rules(NamedTuple):
     min_split: int
     min_leaf: int
     redraw: bool
+    chance: int = -1
 
 
 class CodeTree(NamedTuple):
     """A tree in preorder. A split sends codes up to left_code to the left; right_code is the smallest on the right.
 
-    feature int32 (-1 in a leaf), right uint32 (number of the right child, 0 in a leaf; the left child is the next
-    node), depth uint32, left_code, right_code uint32 (0 in a leaf), counts uint32 [nodes, classes].
+    feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left
+    child is the next node), depth uint32, left_code, right_code uint32 (0 but in axis nodes), counts uint32 [nodes,
+    classes].
     """
 
     feature: NDArray[np.int32]
@@ -70,62 +72,6 @@ class Stack(NamedTuple):
     parent: NDArray[np.int64]
     total: NDArray[np.int64]
     constant: NDArray[np.uint64]
-
-
-class Draw(NamedTuple):
-    """Scratch of the draw of features: perm int64 [features], the identity between nodes; undo uint64 [features]."""
-
-    perm: NDArray[np.int64]
-    undo: NDArray[np.uint64]
-
-
-@inlined
-def find_split(codes, by_row, node, key, constant, rules, table, draw, best, work):
-    """Draw features and scan them; the best split is left in `best` (feature -1: none).
-
-    constant uint64 [words]: features known to be constant in this node; found ones are added. They are passed over
-    without a look, which changes no draw.
-    """
-    perm, undo = draw.perm, draw.undo
-    features = np.uint64(perm.size)
-    mtry = np.uint64(rules.mtry)
-    two = node.total.size == 2 and rules.impurity == GINI
-    best.split[FEATURE] = -1
-    best.limit[0] = -1.0
-    if two:
-        prepare_two(node, work)
-    drawn = ZERO
-    usable = ZERO
-    state = key
-    while drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO)):
-        state += GOLDEN
-        j = drawn + (((mix(state) >> SHIFT32) * (features - drawn)) >> SHIFT32)
-        feature = perm[j]
-        perm[j] = perm[drawn]
-        perm[drawn] = feature
-        undo[drawn] = j
-        drawn += ONE
-        word = np.uint64(feature) >> _SIX
-        bit = ONE << (np.uint64(feature) & _BITS6)
-        if constant[word] & bit:
-            continue
-        low, high = gather(codes, by_row, np.uint64(feature), node.items, work.codes)
-        if low == high:
-            constant[word] |= bit
-            continue
-        usable += ONE
-        if two:
-            scan_two(low, high, node, rules.min_leaf, feature, best, work)
-        elif rules.impurity == GINI:
-            scan_many(low, high, node, rules.min_leaf, feature, best, work)
-        else:
-            scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, feature, best, work)
-    while drawn > ZERO:  # put the identity back, so that the next draw depends on its key alone
-        drawn -= ONE
-        j = undo[drawn]
-        feature = perm[drawn]
-        perm[drawn] = perm[j]
-        perm[j] = feature
 
 
 @inlined
@@ -155,7 +101,7 @@ def number_node(nodes, number, stack, top, total):
         nodes.counts[number, k] = here
     if stack.parent[top] >= 0:
         nodes.right[np.uint64(stack.parent[top])] = number
-    nodes.feature[number] = -1
+    nodes.feature[number] = LEAF
     nodes.right[number] = 0
     nodes.depth[number] = stack.depth[top]
     nodes.left_code[number] = 0
@@ -176,19 +122,33 @@ def put_root(stack, items, key, depth, constant):
     stack.parent[ZERO] = -1
 
 
+@inlined
+def has_room(nodes, count, stack, top, oblique, pool):
+    """Whether another node can be numbered and split."""
+    room = count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)
+    if oblique is not None:
+        room = room and pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
+    return room
+
+
 @kernel
-def grow_while_room(codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work):
+def grow_while_room(
+    codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work, oblique, pool
+):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
-    totals int64 [2, classes] and constant uint64 [words] are scratch.
+    totals int64 [2, classes] and constant uint64 [words] are scratch. oblique and pool are None where nodes split on
+    features, which is compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
-    while top > ZERO and count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size):
+    while top > ZERO and has_room(nodes, count, stack, top, oblique, pool):
         top -= ONE
         number = count
         count += ONE
         weight, sq = number_node(nodes, number, stack, top, total)
+        if oblique is not None:
+            pool.size[number] = 0
         depth = stack.depth[top]
         if sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth:
             continue
@@ -196,14 +156,17 @@ def grow_while_room(codes, by_row, items, rules, table, nodes, count, stack, top
         for word in range(np.uint64(constant.size)):
             constant[word] = stack.constant[top, word]
         node = Node(items[begin:end], total, weight, sq)
-        find_split(codes, by_row, node, key, constant, rules, table, draw, best, work)
-        feature = best.split[FEATURE]
-        if feature < 0:
-            continue
-        size_l, below, above = partition(codes, np.uint64(feature), best.split[CODE], node.items, work.keys, total_l)
-        nodes.feature[number] = feature
-        nodes.left_code[number] = below
-        nodes.right_code[number] = above
+        if oblique is None:
+            find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work)
+            if best.split[FEATURE] < 0:
+                continue
+            feature, code = best.split[FEATURE], best.split[CODE]
+            size_l = split_by_feature(codes, node, feature, code, work, nodes, number, total_l)
+        else:
+            which = find_direction(codes, by_row, node, key, constant, rules, table, draw, best, work, oblique)
+            if best.split[FEATURE] < 0:
+                continue
+            size_l = split_by_direction(codes, node, best, work, oblique, which, nodes, pool, number, total_l)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
@@ -225,17 +188,50 @@ def grow(
     depth: int = 0,
     constant: NDArray[np.bool_] | None = None,
 ) -> CodeTree:
-    """Grow a tree, or the part of one below a node, on the rows of `items` and return it in codes.
+    """Grow a tree of splits on features, or the part of one below a node, on the rows of `items`; return it in codes.
 
     codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py), reordered in place; table:
     impurity.entropy_table. key, depth: of the topmost node; constant bool [features]: features known to be constant
     in it, None for none known. The total weight must be below 2**31.
     """
+    return _grow(codes, by_row, items, classes, key, rules, table, depth, constant, None)[0]
+
+
+def grow_oblique(
+    codes: Codes,
+    by_row: Rows,
+    items: NDArray[np.uint64],
+    classes: int,
+    key: np.uint64,
+    rules: Rules,
+    table: NDArray[np.int64],
+    oblique: Oblique,
+    depth: int = 0,
+    constant: NDArray[np.bool_] | None = None,
+) -> tuple[CodeTree, Pool]:
+    """Grow a tree of oblique splits, like `grow`; `oblique` says which and is used up. The pool has its terms."""
+    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, depth, constant, oblique)
+    assert pool is not None
+    return nodes, pool
+
+
+def _grow(
+    codes: Codes,
+    by_row: Rows,
+    items: NDArray[np.uint64],
+    classes: int,
+    key: np.uint64,
+    rules: Rules,
+    table: NDArray[np.int64],
+    depth: int,
+    constant: NDArray[np.bool_] | None,
+    oblique: Oblique | None,
+) -> tuple[CodeTree, Pool | None]:
     features = codes.place.shape[0]
     words = -(-features // 64)
     work = make_work(items.size, classes)
     best = Best(np.empty(6, np.int64), np.empty(1))
-    draw = Draw(np.arange(features), np.empty(features, np.uint64))
+    draw = make_draw(features)
     totals = np.zeros((2, classes), np.int64)
     known = np.zeros(64 * words, np.bool_)
     known[:features] = False if constant is None else constant
@@ -258,22 +254,27 @@ def grow(
         total=np.empty((64, classes), np.int64),
         constant=np.empty((64, words), np.uint64),
     )
+    pool = None if oblique is None else make_pool(room, features)
+    scratch = (totals, known_words, draw, best, work)
     put_root(stack, items, key, depth, known_words)
     count, top = ZERO, ONE
     while top > 0:
         count, top = grow_while_room(
-            codes, by_row, items, rules, table, nodes, count, stack, top, totals, known_words, draw, best, work
+            codes, by_row, items, rules, table, nodes, count, stack, top, *scratch, oblique, pool
         )
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
             nodes = CodeTree(*[_twice_as_long(array) for array in nodes])
+            pool = pool and pool._replace(threshold=_twice_as_long(pool.threshold), size=_twice_as_long(pool.size))
         if top == stack.begin.size:
             stack = Stack(*(_twice_as_long(array) for array in stack))
-    return CodeTree(*[_first(array, int(count)) for array in nodes])
+        if pool is not None and pool.used[0] + features > pool.feature.size:
+            pool = pool._replace(feature=_twice_as_long(pool.feature), weight=_twice_as_long(pool.weight))
+    return CodeTree(*[_first(array, int(count)) for array in nodes]), pool and trimmed(pool, int(count))
 
 
-def compile_kernels() -> None:
-    """Compile, or load from the cache, everything `grow` needs, by growing on a table of two rows."""
+def compile_kernels(*, oblique: bool) -> None:
+    """Compile, or load from the cache, everything `grow` or `grow_oblique` needs, by growing on a table of two rows."""
     with np.errstate(over="ignore"):
         codes = Codes(
             u8=np.zeros((1, 2), np.uint8),
@@ -285,7 +286,11 @@ def compile_kernels() -> None:
             array.flags.writeable = False
         items = np.array([1, 1 << 32 | 1 << 16 | 1], np.uint64)
         rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-        grow(codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
+        arguments = (codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
+        if oblique:
+            grow_oblique(*arguments, smallest(codes.place.shape[0], items.size))
+        else:
+            grow(*arguments)
 
 
 def _twice_as_long(array: NDArray[Any]) -> NDArray[Any]:

@@ -52,14 +52,20 @@ def side_score(impurity, counts, weight, table):
 
 @helper
 def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high: sort and walk, O(classes) a step.
-
-    best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
-    """
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high: sort and walk."""
     if node.items.size <= PAIRS:
         sort_few(low, high, node.items, work)
     else:
         sort_rows(low, high, node.items, work)
+    walk_scores(impurity, table, node, min_leaf, feature, best, work)
+
+
+@inlined
+def walk_scores(impurity, table, node, min_leaf, feature, best, work):
+    """Offer every boundary between different codes of the sorted work.keys[:n]; O(classes) a step.
+
+    best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
+    """
     split, left, right, keys = best.split, work.left, work.inner, work.keys
     for k in range(np.uint64(node.total.size)):
         left[k] = 0

@@ -15,6 +15,26 @@ MULTIPLICITY = np.uint16
 CLASS = np.uint16
 
 
+# What stands for the number of a feature where a node has none: in a leaf, and where a row is sent by a projection.
+LEAF, OBLIQUE = -1, -2
+
+
+class Terms(NamedTuple):
+    """The directions of a tree's oblique nodes. Node i has the terms start[i]:start[i + 1], none unless it is oblique.
+
+    start    int64 [nodes + 1]
+    feature  int32 [terms], ascending within a node
+    weight   float64 [terms], finite and not 0
+
+    The projection of a row is the sum of weight * value in this order, from 0.0 on, in float64, each product and each
+    sum rounded. A projection of at most the threshold goes left; so one that is NaN (infinities met) goes right.
+    """
+
+    start: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    weight: NDArray[np.float64]
+
+
 class Codes(NamedTuple):
     """The codes of a table. Feature f is row place[f, 1] of the matrix of width place[f, 0] bytes.
 

@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.axis import draw_feature, wanted_features
 from bigforest.kernels.gather import gather
 from bigforest.kernels.impurity import side_score
 from bigforest.kernels.jit import kernel
 from bigforest.kernels.node import BITS16, BITS32, SHIFT32, ZERO, as_key, class_of
 from bigforest.kernels.partition import partition
-from bigforest.kernels.rng import GOLDEN, LEFT, RIGHT, mix
+from bigforest.kernels.rng import LEFT, RIGHT, mix
 
 
 class Top(NamedTuple):
@@ -146,19 +147,16 @@ def number_items(tags, items):
 
 
 @kernel
-def draw_order(key, order):
-    """The order in which the node `key` draws features: order int64 [features], in: 0, 1, ..., out: drawn first first.
+def draw_order(key, rules, draw):
+    """Draw all features in the node `key`: draw.perm is their order then, the first drawn first.
 
-    The same draws as find_split of kernels/grow.py makes.
+    The same draws as find_feature of axis.py makes; returns how many it wants.
     """
-    features = np.uint64(order.size)
+    features = np.uint64(draw.perm.size)
     state = key
     for drawn in range(features):
-        state += GOLDEN
-        j = drawn + (((mix(state) >> SHIFT32) * (features - drawn)) >> SHIFT32)
-        feature = order[j]
-        order[j] = order[drawn]
-        order[drawn] = feature
+        _, state = draw_feature(draw, drawn, state)
+    return wanted_features(rules, key, features)
 
 
 @kernel

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.jit import kernel
+from bigforest.kernels.layout import LEAF
 
 # What `check_nodes` found.
 SOUND = 0
@@ -89,10 +90,10 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
 
 @kernel
 def count_mixed(feature, counts):
-    """Number of leaves (feature int32 [nodes] < 0) with several classes (counts uint32 [nodes, classes])."""
+    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts uint32 [nodes, classes])."""
     mixed = 0
     for node in range(feature.size):
-        if feature[node] < 0:
+        if feature[node] == LEAF:
             present = 0
             for k in range(counts.shape[1]):
                 present += counts[node, k] > 0
@@ -101,25 +102,33 @@ def count_mixed(feature, counts):
 
 
 @kernel
-def pack_nodes(node, feature, right, threshold, counts, wide, mixed, first_mixed, used):
+def pack_nodes(node, feature, right, threshold, counts, wide, mixed, first_mixed, direction, used):
     """Write checked nodes into the layout `wide` (kernels/route.py) and counts of mixed leaves into `mixed`.
 
     node         uint32 [nodes], number within the tree
-    feature      int32 [nodes], -1 in a leaf; written as it is, see `number_nodes`
+    feature      int32 [nodes], LEAF in a leaf; written as it is, see `number_nodes`, and an oblique node gets the
+                 number of its direction, past all features
     right        uint32 [nodes], number within the tree
     threshold    float64 [nodes]
     counts       uint32 [nodes, classes]
     mixed        uint32 [mixed leaves, classes], filled from row 0
     first_mixed  mixed leaves before these nodes, so that ballots are numbered through
-    used         bool [features], set for those that some node splits on
+    direction    oblique nodes before these, so that directions are, too
+    used         bool [features], set for those that some axis node splits on
     """
     classes = counts.shape[1]
     found = 0
+    features = used.size
     for i in range(feature.size):
-        if feature[i] >= 0:
-            used[feature[i]] = True
+        if feature[i] != LEAF:
+            column = features + direction
+            if feature[i] >= 0:
+                column = feature[i]
+                used[column] = True
+            else:
+                direction += 1
             wide.thresholds[2 * i] = threshold[i]
-            wide.links[2 * i + 1] = (np.uint64(feature[i]) << wide.shift) | np.uint64(right[i] - node[i])
+            wide.links[2 * i + 1] = (np.uint64(column) << wide.shift) | np.uint64(right[i] - node[i])
             continue
         present = 0
         ballot = 0
@@ -137,12 +146,22 @@ def pack_nodes(node, feature, right, threshold, counts, wide, mixed, first_mixed
 
 
 @kernel
-def number_nodes(wide, place, classes, first_mixed):
-    """Replace features by their places (uint64 [features]) and move the ballots of mixed leaves by first_mixed."""
+def number_nodes(wide, place, used, direction, classes, first_mixed):
+    """Make numbers that are those of some trees those of a group.
+
+    Features are replaced by their places, uint64 [features], among the `used` ones; directions follow these, and as
+    many as `direction` come before those of these trees; the ballots of mixed leaves are moved by first_mixed.
+    """
+    features = np.uint64(place.size)
     for node in range(wide.links.size // 2):
         link = wide.links[2 * node + 1]
         if link:
-            wide.links[2 * node + 1] = (place[link >> wide.shift] << wide.shift) | (link & wide.ballot)
+            column = link >> wide.shift
+            if column < features:
+                column = place[column]
+            else:
+                column = np.uint64(used) + np.uint64(direction) + (column - features)
+            wide.links[2 * node + 1] = (column << wide.shift) | (link & wide.ballot)
         elif (wide.links[2 * node] & wide.ballot) >= np.uint64(classes):
             wide.links[2 * node] += np.uint64(first_mixed)
 

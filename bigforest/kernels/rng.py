@@ -12,12 +12,19 @@ from bigforest.kernels.jit import inlined, kernel
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 LEFT = np.uint64(0x9E3779B97F4A7C15)
 RIGHT = np.uint64(0xD1B54A32D192ED03)
+# What a node draws its directions with: where weights are, what they are, which class means are offered.
+PLACES = np.uint64(0xA0761D6478BD642F)
+WEIGHTS = np.uint64(0xE7037ED1A0B428DB)
+OFFERS = np.uint64(0x8EBC6AF09C88C6E3)
+# And how many features it draws, where that is left to chance.
+CHANCES = np.uint64(0x589965CC75374CC3)
 
 # Purposes keep the streams of one (seed, tree) apart.
 PURPOSE_BAG = np.uint64(1)
 PURPOSE_GROW = np.uint64(2)
 PURPOSE_TIE = np.uint64(3)
 PURPOSE_STOCHASTIC = np.uint64(4)
+PURPOSE_AXES = np.uint64(5)
 
 
 @inlined

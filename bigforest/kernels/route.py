@@ -7,6 +7,8 @@ A node is two words of one array (`Layout`), so that a step touches one cache li
     below
                  how far on its right child stands. Leaf: 0, so that a step from a leaf stays there.
 
+A place past the used features is that of an oblique node: the number of its direction (`Directions`) beside them.
+
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
 root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of
 `mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
@@ -54,24 +56,57 @@ class Layout(NamedTuple):
     ballot: np.uint64
 
 
+class Directions(NamedTuple):
+    """Directions of oblique nodes: number d has the terms first[d]:first[d + 1].
+
+    features    uint64, used features; an axis node's place is below it
+    first       uint64 [directions + 1]
+    at          uint64 [terms], where the feature's values begin in a flat tile
+    weight      float64 [terms]
+    """
+
+    features: np.uint64
+    first: NDArray[np.uint64]
+    at: NDArray[np.uint64]
+    weight: NDArray[np.float64]
+
+
 def new_scratch() -> NDArray[np.uint32]:
     """What one call of a kernel below needs to itself: uint32 [3, TILE]."""
     return np.empty((3, TILE), np.uint32)
 
 
 @inlined
-def step(tile, layout, place, row):
+def value_at(tile, directions, column, row):
+    """What a node whose link begins with `column` looks at: a value, or a projection (layout.py Terms).
+
+    directions None, where no node is oblique, is compiled apart: axis forests take no branch here.
+    """
+    if directions is None:
+        return tile[row + (column << TILE_SHIFT)]
+    else:  # noqa: RET505, only this form is dropped when directions is None
+        if column < directions.features:
+            return np.float64(tile[row + (column << TILE_SHIFT)])
+        number = column - directions.features
+        projection = 0.0
+        for term in range(directions.first[number], directions.first[number + _ONE]):
+            projection += directions.weight[term] * np.float64(tile[row + directions.at[term]])
+        return projection
+
+
+@inlined
+def step(tile, layout, directions, place, row):
     """Move one row of the flat `tile` one level down from the node place[row]; False if that was a leaf."""
     node = np.uint64(place[row])
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
-    left = tile[row + ((link >> layout.shift) << TILE_SHIFT)] <= threshold
+    left = value_at(tile, directions, link >> layout.shift, row) <= threshold
     place[row] = node + _ONE if left else node + (link & ((_ONE << layout.shift) - _ONE))
     return threshold == threshold
 
 
 @inlined
-def descend(tile, layout, active, listed, place):
+def descend(tile, layout, directions, active, listed, place):
     """Move the first `listed` rows of the list `active` to their leaves.
 
     tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the node
@@ -81,12 +116,12 @@ def descend(tile, layout, active, listed, place):
     """
     while listed > np.uint64(0):
         for i in range(listed):
-            step(tile, layout, place, np.uint64(active[np.uint64(i)]))
+            step(tile, layout, directions, place, np.uint64(active[np.uint64(i)]))
         kept = np.uint64(0)
         for i in range(listed):
             row = np.uint64(active[np.uint64(i)])
             active[kept] = row
-            kept += np.uint64(step(tile, layout, place, row))
+            kept += np.uint64(step(tile, layout, directions, place, row))
         listed = kept
 
 
@@ -102,12 +137,12 @@ def add_ballot(layout, node, mixed, classes, votes, row):
 
 
 @kernel
-def vote(tiles, rows, layout, roots, mixed, votes, scratch):
+def vote(tiles, rows, layout, directions, roots, mixed, votes, scratch):
     """Add the ballots of all trees, in their order, to votes float64 [rows, classes]; scratch is `new_scratch`.
 
-    Row r of the votes is column r % TILE of tile r // TILE; there may be more tiles than rows need. Tomasi 2017,
-    section 5; Ho 1995, section 3 (soft votes). Cost: rows * trees * depth visits of about 2 ns. Oracle:
-    tests/naive/predict.py sum_of_votes.
+    directions is Directions, or None where no node is oblique. Row r of the votes is column r % TILE of tile
+    r // TILE; there may be more tiles than rows need. Tomasi 2017, section 5; Ho 1995, section 3 (soft votes). Cost:
+    rows * trees * depth visits of about 2 ns. Oracle: tests/naive/predict.py sum_of_votes.
     """
     active, place = scratch[0], scratch[1]
     size = np.uint64(tiles.shape[1] * TILE)
@@ -121,14 +156,16 @@ def vote(tiles, rows, layout, roots, mixed, votes, scratch):
             for j in range(here):
                 active[np.uint64(j)] = np.uint32(j)
                 place[np.uint64(j)] = np.uint32(root)
-            descend(flat[np.uint64(number) * size :], layout, active, here, place)
+            descend(flat[np.uint64(number) * size :], layout, directions, active, here, place)
             for j in range(here):
                 row = np.uint64(j)
                 add_ballot(layout, np.uint64(place[row]), mixed, classes, votes, first + row)
 
 
 @kernel
-def vote_out_of_bag(tiles, rows, layout, roots, mixed, bags, truth, votes, voters, prediction, wrong, reached, scratch):
+def vote_out_of_bag(
+    tiles, rows, layout, directions, roots, mixed, bags, truth, votes, voters, prediction, wrong, reached, scratch
+):
     """Like `vote`, but a tree votes only on rows that are not in its bag; keeps count after every tree.
 
     bags        uint16 [trees, rows], times the row is in the bag
@@ -160,7 +197,7 @@ def vote_out_of_bag(tiles, rows, layout, roots, mixed, bags, truth, votes, voter
                 active[listed] = np.uint32(j)
                 place[np.uint64(j)] = np.uint32(root)
                 listed += np.uint64(bags[tree, first + np.uint64(j)] == 0)
-            descend(flat[np.uint64(number) * size :], layout, active, listed, place)
+            descend(flat[np.uint64(number) * size :], layout, directions, active, listed, place)
             for i in range(listed):
                 j = np.uint64(out[np.uint64(i)])
                 row = first + j

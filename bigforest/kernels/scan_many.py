@@ -19,6 +19,7 @@ from bigforest.kernels.node import (
     offer_gini,
     shift_for,
 )
+from bigforest.kernels.order import keep_cut, order_bucket
 from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.scan_two import collect
 from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
@@ -210,9 +211,9 @@ def sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work):
 
 
 @inlined
-def open_many(low, shift, buckets, node, min_leaf, feature, best, work):
+def open_many(low, shift, buckets, node, min_leaf, feature, best, work, projected):
     """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
-    if not collect(low, shift, buckets, node.items, best.limit[0], work):
+    if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
         return
     left, inner = work.left, work.inner
     classes = np.uint64(node.total.size)
@@ -223,23 +224,33 @@ def open_many(low, shift, buckets, node, min_leaf, feature, best, work):
         end = np.uint64(work.places[b])
         if end != ZERO:
             if work.bound[b] >= best.limit[0]:
-                sort_bucket(work.keys, begin, end, work)
+                if projected is None:
+                    sort_bucket(work.keys, begin, end, work)
+                else:
+                    order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
                 for k in range(classes):
                     inner[k] = left[k]
                 walk_many(begin, end, inner, sq_l, w_l, sq_r, node, min_leaf, feature, best, work)
+                if projected is not None:
+                    keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
             begin = end
         moved, sq_l, sq_r = pass_bucket(work.hist, b * classes, left, node.total, sq_l, sq_r)
         w_l += moved
 
 
+@inlined
+def buckets_for_many(n):
+    """Most buckets worth their while for n rows, a power of two."""
+    return np.uint64(BUCKETS // 4 if n < np.uint64(_LARGE) else BUCKETS)
+
+
 @helper
-def scan_histogram(low, high, node, min_leaf, feature, best, work):
-    """scan_many by histogram: score the bucket edges, then open the few buckets that could hide better."""
-    n = np.uint64(node.items.size)
+def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, projected):
+    """scan_many by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide.
+
+    projected  Projected where the codes stand for projections: a bucket is opened by these. None for a feature.
+    """
     classes = np.uint64(node.total.size)
-    span = np.uint64(high - low)
-    shift = shift_for(span, np.uint64(BUCKETS // 4 if n < np.uint64(_LARGE) else BUCKETS))
-    buckets = (span >> np.uint64(shift)) + ONE
     histogram_many(low, shift, node.items, buckets, classes, work)
     if buckets > TWO * _GROUP:
         sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work)
@@ -248,7 +259,7 @@ def scan_histogram(low, high, node, min_leaf, feature, best, work):
         clear(left)
         sweep_many(hist, low, shift, ZERO, buckets, left, NONE, NONE, node.sq, node, min_leaf, feature, best, bound)
     if shift > np.uint32(0):
-        open_many(low, shift, buckets, node, min_leaf, feature, best, work)
+        open_many(low, shift, buckets, node, min_leaf, feature, best, work, projected)
 
 
 @inlined
@@ -260,7 +271,8 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
     if n > np.uint64(_SORTED) or (span * np.uint64(node.total.size) < n and span < np.uint64(BUCKETS)):
-        scan_histogram(low, high, node, min_leaf, feature, best, work)
+        shift = shift_for(span, buckets_for_many(n))
+        scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
         return
     if n <= np.uint64(PAIRS):
         sort_few(low, high, node.items, work)

@@ -23,6 +23,7 @@ from bigforest.kernels.node import (
     offer_gini,
     shift_for,
 )
+from bigforest.kernels.order import keep_cut, order_bucket
 from bigforest.kernels.pairs import PAIRS, sums_up_to
 from bigforest.kernels.sort import sort_many
 
@@ -188,10 +189,11 @@ def edges_two(buckets, node, min_leaf, work):
 
 
 @inlined
-def collect(low, shift, buckets, items, bar, work):
+def collect(low, shift, buckets, items, bar, work, projected):
     """Gather the keys of all buckets with bound >= bar and more than one row, bucket by bucket, from work.keys[1] on.
 
-    work.places[b] becomes the end of bucket b's keys, or 0 if it is not among them. False if no bucket is.
+    work.places[b] becomes the end of bucket b's keys, or 0 if it is not among them. False if no bucket is. Where the
+    codes stand for projections (`projected` is not None), these and their places are gathered, in the same way.
     """
     places, bound, codes, keys = work.places, work.bound, work.codes, work.keys
     n = np.uint64(items.size)
@@ -213,15 +215,19 @@ def collect(low, shift, buckets, items, bar, work):
     for i in range(n):
         b = np.uint64((codes[i] - low) >> shift)
         place = places[b]
-        keys[np.uint64(place)] = as_key(codes[i], items[i])
+        if projected is None:
+            keys[np.uint64(place)] = as_key(codes[i], items[i])
+        else:
+            projected.row[np.uint64(place)] = np.uint32(i)
+            projected.ordered[np.uint64(place)] = projected.value[i]
         places[b] = place + np.uint32(place != np.uint32(0))
     return at > np.uint32(1)
 
 
 @inlined
-def open_two(low, shift, buckets, node, min_leaf, feature, best, work):
+def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
     """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
-    if not collect(low, shift, buckets, node.items, best.limit[0], work):
+    if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
         return
     begin = ONE
     for b in range(buckets):
@@ -231,9 +237,14 @@ def open_two(low, shift, buckets, node, min_leaf, feature, best, work):
                 before = work.sums[b]
                 ones_l = np.int64(before >> SHIFT32)
                 w_l = np.int64(before & BITS32) + ones_l
-                inside = work.packed[b]
-                weight = np.int64((inside & BITS32) + (inside >> SHIFT32))
-                boundaries_two(begin, end, weight, ones_l, w_l, node, min_leaf, feature, best, work)
+                if projected is None:
+                    inside = work.packed[b]
+                    weight = np.int64((inside & BITS32) + (inside >> SHIFT32))
+                    boundaries_two(begin, end, weight, ones_l, w_l, node, min_leaf, feature, best, work)
+                else:
+                    order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
+                    walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work)
+                    keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
             begin = end
 
 
@@ -247,13 +258,27 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
     if by_pairs(node):
         pairs_two(work.codes, n, NONE, NONE, node, min_leaf, feature, best, work)
         return
+    span = np.uint64(high - low)
+    shift = shift_for(span, buckets_for_two(n))
+    scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
+
+
+@inlined
+def buckets_for_two(n):
+    """Most buckets worth their while for n rows, a power of two."""
     wanted = np.uint64(64)
     while wanted < np.uint64(BUCKETS_TWO) and wanted * np.uint64(8) < n:
         wanted *= np.uint64(2)
-    span = np.uint64(high - low)
-    shift = shift_for(span, wanted)
-    buckets = (span >> np.uint64(shift)) + ONE
-    histogram_two(low, shift, n, buckets, work)
+    return wanted
+
+
+@inlined
+def scan_buckets_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
+    """scan_two by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide.
+
+    projected  Projected where the codes stand for projections: a bucket is opened by these. None for a feature.
+    """
+    histogram_two(low, shift, np.uint64(node.items.size), buckets, work)
     edges_two(buckets, node, min_leaf, work)
     for b in range(buckets - ONE):
         if work.edge[b] >= best.limit[0]:
@@ -264,4 +289,4 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
                 node.total[ONE], node.weight, min_leaf, feature, code, ones_l, np.int64(after & BITS32) + ones_l, best
             )
     if shift > np.uint32(0):
-        open_two(low, shift, buckets, node, min_leaf, feature, best, work)
+        open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected)

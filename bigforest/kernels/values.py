@@ -6,6 +6,7 @@ import numpy as np
 
 from bigforest.kernels.impurity import ERROR, GINI
 from bigforest.kernels.jit import inlined, kernel
+from bigforest.kernels.layout import LEAF, OBLIQUE
 
 
 @inlined
@@ -41,7 +42,8 @@ def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weig
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
     left      uint32 [nodes], out: number of the left child, 0 in a leaf
-    threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight
+    threshold, gain  float64 [nodes], out: nan in a leaf, and an oblique node's threshold is left as it is; gain is the
+              impurity less that of the children, by weight
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity
     """
@@ -52,7 +54,7 @@ def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weig
             total += np.uint64(nodes.counts[node, k])
         weight[node] = total
         value[node] = impurity_of(impurity, nodes.counts[node], np.float64(total))
-        if nodes.feature[node] < 0:
+        if nodes.feature[node] == LEAF:
             left[node] = np.uint32(0)
             threshold[node] = np.nan
             gain[node] = np.nan
@@ -62,6 +64,8 @@ def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weig
         left[node] = np.uint32(one)
         children = np.float64(weight[one]) * value[one] + np.float64(weight[two]) * value[two]
         gain[node] = value[node] - children / np.float64(total)
+        if nodes.feature[node] == OBLIQUE:
+            continue
         start = np.uint64(offsets[np.uint64(nodes.feature[node])])
         threshold[node] = midpoint(
             high[start + np.uint64(nodes.left_code[node])], low[start + np.uint64(nodes.right_code[node])]

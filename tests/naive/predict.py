@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from bigforest.forest.table import TreeArrays
+from bigforest.kernels.layout import LEAF, OBLIQUE
 from tests.naive import rng
 
 PURPOSE_TIE = 3
@@ -16,10 +17,28 @@ PURPOSE_STOCHASTIC = 4
 def find_leaf(tree: TreeArrays, row: Sequence[float]) -> int:
     """Number of the leaf a row ends in."""
     node = 0
-    while tree.feature[node] >= 0:
-        left = row[tree.feature[node]] <= tree.threshold[node]
+    while tree.feature[node] != LEAF:
+        left = looked_at(tree, node, row) <= tree.threshold[node]
         node = int(tree.left[node]) if left else int(tree.right[node])
     return node
+
+
+def looked_at(tree: TreeArrays, node: int, row: Sequence[float]) -> float:
+    """The value, or the projection, of a row that an inner node compares with its threshold."""
+    if tree.feature[node] >= 0:
+        return row[tree.feature[node]]
+    assert tree.feature[node] == OBLIQUE
+    assert tree.terms is not None
+    terms = slice(tree.terms.start[node], tree.terms.start[node + 1])
+    return projection(tree.terms.feature[terms].tolist(), tree.terms.weight[terms].tolist(), row)
+
+
+def projection(features: Sequence[int], weights: Sequence[float], row: Sequence[float]) -> float:
+    """The sum of weight * value in the order of the terms."""
+    total = 0.0
+    for feature, weight in zip(features, weights, strict=True):
+        total += float(weight) * float(row[feature])
+    return total
 
 
 def ballot(tree: TreeArrays, row: Sequence[float], vote: str) -> list[float]:

@@ -8,11 +8,17 @@ from typing import NamedTuple
 
 from bigforest.config import TrainConfig
 from tests.naive import rng
+from tests.naive.oblique import ObliqueSplit, find_oblique, project
 from tests.naive.split import Split, Table, best_split
+
+CHANCES = 0x589965CC75374CC3
 
 
 class Node(NamedTuple):
-    """One node. A leaf has feature -1, no threshold and no gain (nan) and no children (-1)."""
+    """One node. A leaf has feature -1, no threshold and no gain (nan) and no children (-1).
+
+    An oblique node has feature -2, and terms.
+    """
 
     feature: int
     threshold: float
@@ -22,6 +28,7 @@ class Node(NamedTuple):
     weight: int
     counts: list[int]
     gain: float
+    terms: tuple[tuple[int, float], ...] = ()
 
 
 def grow(
@@ -47,19 +54,37 @@ def grow(
         leaf = Node(-1, math.nan, -1, -1, depth, sum(counts), counts, math.nan)
         chosen = None
         if not must_be_leaf(counts, depth, config):
-            features = seen_features(table, rows, key, config)
-            chosen = split(table, rows, weights, features, config.impurity, config.min_leaf)
+            chosen = find_split(table, rows, weights, key, config, split)
         if chosen is None:
             nodes.append(leaf)
             continue
         gain = impurity_decrease(chosen.left, chosen.right, config.impurity)
-        nodes.append(leaf._replace(feature=chosen.feature, threshold=chosen.threshold, gain=gain))
-        goes_left = (table.low[rows, chosen.feature] <= chosen.threshold).tolist()
+        terms = chosen.terms
+        feature = terms[0][0] if len(terms) == 1 else -2
+        own = () if len(terms) == 1 else tuple(terms)
+        nodes.append(leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own))
+        goes_left = [project(terms, row) <= chosen.threshold for row in table.low[rows].tolist()]
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
         waiting.append((right_rows, rng.mix(key ^ rng.RIGHT), depth + 1, number))
         waiting.append((left_rows, rng.mix(key ^ rng.LEFT), depth + 1, number))
     return nodes
+
+
+def find_split(
+    table: Table,
+    rows: Sequence[int],
+    weights: Sequence[int],
+    key: int,
+    config: TrainConfig,
+    split: Callable[..., Split | None],
+) -> ObliqueSplit | None:
+    """The best split of a node by the family of the configuration; None if there is none."""
+    if config.family == "sparse-oblique":
+        return find_oblique(table, rows, weights, key, config, split)
+    features = seen_features(table, rows, key, config)
+    found = split(table, rows, weights, features, config.impurity, config.min_leaf)
+    return found and ObliqueSplit([(found.feature, 1.0)], found.threshold, found.left, found.right)
 
 
 def class_counts(table: Table, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
@@ -82,6 +107,8 @@ def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConf
     """The features that are drawn and not constant in the node."""
     features = table.low.shape[1]
     wanted = config.drawn_features(features)
+    if config.feature_fraction is not None:
+        wanted = drawn_by_chance(key, features, config.feature_fraction)
     seen: list[int] = []
     for draws, feature in enumerate(rng.shuffled(key, features)):
         counted = len(seen) if config.constants == "redraw" else draws
@@ -91,6 +118,17 @@ def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConf
         if values.min() != values.max():
             seen.append(feature)
     return seen
+
+
+def drawn_by_chance(key: int, features: int, chance: float) -> int:
+    """How many of the features a node of this key draws, each with this chance; none is drawn anew."""
+    state = rng.mix(key ^ CHANCES)
+    count = 0
+    while count == 0:
+        for _ in range(features):
+            state = (state + rng.GOLDEN) & rng.MASK
+            count += rng.mix(state) >> 11 < max(1, int(chance * 2**53))
+    return count
 
 
 def impurity_decrease(left: list[int], right: list[int], impurity: str) -> float:

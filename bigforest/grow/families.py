@@ -1,0 +1,137 @@
+"""The families of oblique splits, made ready for the kernels: what of a configuration and a store they need."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.kernels.directions import CHANCE, NORMAL, PLACED, Sparse
+from bigforest.kernels.layout import Rows
+from bigforest.kernels.means import ALL, CONSECUTIVE, LARGEST_CLASS, NO_PAIRS, STEPS, make_means, prepare_tree
+from bigforest.kernels.oblique import Oblique, make_oblique
+from bigforest.kernels.partition import sum_classes
+from bigforest.kernels.project import MOST_WHOLE, Values
+from bigforest.store.store import Store
+
+# Cells of a random matrix that are kept in a list while a node is split.
+_MOST_CELLS = 2**28
+# Larger scales would overflow weights; the features they belong to have hardly more than one value.
+_LARGEST_SCALE = 2.0**500
+
+
+_PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
+
+
+class SparseFamily(NamedTuple):
+    """What all trees of a sparse-oblique forest share.
+
+    step, unit  see kernels/means.py Means; empty where no differences of means are wanted
+    """
+
+    sparse: Sparse
+    values: Values
+    pairing: int
+    by_node: bool
+    step: NDArray[np.uint32]
+    unit: NDArray[np.float64]
+
+    def scratch(self, store: Store, by_row: Rows, items: NDArray[np.uint64]) -> Oblique:
+        """What growing one tree from the root `items` needs."""
+        classes = len(store.spec.target.classes)
+        means = make_means(self.pairing, self.by_node, self.step, self.unit, classes, store.rows)
+        oblique = make_oblique(self.sparse, means, self.values, items.size)
+        if self.pairing != NO_PAIRS and not self.by_node:
+            total = np.empty(classes, np.int64)
+            sum_classes(items, total)
+            codes = np.empty(items.size, np.uint32)
+            scale = self.sparse.scale
+            prepare_tree(store.codes, by_row, self.values, scale, items, total, means, codes, oblique.value[0])
+        return oblique
+
+
+def sparse_family(store: Store, config: TrainConfig) -> SparseFamily:
+    """The family of a sparse-oblique forest. Raises ConfigError where its matrices would not fit in memory."""
+    features = len(store.spec.features)
+    offsets, low, _ = store.dictionaries
+    values = _values(offsets, low)
+    pairing = _PAIRINGS[config.mean_difference]
+    step, unit = np.zeros(0, np.uint32), np.zeros(features)
+    if pairing != NO_PAIRS:
+        steps = [_steps(store.low(feature), bool(values.whole[feature])) for feature in range(features)]
+        step = np.concatenate([own for own, _ in steps])
+        unit = np.array([worth for _, worth in steps])
+    sparse = _sparse(config, features, feature_scale(store, config.normalize))
+    return SparseFamily(sparse, values, pairing, config.mean_difference_scope == "node", step, unit)
+
+
+def _steps(low: NDArray[np.float64], whole: bool) -> tuple[NDArray[np.uint32], float]:
+    """The values of a feature in steps from the smallest on, and what a step is worth; 0 where there is no range."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        span = float(low[-1] - low[0])
+    if whole and span <= STEPS:
+        return (low - low[0]).astype(np.uint32), 1.0
+    if not 1.0 / _LARGEST_SCALE < span < math.inf:
+        return np.zeros(low.size, np.uint32), 0.0
+    return np.rint((low - low[0]) / span * STEPS).astype(np.uint32), span / STEPS
+
+
+def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> Sparse:
+    columns = config.drawn_projections(features)
+    kind, density = config.projection_kind, config.density
+    way, cells, chance = PLACED, columns, 0.0
+    if kind == "sporf":
+        cells = max(1, round((density or 1.0 / features) * features * columns))
+    elif kind != "rerf":
+        way, cells = (NORMAL, 0) if kind == "gaussian" else (CHANCE, 0)
+        chance = density or (1.0 if kind == "gaussian" else 1.0 / math.sqrt(features))
+    if cells > min(_MOST_CELLS, features * columns):
+        raise ConfigError(
+            f"{columns} projections of {features} features with {cells} weights are too many for the kind {kind}; "
+            "lower projections or density"
+        )
+    return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
+
+
+def _values(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> Values:
+    whole = np.array([_is_whole(low[start:stop]) for start, stop in pairwise(offsets)])
+    return Values(offsets, low, whole)
+
+
+def _is_whole(values: NDArray[np.float64]) -> bool:
+    return bool(max(-values[0], values[-1]) <= MOST_WHOLE and (np.floor(values) == values).all())
+
+
+def feature_scale(store: Store, normalize: str) -> NDArray[np.float64]:
+    """What each feature's weight is multiplied by: 1, or 1 / deviation, or 1 / range; 0 where these are no numbers."""
+    features = len(store.spec.features)
+    spread = np.ones(features)
+    if normalize == "zscore":
+        spread = np.array([_deviation(store, feature) for feature in range(features)])
+    elif normalize == "minmax":
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.array([store.low(feature)[-1] - store.low(feature)[0] for feature in range(features)])
+    scale = np.zeros(features)
+    fit = np.isfinite(spread) & (spread > 1.0 / _LARGEST_SCALE)
+    scale[fit] = 1.0 / spread[fit]
+    return scale
+
+
+def _deviation(store: Store, feature: int) -> float:
+    """Standard deviation of a column. Sums are rounded once, so they do not depend on the order of the rows."""
+    low = store.low(feature)
+    if not np.isfinite(low).all():
+        return math.nan
+    counts = np.bincount(store.feature_codes(feature), minlength=low.size)
+    try:
+        mean = math.fsum((counts * (low / store.rows)).tolist())
+        with np.errstate(over="ignore"):
+            squares = counts * ((low - mean) ** 2 / store.rows)
+        return math.sqrt(math.fsum(squares.tolist()))
+    except OverflowError:
+        return math.inf

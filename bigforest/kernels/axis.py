@@ -1,0 +1,138 @@
+"""Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.gather import gather
+from bigforest.kernels.impurity import GINI, scan_scores
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
+from bigforest.kernels.partition import partition
+from bigforest.kernels.rng import CHANCES, GOLDEN, mix
+from bigforest.kernels.scan_many import scan_many
+from bigforest.kernels.scan_two import prepare_two, scan_two
+
+_SIX = np.uint64(6)
+_BITS6 = np.uint64(63)
+_BITS11 = np.uint64(11)
+
+
+class Draw(NamedTuple):
+    """Scratch of the draw of features: perm int64 [features], the identity between nodes; undo uint64 [features]."""
+
+    perm: NDArray[np.int64]
+    undo: NDArray[np.uint64]
+
+
+def make_draw(features: int) -> Draw:
+    """Scratch to draw from so many features."""
+    return Draw(np.arange(features), np.empty(features, np.uint64))
+
+
+@inlined
+def draw_feature(draw, drawn, state):
+    """Draw a feature that is not among the `drawn` (uint64) before; returns it and the new state of the stream."""
+    perm = draw.perm
+    state += GOLDEN
+    j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
+    feature = perm[j]
+    perm[j] = perm[drawn]
+    perm[drawn] = feature
+    draw.undo[drawn] = j
+    return feature, state
+
+
+@inlined
+def put_back(draw, drawn):
+    """Undo so many draws, so that the next node's depend on its key alone."""
+    perm = draw.perm
+    while drawn > ZERO:
+        drawn -= ONE
+        j = draw.undo[drawn]
+        feature = perm[drawn]
+        perm[drawn] = perm[j]
+        perm[j] = feature
+
+
+@inlined
+def wanted_features(rules, key, features):
+    """How many features the node of this key draws: mtry, or each with a chance, but one at least."""
+    wanted = np.uint64(rules.mtry)
+    if rules.chance >= 0:
+        wanted = ZERO
+        state = mix(key ^ CHANCES)
+        while wanted == ZERO:
+            for _ in range(features):
+                state += GOLDEN
+                wanted += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
+    return wanted
+
+
+@inlined
+def scan_codes(low, high, node, rules, table, number, best, work):
+    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
+
+    After prepare_two, where there are two classes and the impurity is Gini.
+    """
+    if node.total.size == 2 and rules.impurity == GINI:
+        scan_two(low, high, node, rules.min_leaf, number, best, work)
+    elif rules.impurity == GINI:
+        scan_many(low, high, node, rules.min_leaf, number, best, work)
+    else:
+        scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
+
+
+@inlined
+def scan_feature(codes, by_row, node, feature, constant, rules, table, number, best, work):
+    """Offer every threshold of a feature (uint64) under `number` (int64); False if it is constant, which is noted.
+
+    constant uint64 [words]: features known to be constant in this node; found ones are added. They are passed over
+    without a look, which changes no draw.
+    """
+    word = feature >> _SIX
+    bit = ONE << (feature & _BITS6)
+    if constant[word] & bit:
+        return False
+    low, high = gather(codes, by_row, feature, node.items, work.codes)
+    if low == high:
+        constant[word] |= bit
+        return False
+    scan_codes(low, high, node, rules, table, number, best, work)
+    return True
+
+
+@inlined
+def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work):
+    """Draw features and scan them; the best split is left in `best` (feature -1: none). constant: see scan_feature."""
+    features = np.uint64(draw.perm.size)
+    mtry = wanted_features(rules, key, features)
+    best.split[FEATURE] = -1
+    best.limit[0] = -1.0
+    if node.total.size == 2 and rules.impurity == GINI:
+        prepare_two(node, work)
+    drawn = ZERO
+    usable = ZERO
+    state = key
+    while drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO)):
+        feature, state = draw_feature(draw, drawn, state)
+        drawn += ONE
+        if scan_feature(codes, by_row, node, np.uint64(feature), constant, rules, table, feature, best, work):
+            usable += ONE
+    put_back(draw, drawn)
+
+
+@inlined
+def split_by_feature(codes, node, feature, code, work, nodes, number, total_l):
+    """Send the rows of a node to the sides of a split, and write it as node `number`.
+
+    Returns the number of rows on the left; total_l gets their class weights.
+    """
+    size_l, below, above = partition(codes, np.uint64(feature), code, node.items, work.keys, total_l)
+    nodes.feature[number] = feature
+    nodes.left_code[number] = below
+    nodes.right_code[number] = above
+    return size_l

@@ -1,0 +1,124 @@
+"""Project the rows of a node on a direction, and send them to its children by their projections.
+
+A projection is the sum of weight * value over the terms of the direction, as layout.py Terms defines it. The value of
+a code is the smallest its dictionary has for it. Oracle: tests/naive/predict.py projection.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.node import ONE, SHIFT32, ZERO
+from bigforest.kernels.partition import sum_classes
+
+LARGEST = sys.float_info.max
+
+
+class Values(NamedTuple):
+    """The values of the codes. Feature f has low[offsets[f]:offsets[f + 1]].
+
+    offsets  int64 [features + 1]
+    low      float64
+    whole    bool [features], whether all values of the feature are whole numbers of at most MOST_WHOLE in size
+    """
+
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+    whole: NDArray[np.bool_]
+
+
+# Sums of so many whole numbers, each of at most so much in size, are exact in float64, and their differences too.
+MOST_TERMS = 2**20
+MOST_WHOLE = 2.0**31
+
+
+@inlined
+def add_column(column, low, weight, items, out):
+    """out[i] += weight * low[column[row of items[i]]]."""
+    for i in range(np.uint64(items.size)):
+        out[i] += weight * low[np.uint64(column[items[i] >> SHIFT32])]
+
+
+@inlined
+def add_rows(table, slot, low, weight, items, out):
+    """out[i] += weight * low[table[row of items[i], slot]]."""
+    for i in range(np.uint64(items.size)):
+        out[i] += weight * low[np.uint64(table[items[i] >> SHIFT32, slot])]
+
+
+@inlined
+def add_term(codes, by_row, values, feature, weight, items, out):
+    """out[i] += weight * value of `feature` in the row of items[i]; feature uint64, out float64 [>= n]."""
+    low = values.low[values.offsets[feature] :]
+    width = codes.place[feature, 0]
+    slot = np.uint64(codes.place[feature, 1])
+    few = items.size <= by_row.reach
+    if width == np.uint32(1):
+        if few:
+            add_rows(by_row.r8, slot, low, weight, items, out)
+        else:
+            add_column(codes.u8[slot], low, weight, items, out)
+    elif width == np.uint32(2):
+        if few:
+            add_rows(by_row.r16, slot, low, weight, items, out)
+        else:
+            add_column(codes.u16[slot], low, weight, items, out)
+    elif few:
+        add_rows(by_row.r32, slot, low, weight, items, out)
+    else:
+        add_column(codes.u32[slot], low, weight, items, out)
+
+
+@inlined
+def project(codes, by_row, values, features, weights, size, items, out):
+    """out[i] = projection of the row of items[i] on the first `size` terms; about 2 ns per row and term."""
+    for i in range(np.uint64(items.size)):
+        out[i] = 0.0
+    for term in range(size):
+        add_term(codes, by_row, values, np.uint64(features[term]), weights[term], items, out)
+
+
+@inlined
+def range_of(values, n):
+    """Smallest and largest of values[:n], n >= 1; (0, 0) where one of them is NaN or infinite."""
+    low = values[ZERO]
+    high = low
+    unfit = ZERO
+    for i in range(n):
+        value = values[i]
+        low = value if value < low else low
+        high = value if value > high else high
+        unfit += np.uint64(not abs(value) <= LARGEST)
+    if unfit != ZERO:
+        return 0.0, 0.0
+    return low, high
+
+
+@inlined
+def partition_values(values, cut, items, spare, total_l):
+    """Reorder items stably: those with values[i] <= cut first.
+
+    values float64 [n], items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes] (set to the
+    class weights of the left). Returns the number of rows on the left and the smallest value on the right.
+    """
+    at_l = ZERO
+    at_r = ZERO
+    above = np.inf
+    for i in range(np.uint64(items.size)):
+        item = items[i]
+        value = values[i]
+        goes_left = value <= cut
+        items[at_l] = item
+        spare[at_r] = item
+        at_l += np.uint64(goes_left)
+        at_r += ONE - np.uint64(goes_left)
+        above = value if not goes_left and value < above else above
+    for i in range(at_r):
+        items[at_l + i] = spare[i]
+    sum_classes(items[:at_l], total_l)
+    return at_l, above

@@ -1,0 +1,91 @@
+"""Best threshold on the projections of a node: the scans of codes, on codes made for the occasion.
+
+Few rows are ordered by projection, and a row's code is the place of the first with its projection. Many are counted
+into buckets of equal width, whose numbers, shifted, are the codes; the scan of codes then scores the edges and opens
+what could hide better, and there the projections are ordered and the rows get codes of their own from the bucket's on.
+So two rows share a code where it matters only if their projections are equal to the last bit. Whole numbers in a
+narrow range are codes as they are. Oracle: tests/naive/split.py on the projections.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.impurity import GINI, walk_scores
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.node import BUCKETS, CODE, FEATURE, NONE, ONE, ZERO
+from bigforest.kernels.order import bucket_of, keep_cut, keys_in_order, order_stretch, slope_for
+from bigforest.kernels.scan_many import buckets_for_many, clear, scan_buckets_many, walk_many
+from bigforest.kernels.scan_two import buckets_for_two, scan_buckets_two, walk_two
+
+# Up to this many rows ordering beats the histogram; measured. For two classes no fewer than PAIRS, because prepare_two
+# gets smaller nodes ready for pairs only.
+_ORDERED_TWO = 256
+_ORDERED = 1024
+
+
+@inlined
+def scan_projection(rules, table, low, high, whole, node, number, best, work, projected):
+    """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
+
+    whole  whether the projections are whole numbers and high - low is exact. After prepare_two, for two classes and
+           Gini. projected.cut is set where a split is taken.
+    """
+    n = np.uint64(node.items.size)
+    two = node.total.size == 2
+    few = np.uint64(_ORDERED_TWO if two else _ORDERED)
+    narrow = whole and high - low < np.float64(BUCKETS)
+    small = narrow and (high - low) * np.float64(node.total.size) < np.float64(n)  # a histogram smaller than the rows
+    if rules.impurity == GINI and (n > few or (small and not two)):
+        by_buckets(low, high, narrow, two, node, rules.min_leaf, number, best, work, projected)
+    else:
+        by_order(rules, table, two, node, number, best, work, projected)
+
+
+@inlined
+def by_order(rules, table, two, node, number, best, work, projected):
+    """scan_projection by ordering all rows."""
+    n = np.uint64(node.items.size)
+    for i in range(n):
+        projected.row[i] = np.uint32(i)
+        projected.ordered[i] = projected.value[i]
+    order_stretch(projected, ZERO, n, work)
+    keys_in_order(projected, ZERO, n, ZERO, node.items, work)
+    if rules.impurity != GINI:
+        walk_scores(rules.impurity, table, node, rules.min_leaf, number, best, work)
+    elif two:
+        walk_two(ZERO, n, NONE, NONE, node, rules.min_leaf, number, best, work)
+    else:
+        clear(work.left)
+        walk_many(ZERO, n, work.left, NONE, NONE, node.sq, node, rules.min_leaf, number, best, work)
+    keep_cut(projected, ZERO, n, ZERO, number, best)
+
+
+@inlined
+def by_buckets(low, high, narrow, two, node, min_leaf, number, best, work, projected):
+    """scan_projection by histogram."""
+    n = np.uint64(node.items.size)
+    shift = np.uint32(0)
+    if narrow:
+        buckets = np.uint64(high - low) + ONE
+        for i in range(n):
+            work.codes[i] = np.uint32(np.int32(projected.value[i] - low))
+    else:
+        while n >> np.uint64(shift) != ZERO:  # the rows of a bucket get codes of their own when it is opened
+            shift += np.uint32(1)
+        buckets = min(buckets_for_two(n) if two else buckets_for_many(n), ONE << np.uint64(np.uint32(32) - shift))
+        slope = slope_for(low, high, buckets)
+        last = np.float64(buckets - ONE)
+        for i in range(n):
+            work.codes[i] = bucket_of(projected.value[i], low, slope, last) << shift
+    if two:
+        scan_buckets_two(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
+    else:
+        scan_buckets_many(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
+    inside = (np.int64(1) << np.int64(shift)) - 1
+    if best.split[FEATURE] == number and best.split[CODE] & inside == inside:  # at the edge of a bucket
+        cut = low
+        for i in range(n):
+            value = projected.value[i]
+            cut = value if value > cut and np.int64(work.codes[i]) <= best.split[CODE] else cut
+        projected.cut[0] = cut
