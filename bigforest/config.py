@@ -64,6 +64,8 @@ class TrainConfig:
     replace          whether a bag is drawn with replacement.
     sampling         "uniform": all rows alike; "stratified": each class keeps its share; "balanced": every class has as
                      many draws as the smallest has rows, times sample_fraction.
+    group            a column: rows with one value of it are all in a bag, equally often, or all out of it. Bags are
+                     then drawn from the groups.
     max_bins         "exact": every distinct value may be a threshold; a number caps them per feature by quantiles.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
@@ -105,6 +107,7 @@ class TrainConfig:
     sample_fraction: float = 1.0
     replace: bool = True
     sampling: Sampling = "uniform"
+    group: str | None = None
     max_bins: str | int = "exact"
     vote: Vote = "soft"
     constants: Constants = "redraw"
@@ -136,10 +139,15 @@ class TrainConfig:
         _check_bool("replace", self.replace)
         if not _is_number(self.sample_fraction) or not 0.0 < self.sample_fraction <= 1.0:
             raise ConfigError(f"sample_fraction must be above 0 and at most 1, not {self.sample_fraction!r}")
+        if self.group is not None and not isinstance(self.group, str):
+            raise ConfigError(f"group must be the name of a column, not {self.group!r}")
+        if self.group is not None and self.sampling != "uniform":
+            raise ConfigError(f"whole groups cannot be drawn by class; drop group or sampling {self.sampling!r}")
         described = self.sample_fraction != 1.0 or not self.replace or self.sampling != "uniform"
+        described = described or self.group is not None
         if not self.bootstrap and described:
             raise ConfigError(
-                "sample_fraction, replace and sampling describe the bag, but bootstrap is off; drop one of them"
+                "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
             )
         if self.max_bins != "exact":
             if not isinstance(self.max_bins, int):

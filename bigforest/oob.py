@@ -50,7 +50,7 @@ from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics import MOST_SCORES, SCORE_BYTES, Area, ClassMetrics, Metrics, Scores
 from bigforest.resources import Resources, parse_bytes
-from bigforest.sample import BLOCK_ROWS, Sampler, distinct_rows, most_nodes
+from bigforest.sample import BLOCK_ROWS, DRAWS_BYTES, Draws, Sampler, distinct_rows, most_nodes, tree_draw_bytes
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -113,7 +113,7 @@ class _Group(NamedTuple):
     mixed: NDArray[np.float64]
     narrow: bool
     sampler: Sampler
-    draws: list[NDArray[np.int64] | None]
+    draws: list[Draws]
 
 
 def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None) -> Need:
@@ -127,7 +127,7 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = config.most_terms(shape.features)
-    strata = _strata(shape, config)
+    draw_bytes = tree_draw_bytes(shape, config)
     numbers = np.arange(config.trees + 1)
     if nodes is None:
         most = most_nodes(shape.rows, config, shape.classes)
@@ -136,11 +136,11 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
         mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
-        return _choose(shape, np.maximum(pure, mixed), numbers, resources, strata).need
+        return _choose(shape, np.maximum(pure, mixed), numbers, resources, draw_bytes).need
     given = np.asarray(nodes, np.int64)
     mixed = np.minimum((given + 1) // 2, distinct // 2)
     sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
-    return _choose(shape, sizes, numbers, resources, strata).need
+    return _choose(shape, sizes, numbers, resources, draw_bytes).need
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
@@ -159,7 +159,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
-    plan = _choose(store.shape, trees.sizes(), trees.first, resources, _strata(store.shape, config))
+    plan = _choose(store.shape, trees.sizes(), trees.first, resources, tree_draw_bytes(store.shape, config))
     if resources.memory is not None:
         check_budget("the out-of-bag report", plan.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
@@ -172,21 +172,22 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
 
 
 def _choose(
-    shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources, strata: int = 1
+    shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources, draw_bytes: int = 0
 ) -> _Plan:
     """How to go over the rows with trees of so many bytes: the least time within the memory.
 
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
-    strata        draws that a block of a bag needs to know of each other one.
+    draw_bytes    of a tree, see sample.py tree_draw_bytes; 0 for those of uniform bags.
     """
     step = min(_step_rows(shape.classes), shape.rows)
-    together = max(_GROUP_TREES, _GROUP_DRAWS // shape.rows)
+    draw_bytes = draw_bytes or 8 * -(-shape.rows // BLOCK_ROWS)
+    together = max(1, min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), DRAWS_BYTES // draw_bytes))
     tiles = 2 * max(CHUNK_BYTES, 256 * 8 * shape.features)  # and the values that are put into them
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     turning = _TURNED_NODES * _TURNED_BYTES
     writing = 4 * step * (8 * shape.classes + 32)
     fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, LOADING_BYTES)
-    fixed += 8 * together * (-(-shape.rows // BLOCK_ROWS)) * strata
+    fixed += together * draw_bytes
     fixed += SCORE_BYTES * _most_scores(shape.rows) if shape.classes == 2 else 0
     row = 8 * shape.classes + 6
     smallest = fixed + int(sizes.max()) + step * row
@@ -209,10 +210,6 @@ def _step_rows(classes: int) -> int:
     while rows > 256 and 8 * rows * classes > _STEP_BYTES:
         rows //= 2
     return rows
-
-
-def _strata(shape: Shape, config: TrainConfig) -> int:
-    return 1 if config.sampling == "uniform" else shape.classes
 
 
 def _most_scores(rows: int) -> int:

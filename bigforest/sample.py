@@ -6,24 +6,33 @@ bag of any block can be had alone, and every bag of n rows drawn with replacemen
 
 Stratified and balanced bags do the same for every class by itself, from the number of its rows in each block: in a
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
-many draws as the smallest.
+many draws as the smallest. With groups a bag is drawn from the groups as if they were rows, and its rows follow.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
 from bigforest.kernels.draw import draw_strata, draw_with_replacement, draw_without_replacement
 from bigforest.kernels.rng import PURPOSE_BAG, stream_key
+from bigforest.memory import Shape
 from bigforest.store.store import Store
 
 # Rows of a block. Part of the store's format and of what a seed means: changing it changes every forest.
 BLOCK_ROWS = 65_536
+
+# Draws of trees that are held together, where one tree has not more.
+DRAWS_BYTES = 64 << 20
+
+# What `Sampler.draws` gives.
+Draws = NDArray[Any] | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,7 +48,14 @@ class Sampler:
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig) -> Sampler:
-        """The sampler of a forest; reads the target once where bags are drawn class by class."""
+        """The sampler of a forest; reads the target once where bags are drawn class by class.
+
+        Raises ConfigError when groups are asked for that the store does not have.
+        """
+        if config.group is not None and (store.spec.group is None or store.spec.group.name != config.group):
+            raise ConfigError(
+                f"the store {store.path} has no groups {config.group!r}; encode the table again with them"
+            )
         if not config.bootstrap or config.sampling == "uniform":
             return cls(store, config, None)
         classes = len(store.spec.target.classes)
@@ -47,11 +63,14 @@ class Sampler:
         blocks = [np.bincount(store.target[start : start + BLOCK_ROWS], minlength=classes) for start in starts]
         return cls(store, config, np.array(blocks, np.int64))
 
-    def draws(self, tree: int) -> NDArray[np.int64] | None:
+    def draws(self, tree: int) -> Draws:
         """What a bag's blocks need of the others, for callers that ask for many blocks: the draws that fall into each
-        block, int64 [blocks], or into each class of each block, [blocks, classes]; None without bootstrap."""
+        block, int64 [blocks], or into each class of each block, [blocks, classes]; with groups how often each is in
+        the bag, uint16 [groups]; None without bootstrap."""
         if not self.config.bootstrap:
             return None
+        if self.config.group is not None and self.store.spec.group is not None:
+            return bag(self.store.spec.group.groups, tree, self.config)
         if self.counts is None:
             return block_draws(self.store.rows, tree, self.config)
         random = _spreading(self.config, tree)
@@ -65,8 +84,12 @@ class Sampler:
                 draws[:, of_class] = random.multivariate_hypergeometric(sizes, wanted)
         return draws
 
-    def block(self, tree: int, block: int, draws: NDArray[np.int64] | None = None) -> NDArray[np.uint16]:
+    def block(self, tree: int, block: int, draws: Draws = None) -> NDArray[np.uint16]:
         """How often each row of the block is in the bag of the tree, uint16 [rows of the block]; `draws` as above."""
+        if self.config.group is not None and self.store.groups is not None:
+            of_group = self.draws(tree) if draws is None else draws
+            assert of_group is not None
+            return of_group[self.store.groups[block * BLOCK_ROWS : (block + 1) * BLOCK_ROWS]].astype(np.uint16)
         if self.counts is None:
             return bag_block(self.store.rows, tree, block, self.config, draws)
         draws = self.draws(tree) if draws is None else draws
@@ -104,7 +127,7 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
     more row per class: each class has one at least, and as many draws spread over fewer rows find no more of them.
     """
     draws = bag_size(rows, config) if config.bootstrap else rows
-    if not config.bootstrap:
+    if not config.bootstrap or config.group is not None:
         return rows
     spare = 0 if config.sampling == "uniform" else classes
     found = math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) if config.replace else draws
@@ -114,10 +137,28 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
 def most_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
     """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
     draws = bag_size(rows, config) + (0 if config.sampling == "uniform" else classes) if config.bootstrap else rows
-    leaves = max(1, min(distinct_rows(rows, config, classes), draws // config.min_leaf))
+    leaves = distinct_rows(rows, config, classes)
+    if config.group is None:  # bags of groups have any number of rows
+        leaves = max(1, min(leaves, draws // config.min_leaf))
     if config.max_depth is not None and config.max_depth < leaves.bit_length():
         leaves = min(leaves, 1 << config.max_depth)
     return 2 * leaves - 1
+
+
+def most_weight(store: Store, config: TrainConfig) -> int:
+    """Rows of a bag, repeats counted: an upper bound for all bags we shall ever see, as in `distinct_rows`."""
+    rows, group = store.rows, store.spec.group
+    if config.group is None or group is None:
+        return bag_size(rows, config) + (0 if config.sampling == "uniform" else len(store.spec.target.classes))
+    mean = rows * bag_size(group.groups, config) / group.groups
+    return math.ceil(mean + 12 * math.sqrt(mean * group.largest) + 12 * group.largest)
+
+
+def tree_draw_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of `Sampler.draws` of one tree, at most."""
+    if config.group is not None:
+        return 2 * shape.rows
+    return 8 * block_count(shape.rows) * (1 if config.sampling == "uniform" else shape.classes)
 
 
 def block_count(rows: int) -> int:

@@ -13,6 +13,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import MAX_CLASSES, code_width
 from bigforest.encode.features import choose_features
 from bigforest.encode.keys import value_bytes
+from bigforest.encode.pipeline import check_groups
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target
 from bigforest.errors import DataError
 from bigforest.memory import Shape
@@ -43,7 +44,7 @@ def shape_of(
     found = leaves(table.schema)
     name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
     spans = _spans(data)
-    names = choose_features(found, name, exclude)
+    names = choose_features(found, name, [*exclude, *check_groups(config.group, found, name)])
     most = [_most_values(table.rows, found[feature].dtype, spans.get(feature)) for feature in names]
     if isinstance(config.max_bins, int):
         most = [min(values, config.max_bins) for values in most]

@@ -29,6 +29,12 @@ MaxDepth = Annotated[
 ]
 Bootstrap = Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")]
 SampleFraction = Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL", help="Column of groups of rows, such as a patient: whole groups are in or out of a bag."
+    ),
+]
 Sampling = Annotated[
     str,
     typer.Option(

@@ -31,6 +31,7 @@ def plan(
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
     sampling: options.Sampling = "uniform",
+    group: options.Group = None,
     family: families.Family = "axis",
     feature_fraction: families.FeatureFraction = None,
     projections: families.Projections = "p^2/3",

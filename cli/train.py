@@ -46,6 +46,7 @@ def train(
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
     sampling: options.Sampling = "uniform",
+    group: options.Group = None,
     family: families.Family = "axis",
     feature_fraction: families.FeatureFraction = None,
     ranks: families.Ranks = False,

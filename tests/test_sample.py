@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pickle
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
 
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 
 import bigforest
 from bigforest.config import TrainConfig
-from bigforest.sample import Sampler, bag, bag_block, class_draws
+from bigforest.errors import BigForestError, ConfigError, FormatError
+from bigforest.sample import Sampler, bag, bag_block, class_draws, most_weight
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class
@@ -253,6 +255,87 @@ def test_train__sampling_in_passes_and_threads_gives_the_same() -> None:
         made = [bigforest.train(data, "y", trees=6, sampling=sampling, threads=threads) for threads in (1, 2)]
         assert made[0].nodes.collect().equals(made[1].nodes.collect())
         assert made[0].oob.rows.collect().equals(made[1].oob.rows.collect())
+
+
+# Bags of whole groups.
+
+
+def grouped(rows: int = 400, groups: int = 60) -> pl.DataFrame:
+    """Repeated measurements: the class is the group's, and features tell the group, not the class."""
+    random = np.random.default_rng(rows)
+    of_row = random.integers(0, groups, rows)
+    x = random.normal(size=(groups, 3))[of_row] + random.normal(size=(rows, 3)) * 0.01
+    who = [f"p{number:03}" for number in of_row]
+    return pl.DataFrame(x).with_columns(who=pl.Series(who), y=pl.Series(random.integers(0, 2, groups)[of_row]))
+
+
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Int64, pl.Date])
+def test_sampler__whole_groups_are_drawn_as_rows_are(replace: bool, kind: Any, tmp_path: Path) -> None:
+    frame = grouped().with_columns(y=pl.when(pl.int_range(pl.len()) % 7 > 0).then("y"))
+    numbers = frame["who"].str.slice(1).cast(pl.Int32)
+    frame = frame.with_columns(who=numbers.cast(kind) if kind in (pl.Int64, pl.Date) else pl.col("who").cast(kind))
+    store = bigforest.encode_store(frame, tmp_path / "s", target="y", group="who")
+    kept = frame.filter(pl.col("y").is_not_null())["who"]
+    ranks = [sorted(set(kept.to_list())).index(value) for value in kept.to_list()]
+    assert store.groups is not None and store.groups.tolist() == ranks
+    assert store.spec.group is not None and store.spec.group.groups == len(set(ranks))
+    assert store.spec.group.largest == max(map(ranks.count, ranks))
+    assert [feature.name for feature in store.spec.features] == ["column_0", "column_1", "column_2"]
+    config = options(group="who", replace=replace, sample_fraction=0.6)
+    made = Sampler.of(store, config)
+    of_group = naive_bag(store.spec.group.groups, 3, config)
+    assert made.bag(3).tolist() == [of_group[rank] for rank in ranks]
+    assert made.bag(3).sum() <= most_weight(store, config)
+    damaged = np.fromfile(tmp_path / "s" / "groups.bin", np.uint32)
+    damaged[5] += 1
+    damaged.tofile(tmp_path / "s" / "groups.bin")
+    with pytest.raises(FormatError, match=r"groups\.bin: the checksum differs"):
+        Store.open(tmp_path / "s")
+
+
+def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
+    frame = grouped()
+    settings: dict[str, Any] = {"trees": 60, "seed": 1, "threads": 1}
+    blind = bigforest.train(frame.drop("who"), "y", **settings)
+    honest = bigforest.train(frame, "y", group="who", **settings)
+    assert blind.oob.error < 0.1  # it knows the group of a row, and so its class
+    assert honest.oob.error > 0.3  # there is nothing to learn
+    assert honest.config.group == "who"
+    out = honest.oob.rows.collect().with_columns(who=frame["who"])
+    assert out.group_by("who").agg(pl.col("trees").n_unique())["trees"].to_list() == [1] * frame["who"].n_unique()
+    store = bigforest.encode_store(frame, tmp_path / "s", target="y", group="who")
+    again = bigforest.train(store, trees=60, seed=1, threads=2)
+    assert again.nodes.collect().equals(honest.nodes.collect())
+    shuffled = frame.sample(fraction=1.0, shuffle=True, seed=4)
+    order = bigforest.train(shuffled, "y", group="who", **settings)
+    assert order.nodes.filter(pl.col("node") == 0).collect().equals(honest.nodes.filter(pl.col("node") == 0).collect())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"group": "y"}, "'y' is the target and cannot name the groups too"),
+        ({"group": "column_9"}, "there is no column 'column_9' for group; did you mean"),
+        ({"group": "column_0"}, "group 'column_0' has type Float64"),
+        ({"group": "gap"}, "group 'gap' has 1 nulls; give every row a group"),
+        ({"group": "one"}, "all rows are of the one group 1"),
+        ({"group": "who", "sampling": "balanced"}, "whole groups cannot be drawn by class"),
+        ({"group": "who", "bootstrap": False}, "bootstrap is off"),
+        ({"group": 3}, "group must be the name of a column"),
+    ],
+)
+def test_train__unusable_groups(changes: dict[str, Any], words: str) -> None:
+    frame = grouped(50).with_columns(one=pl.lit(1), gap=pl.when(pl.int_range(50) > 0).then(1))
+    frame = frame.drop({"one", "gap", "who"} - {str(changes["group"])})
+    with pytest.raises(BigForestError, match=words):
+        bigforest.train(frame, "y", **changes, trees=1)
+
+
+def test_train__groups_of_a_store_are_those_it_was_made_with(tmp_path: Path) -> None:
+    store = bigforest.encode_store(grouped(50), tmp_path / "s", target="y", exclude=["who"])
+    with pytest.raises(ConfigError, match="was made with group None, not 'who'"):
+        bigforest.train(store, group="who", trees=1)
 
 
 def chi_square_fits(terms: np.ndarray, freedom: int) -> bool:

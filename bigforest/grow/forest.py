@@ -27,7 +27,7 @@ from bigforest.kernels.layout import Rows
 from bigforest.kernels.rows import by_rows, empty_rows, fill_rows
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
-from bigforest.sample import Sampler, bag_size
+from bigforest.sample import Sampler, most_weight
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -146,7 +146,7 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
 
 
 def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
-    draws = bag_size(store.rows, config) + len(store.spec.target.classes)
+    draws = most_weight(store, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")

@@ -19,7 +19,7 @@ from bigforest.grow.top import TreeTop
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
-from bigforest.sample import BLOCK_ROWS, Sampler
+from bigforest.sample import BLOCK_ROWS, Draws, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
@@ -35,7 +35,7 @@ class Question(NamedTuple):
     """
 
     tree: int
-    draws: NDArray[np.int64] | None
+    draws: Draws
     top: Top
     classes: int
     counts: Probes
@@ -67,7 +67,7 @@ def split_large(
     store: Store,
     sampler: Sampler,
     tops: Sequence[TreeTop],
-    draws: Sequence[NDArray[np.int64] | None],
+    draws: Sequence[Draws],
     room: int,
     workers: int,
 ) -> None:
@@ -194,7 +194,7 @@ def _asking(top: TreeTop, entry: int) -> list[Probe]:
     return search.asking
 
 
-def question(top: TreeTop, draws: NDArray[np.int64] | None, entries: Sequence[int], store: Store) -> Question:
+def question(top: TreeTop, draws: Draws, entries: Sequence[int], store: Store) -> Question:
     """What the nodes `entries` of a tree ask; with none, rows are sent down to all nodes."""
     counts: list[tuple[int, Count]] = []
     collects: list[tuple[int, Collect]] = []

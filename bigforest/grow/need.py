@@ -14,7 +14,7 @@ from bigforest.grow.top import Limits
 from bigforest.kernels.rows import WIDE_BYTES
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
-from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, most_nodes
+from bigforest.sample import BLOCK_ROWS, DRAWS_BYTES, bag_size, distinct_rows, most_nodes, tree_draw_bytes
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
 _PART_ROWS = 1_000_000
@@ -90,7 +90,8 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
         limits = _limits(shape, config, workers, budget)
         if limits is not None:
             root = _drawn(shape, config) * buckets_for(shape.rows, shape.classes, limits.cells) * shape.classes
-            group = max(1, min(config.trees, _MOST_TREES, limits.room // root))
+            together = DRAWS_BYTES // tree_draw_bytes(shape, config)
+            group = max(1, min(config.trees, _MOST_TREES, limits.room // root, together))
             return Way(workers, limits, group, budget)
     raise ConfigError(
         f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is {smallest:,} bytes"
@@ -159,11 +160,17 @@ def _store_bytes(shape: Shape, config: TrainConfig) -> int:
     return shape.rows * shape.row_bytes + (0 if config.family in _BY_PASSES else 8 * shape.codes)
 
 
+def _draws_bytes(shape: Shape, config: TrainConfig) -> int:
+    """What the bags of trees that share passes take, besides a block of them."""
+    one = tree_draw_bytes(shape, config)
+    return max(one, min(_MOST_TREES * one, DRAWS_BYTES))
+
+
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
     drawn = _drawn(shape, config)
     block = BLOCK_ROWS * (shape.row_bytes + 24 + 8 * (drawn + 1))
-    free = budget - BASE_BYTES - workers * (block + BUFFER_BYTES * 5 // 4)
+    free = budget - BASE_BYTES - workers * (block + BUFFER_BYTES * 5 // 4) - _draws_bytes(shape, config)
     # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
     room = free // (4 * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))

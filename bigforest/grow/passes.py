@@ -20,11 +20,9 @@ from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.draw import count_classes
 from bigforest.kernels.grow import Rules, grow
 from bigforest.kernels.rows import by_rows
-from bigforest.sample import Sampler
+from bigforest.sample import Draws, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
-
-Draws = NDArray[np.int64] | None
 
 
 class Seedling(NamedTuple):
