@@ -89,17 +89,6 @@ def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str
     assert parts(store, config, Way(3, tight, 2, 0), threads=3) == whole
 
 
-@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-def test_grow_forest__the_same_under_any_budget(tmp_path: Path) -> None:
-    store = store_of(wide_table(300_000, 2), tmp_path)
-    config = TrainConfig(trees=2, seed=1, max_depth=14)
-    ways = [choose_way(store.shape, config, Resources(threads=2, memory=size)) for size in (None, 275_000_000)]
-    assert ways[0].limits is None
-    assert ways[1].limits is not None
-    assert ways[1].limits.rows < 150_000
-    assert parts(store, config, ways[0]) == parts(store, config, ways[1])
-
-
 def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
     config = TrainConfig(trees=3)

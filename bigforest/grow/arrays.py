@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.config import Impurity
 from bigforest.forest.table import TreeArrays
@@ -15,18 +16,24 @@ from bigforest.store.store import Dictionaries
 
 
 def tree_arrays(
-    nodes: CodeTree, dictionaries: Dictionaries, impurity: Impurity, pool: Pool | None = None
+    nodes: CodeTree,
+    dictionaries: Dictionaries,
+    impurity: Impurity,
+    pool: Pool | None = None,
+    known: NDArray[np.float64] | None = None,
 ) -> TreeArrays:
     """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
 
-    pool  what its oblique nodes have besides; None where there are none.
+    pool   what its oblique nodes have besides; None where there are none.
+    known  its thresholds, where they have been looked up already.
     """
     size = nodes.feature.size
     left, weight = np.empty(size, np.uint32), np.empty(size, np.uint64)
-    threshold = np.empty(size) if pool is None else pool.threshold.copy()
+    given = pool.threshold if pool is not None else known
+    threshold = np.empty(size) if given is None else given.copy()
     gain, value = np.empty(size), np.empty(size)
     offsets, low, high = dictionaries
-    fill_values(nodes, offsets, low, high, NUMBERS[impurity], left, threshold, gain, weight, value)
+    fill_values(nodes, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value)
     return TreeArrays(
         feature=nodes.feature,
         left=left,

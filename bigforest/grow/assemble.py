@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +16,13 @@ from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.grow import CodeTree
+from bigforest.kernels.values import midpoints
 from bigforest.store.store import Dictionaries
 
+# Beside the file of a subtree, its thresholds.
+_THRESHOLDS = ".thresholds"
+# Nodes whose thresholds are looked up at a time.
+_LOOKED_UP = 1 << 18
 _HEAD = np.dtype("<u8")
 # The arrays of a CodeTree as they follow each other in a file.
 _TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4")
@@ -25,34 +30,91 @@ _TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4")
 
 def write_subtree(path: Path, nodes: CodeTree) -> None:
     """Keep a finished subtree in a file of its own: nodes, classes, a checksum, and the arrays one after the other."""
-    arrays = [array.astype(kind, copy=False) for array, kind in zip(nodes, _TYPES, strict=True)]
-    crc = 0
-    for array in arrays:
-        crc = zlib.crc32(array.data, crc)
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(np.array([*nodes.counts.shape, crc], _HEAD).tobytes())
-        for array in arrays:
-            file.write(array.data)
-    temporary.replace(path)
+    _write(
+        path, nodes.counts.shape, [array.astype(kind, copy=False) for array, kind in zip(nodes, _TYPES, strict=True)]
+    )
 
 
 def read_subtree(path: Path) -> CodeTree:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
     with path.open("rb") as file:
-        head = np.fromfile(file, _HEAD, 3)
-        size, classes = (int(head[0]), int(head[1])) if head.size == 3 else (0, 0)
-        cells = 5 * size + classes * size
-        if head.size < 3 or path.stat().st_size != head.nbytes + 4 * cells:
+        size, classes, crc = _head(path, file)
+        if path.stat().st_size != 3 * _HEAD.itemsize + 4 * size * (5 + classes):
             raise FormatError(f"{path}: the file is damaged; start the training anew")
         arrays = [np.fromfile(file, kind, size) for kind in _TYPES[:-1]]
         counts = np.fromfile(file, _TYPES[-1], classes * size).reshape(size, classes)
-    crc = 0
-    for array in (*arrays, counts):
-        crc = zlib.crc32(array.data, crc)
-    if crc != int(head[2]):
-        raise FormatError(f"{path}: the checksum differs; start the training anew")
+    _check(path, [*arrays, counts], crc)
     return CodeTree(*[*arrays, counts])
+
+
+def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
+    """Task: find the thresholds of the subtrees in `paths` and keep each one's beside it.
+
+    Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
+    read at random costs a page for every node. Memory: 64 bytes per node. Raises FormatError for a damaged file.
+    """
+    trees = [read_subtree(path)[:5] for path in paths]
+    feature, left, right = (np.concatenate([tree[k] for tree in trees]) for k in (0, 3, 4))
+    sizes = [tree[0].size for tree in trees]
+    del trees
+    inner = np.flatnonzero(feature >= 0)
+    offsets, low, high = dictionaries
+    start = offsets[feature[inner]]
+    below, above = start + left[inner], start + right[inner]
+    order = np.argsort(below)
+    thresholds = np.full(feature.size, np.nan)
+    for first in range(0, order.size, _LOOKED_UP):
+        some = order[first : first + _LOOKED_UP]
+        found = np.empty(some.size)
+        midpoints(high[below[some]], low[above[some]], found)
+        thresholds[inner[some]] = found
+    ends = np.cumsum(sizes)
+    for path, size, end in zip(paths, sizes, ends.tolist(), strict=True):
+        _write(path.with_suffix(_THRESHOLDS), (size, 0), [thresholds[end - size : end].astype("<f8", copy=False)])
+
+
+def read_thresholds(path: Path) -> NDArray[np.float64]:
+    """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
+    path = path.with_suffix(_THRESHOLDS)
+    with path.open("rb") as file:
+        size, _, crc = _head(path, file)
+        found = np.fromfile(file, "<f8", size)
+    _check(path, [found], crc)
+    return found
+
+
+def remove_subtree(path: Path) -> None:
+    """Remove the files of a subtree."""
+    path.unlink(missing_ok=True)
+    path.with_suffix(_THRESHOLDS).unlink(missing_ok=True)
+
+
+def _write(path: Path, shape: tuple[int, ...], arrays: Sequence[NDArray[Any]]) -> None:
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(np.array([*shape, _crc(arrays)], _HEAD).tobytes())
+        for array in arrays:
+            file.write(array.data)
+    temporary.replace(path)
+
+
+def _head(path: Path, file: BinaryIO) -> tuple[int, int, int]:
+    head = np.fromfile(file, _HEAD, 3)
+    if head.size < 3:
+        raise FormatError(f"{path}: the file is damaged; start the training anew")
+    return int(head[0]), int(head[1]), int(head[2])
+
+
+def _check(path: Path, arrays: Sequence[NDArray[Any]], crc: int) -> None:
+    if _crc(arrays) != crc:
+        raise FormatError(f"{path}: the checksum differs; start the training anew")
+
+
+def _crc(arrays: Sequence[NDArray[Any]]) -> int:
+    crc = 0
+    for array in arrays:
+        crc = zlib.crc32(array.data, crc)
+    return crc
 
 
 def assemble(
@@ -66,7 +128,7 @@ def assemble(
     """The nodes of a tree in preorder, in pieces.
 
     below, above  as from route_block
-    subtrees      of the small nodes of the top, by their entries: the file and its number of nodes
+    subtrees      of the small nodes of the top, by their entries: the file, looked up, and its number of nodes
 
     Memory: one subtree.
     """
@@ -80,7 +142,8 @@ def assemble(
     for place, entry in enumerate(order):
         if entry in subtrees:
             yield upper.rows(begin, place)
-            nodes = tree_arrays(read_subtree(subtrees[entry][0]), dictionaries, impurity)
+            path = subtrees[entry][0]
+            nodes = tree_arrays(read_subtree(path), dictionaries, impurity, known=read_thresholds(path))
             inner, offset = nodes.feature >= 0, np.uint32(numbers[place])
             yield nodes._replace(
                 left=np.where(inner, nodes.left + offset, np.uint32(0)),

@@ -75,7 +75,7 @@ class Judge:
         scores = self._scores(left[allowed])
         self.limit = max(self.limit, _lowered(float(scores.max())))
         for place in allowed[scores >= self.limit]:
-            split = Split(feature, int(codes[place]), left[place], self._exact(left[place]))
+            split = Split(feature, int(codes[place]), left[place].copy(), self._exact(left[place]))  # no view: it stays
             if split.beats(self.best):
                 self.best = split
 

@@ -30,6 +30,8 @@ _MOST_CELLS = 1 << 18
 _ROW = 28
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 36.
 _NODE = 56
+# Bytes of a node whose threshold is looked up, besides its counts.
+_LOOKED_UP = 72
 # Bytes of a node of a row group on its way into a Parquet file, besides its counts, and of a term of one.
 _WRITTEN = 200
 _WRITTEN_TERM = 64
@@ -175,11 +177,15 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     room = free // (4 * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))
     codes = shape.row_bytes * (2 if shape.row_bytes >= WIDE_BYTES else 1)
-    per_row = 8 + codes + _tree_bytes(1, 2, shape.classes)
-    rows = ((budget - BASE_BYTES) // workers - _written(shape.classes)) // per_row
+    # A subtree is grown, and later written, each with all that is left of the budget; it has two nodes per row at most.
+    own = (budget - BASE_BYTES) // workers
+    grown = own // (8 + codes + _tree_bytes(1, 2, shape.classes))
+    written = (own - _written(shape.classes)) // (2 * (20 + _NODE + 8 * shape.classes))
+    rows = min(grown, written)
     if cells < 4 * shape.classes or rows < _LEAST_ROWS:
         return None
-    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room)
+    nodes = (budget - BASE_BYTES) // workers // _LOOKED_UP
+    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=nodes)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:

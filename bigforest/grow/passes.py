@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.table import write_part
-from bigforest.grow.assemble import assemble, write_subtree
+from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
 from bigforest.grow.level import Question, Reply, block_ranges, merged, no_reply, question, split_large
 from bigforest.grow.spill import load, rows_path, spill
 from bigforest.grow.top import Ground, TreeTop, root_key
@@ -68,6 +68,7 @@ def grow_by_passes(
     split_large(store, sampler, tops, draws, ground.limits.room, workers)
     replies = _spill_all(store, sampler, tops, draws, folder, workers)
     sizes = _grow_all(store, config, ground, tops, folder, workers)
+    _look_up_all(store, ground, sizes, folder, workers)
     stems = {
         top.tree: Stem(top, reply.below, reply.above, sizes[top.tree]) for top, reply in zip(tops, replies, strict=True)
     }
@@ -120,7 +121,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
     write_part(directory, stems[0].top.tree, trees, store.spec, config)
     for stem in stems:
         for entry in stem.sizes:
-            _subtree_path(folder, stem.top.tree, entry).unlink(missing_ok=True)
+            remove_subtree(_subtree_path(folder, stem.top.tree, entry))
 
 
 def _totals(store: Store, sampler: Sampler, trees: list[int], draws: list[Draws], workers: int) -> NDArray[np.int64]:
@@ -180,6 +181,21 @@ def _grow_all(
     ]
     run(grow_seedling, tasks, workers=workers, on_result=keep)
     return sizes
+
+
+def _look_up_all(store: Store, ground: Ground, sizes: dict[int, dict[int, int]], folder: Path, workers: int) -> None:
+    """Find the thresholds of all subtrees, as many together as fit: each walk goes over all dictionaries."""
+    batches: list[list[Path]] = []
+    room = 0
+    for tree, subtrees in sizes.items():
+        for entry, nodes in subtrees.items():
+            if nodes > room:
+                batches.append([])
+                room = ground.limits.nodes
+            batches[-1].append(_subtree_path(folder, tree, entry))
+            room -= nodes
+    tasks = [(batch, store.dictionaries) for batch in batches]
+    run(look_up, tasks, workers=workers, on_result=lambda *_: None)
 
 
 def _subtree_path(folder: Path, tree: int, entry: int) -> Path:

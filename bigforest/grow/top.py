@@ -26,12 +26,14 @@ class Limits(NamedTuple):
     keys   rows of a node that are collected at once, to look into buckets
     cells  counts of the histogram of one feature
     room   counts of all histograms of a pass, and keys
+    nodes  nodes whose thresholds are looked up together
     """
 
     rows: int
     keys: int
     cells: int
     room: int
+    nodes: int = 1 << 20
 
 
 class Ground(NamedTuple):

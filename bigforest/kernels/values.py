@@ -35,15 +35,22 @@ def midpoint(below, above):
 
 
 @kernel
-def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weight, value):
+def midpoints(below, above, out):
+    """out[i] = midpoint(below[i], above[i]), float64 [n]."""
+    for i in range(np.uint64(out.size)):
+        out[i] = midpoint(below[i], above[i])
+
+
+@kernel
+def fill_values(nodes, offsets, low, high, known, impurity, left, threshold, gain, weight, value):
     """Work out what the table of a tree holds beside the tree in codes.
 
     nodes     CodeTree of kernels/grow.py
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
     left      uint32 [nodes], out: number of the left child, 0 in a leaf
-    threshold, gain  float64 [nodes], out: nan in a leaf, and an oblique node's threshold is left as it is; gain is the
-              impurity less that of the children, by weight
+    known     whether all thresholds are there already; otherwise those of oblique nodes are
+    threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity
     """
@@ -64,7 +71,7 @@ def fill_values(nodes, offsets, low, high, impurity, left, threshold, gain, weig
         left[node] = np.uint32(one)
         children = np.float64(weight[one]) * value[one] + np.float64(weight[two]) * value[two]
         gain[node] = value[node] - children / np.float64(total)
-        if nodes.feature[node] == OBLIQUE:
+        if known or nodes.feature[node] == OBLIQUE:
             continue
         start = np.uint64(offsets[np.uint64(nodes.feature[node])])
         threshold[node] = midpoint(
