@@ -83,3 +83,8 @@ def drawn_once(rows: int, draws: int, key: int) -> list[int]:
 def uniform(key: int, draw: int, bound: int) -> int:
     """Draw number `draw` of a stream, from 0 to bound - 1, by the upper 48 bits."""
     return (rng.mix((key + draw * rng.GOLDEN) & rng.MASK) >> 16) * bound >> 48
+
+
+def bag_of(target: list[int], tree: int, config: TrainConfig) -> list[int]:
+    """How often each row is drawn, whichever way the configuration draws rows."""
+    return bag(len(target), tree, config) if config.sampling == "uniform" else bag_by_class(target, tree, config)
