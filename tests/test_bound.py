@@ -31,8 +31,26 @@ from tests.measured import Peak
 
 peak = Peak()
 peak.start()
-bigforest.train(sys.argv[1], out=sys.argv[2], memory=int(sys.argv[3]), threads=2, **{OPTIONS!r})
+bigforest.train(sys.argv[1], out=sys.argv[2], memory={BUDGET}, threads=2, **{OPTIONS!r})
 print(peak.bytes)
+"""
+COMPILE = f"""
+import sys
+from pathlib import Path
+import bigforest
+from bigforest.config import TrainConfig
+from bigforest.events import silent
+from bigforest.grow.forest import grow_forest
+from bigforest.grow.need import Way
+from bigforest.grow.top import Limits
+from bigforest.resources import Resources
+
+folder = Path(sys.argv[2])
+store = bigforest.encode_store(sys.argv[1], folder / "small.store")
+bigforest.train(store, out=folder / "small.forest", **{OPTIONS!r})
+way = Way(1, Limits(200, 1000, 1000, 10_000), 1, 0)
+once = Resources(threads=1)
+grow_forest(store, TrainConfig(**{OPTIONS!r}), folder / "again", resources=once, listener=silent, way=way)
 """
 READ = "import sys, polars; print(polars.read_parquet(sys.argv[1]).height)"
 
@@ -52,11 +70,10 @@ def write_table(path: Path, rows: int) -> None:
 
 
 def compile_first(folder: Path) -> None:
-    """Let another process compile what growing by passes needs: that takes memory of its own, once."""
-    write_table(folder / "small.parquet", 800_000)
-    least = bigforest.plan_training(folder / "small.parquet", threads=2, **OPTIONS).smallest
-    command = [sys.executable, "-c", TRAIN, str(folder / "small.parquet"), str(folder / "small.forest"), str(least)]
-    subprocess.run(command, cwd=Path(__file__).resolve().parent.parent, check=True, capture_output=True)
+    """Let another process compile all that the run needs, by passes too: that takes memory of its own, once."""
+    write_table(folder / "small.parquet", 2_000)
+    command = [sys.executable, "-c", COMPILE, str(folder / "small.parquet"), str(folder)]
+    subprocess.run(command, cwd=Path(__file__).resolve().parent.parent, check=True)
 
 
 def test_train__within_a_quarter_of_the_table(tmp_path: Path) -> None:
@@ -75,7 +92,7 @@ def test_train__within_a_quarter_of_the_table(tmp_path: Path) -> None:
         control = run_within(group, ["-c", READ, str(table)], SECONDS)
         assert was_killed(control), control.stdout + control.stderr
         evict(table)
-        run = run_within(group, ["-c", TRAIN, str(table), str(tmp_path / "f"), str(BUDGET)], SECONDS)
+        run = run_within(group, ["-c", TRAIN, str(table), str(tmp_path / "f")], SECONDS)
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) <= projected <= BUDGET
     forest = bigforest.read_forest(tmp_path / "f")
