@@ -128,7 +128,7 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     if way.limits is None:
         return Need("grow", way.memory, smallest)
     rows = distinct_rows(shape.rows, config)
-    scratch = min(way.group, config.trees) * rows * (shape.row_bytes + 4)
+    scratch = way.group * rows * (shape.row_bytes + 4)
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
