@@ -39,18 +39,12 @@ import sys
 from pathlib import Path
 import bigforest
 from bigforest.config import TrainConfig
-from bigforest.events import silent
-from bigforest.grow.forest import grow_forest
-from bigforest.grow.need import Way
-from bigforest.grow.top import Limits
-from bigforest.resources import Resources
+from bigforest.grow.forest import compile_for
 
 folder = Path(sys.argv[2])
 store = bigforest.encode_store(sys.argv[1], folder / "small.store")
 bigforest.train(store, out=folder / "small.forest", **{OPTIONS!r})
-way = Way(1, Limits(200, 1000, 1000, 10_000), 1, 0)
-once = Resources(threads=1)
-grow_forest(store, TrainConfig(**{OPTIONS!r}), folder / "again", resources=once, listener=silent, way=way)
+compile_for(TrainConfig(**{OPTIONS!r}), True, folder)
 """
 READ = "import sys, polars; print(polars.read_parquet(sys.argv[1]).height)"
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -151,6 +153,42 @@ def test_most_nodes__is_what_the_options_allow() -> None:
     assert most_nodes(1000, TrainConfig(bootstrap=False, max_depth=2**31 - 1, min_leaf=100)) == 19
     assert most_nodes(1, TrainConfig(min_leaf=100)) == 1
     assert most_nodes(10**6, TrainConfig()) == 2 * distinct_rows(10**6, TrainConfig()) - 1
+
+
+COMPILED = """
+import sys
+from pathlib import Path
+from numba.core.dispatcher import Dispatcher
+import bigforest.kernels.level
+from bigforest.config import TrainConfig
+from bigforest.grow.forest import compile_for
+from bigforest.grow.need import Way
+from bigforest.grow.top import Limits
+from bigforest.store.store import Store
+from tests.test_passes import parts
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("bigforest.kernels.")]
+    found = {value for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)}
+    return {f"{kernel.__name__}{each}" for kernel in found for each in kernel.signatures}
+
+store = Store.open(Path(sys.argv[1]))
+for options in ({}, {"replace": False, "sample_fraction": 0.6, "impurity": "entropy"}):
+    config = TrainConfig(trees=2, **options)
+    compile_for(config, True, None)
+    before = compiled()
+    parts(store, config, Way(1, Limits(50, 100, 64, 1000), 2, 0))
+    print(*compiled() - before)
+"""
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+def test_compile_for__leaves_nothing_to_compile(tmp_path: Path) -> None:
+    store = store_of(wide_table(500, 3), tmp_path)
+    run = [sys.executable, "-c", COMPILED, str(store.path)]
+    home = Path(__file__).resolve().parent.parent
+    done = subprocess.run(run, cwd=home, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
 
 
 FAMILIES = [

@@ -19,6 +19,7 @@ from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.need import Way, choose_way, drawn_from, part_size
 from bigforest.grow.passes import grow_by_passes
+from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.top import Ground, root_key
@@ -61,7 +62,7 @@ def grow_forest(
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         crew = resources.crew(way.workers)
-        crew.everywhere(compile_for, config)
+        crew.everywhere(compile_for, config, way.limits is not None, resources.scratch)
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         if done := config.trees - sum(map(len, parts)):
@@ -135,9 +136,12 @@ def forget(store: Store, config: TrainConfig) -> None:
     forget_rows(store)
 
 
-def compile_for(config: TrainConfig) -> None:
-    """Compile the kernels that this forest needs."""
-    compile_kernels(oblique=config.family == "sparse-oblique")
+def compile_for(config: TrainConfig, passes: bool, scratch: Path | None) -> None:
+    """Compile the kernels that this forest needs, grown by passes or whole."""
+    if passes:
+        compile_passes(config, scratch)
+    else:
+        compile_kernels(oblique=config.family == "sparse-oblique")
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,7 +58,7 @@ def spill(
     """
     suffix = f"{blocks.start}-{secrets.token_hex(8)}"
     replies = [no_reply(asked) for asked in questions]
-    waiting: dict[Path, list[bytes]] = {}
+    waiting: dict[Path, list[NDArray[Any]]] = {}
     held = 0
     every = range(len(store.spec.features))
     for at, routed in route(store, sampler, questions, blocks, every, replies):
@@ -66,7 +66,7 @@ def spill(
             chunk = _chunk(routed, entry)
             if chunk:
                 waiting.setdefault(rows_path(folder, questions[at].tree, entry, suffix), []).extend(chunk)
-                held += sum(map(len, chunk))
+                held += sum(part.nbytes for part in chunk)
         if held > BUFFER_BYTES:
             _write(waiting)
             held = 0
@@ -89,26 +89,30 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
 
     most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
     """
-    files = [path for path in paths if path.exists()]
-    chunks = [(path, place, rows) for path in files for place, rows in _heads(path, store)]
-    total = sum(rows for *_, rows in chunks)
+    chunks = [(path, list(_heads(path, store))) for path in paths if path.exists()]
+    sizes = [chunk.rows for _, found in chunks for chunk in found]
+    total = sum(sizes)
     if not 0 < total <= most:
         raise FormatError(f"{paths[0]}: the file is damaged; start the training anew")
     columns = _columns(store)
     matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
     tags = np.empty(total, np.uint32)
+    buffer = np.empty(_size(max(sizes), store), np.uint8)
     at = 0
-    for path, place, rows in chunks:
-        body = np.fromfile(path, np.uint8, _size(rows, store), offset=place)
-        if body.size < _size(rows, store) or zlib.crc32(body.data) != _crc(path, place):
-            raise FormatError(f"{path}: the checksum differs; start the training anew")
-        tags[at : at + rows] = body[: 4 * rows].view("<u4")
-        first = 4 * rows
-        for width, count in columns:
-            stop = first + width * count * rows
-            matrices[width][:, at : at + rows] = body[first:stop].view(f"<u{width}").reshape(count, rows)
-            first = stop
-        at += rows
+    for path, found in chunks:
+        with path.open("rb", buffering=0) as file:
+            for place, rows, crc in found:
+                body = buffer[: _size(rows, store)]
+                file.seek(place)
+                if file.readinto(body.data) != body.size or zlib.crc32(body.data) != crc:
+                    raise FormatError(f"{path}: the checksum differs; start the training anew")
+                tags[at : at + rows] = body[: 4 * rows].view("<u4")
+                first = 4 * rows
+                for width, count in columns:
+                    stop = first + width * count * rows
+                    matrices[width][:, at : at + rows] = body[first:stop].view(f"<u{width}").reshape(count, rows)
+                    first = stop
+                at += rows
     items = np.empty(total, np.uint64)
     number_items(tags, items)
     for matrix in matrices.values():
@@ -116,7 +120,8 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
     return Codes(matrices[1], matrices[2], matrices[4], store.codes.place), items
 
 
-def _chunk(routed: Routed, entry: int) -> list[bytes]:
+def _chunk(routed: Routed, entry: int) -> list[NDArray[Any]]:
+    """The rows of a node in a block as a chunk: its arrays one after the other, none if there are no rows."""
     items = routed.items[int(routed.begin[entry]) : int(routed.end[entry])]
     if items.size == 0:
         return []
@@ -127,14 +132,16 @@ def _chunk(routed: Routed, entry: int) -> list[bytes]:
         part = np.empty((matrix.shape[0], items.size), matrix.dtype)
         pick_columns(matrix, items, part)
         parts.append(part)
-    body = b"".join(part.tobytes() for part in parts)
-    return [np.array([items.size, zlib.crc32(body)], _HEAD).tobytes(), body]
+    crc = 0
+    for part in parts:
+        crc = zlib.crc32(part.data, crc)
+    return [np.array([items.size, crc], _HEAD), *parts]
 
 
-def _write(waiting: dict[Path, list[bytes]]) -> None:
+def _write(waiting: dict[Path, list[NDArray[Any]]]) -> None:
     for path, pieces in waiting.items():
         with path.open("ab") as file:
-            file.writelines(pieces)
+            file.writelines(piece.data for piece in pieces)
     waiting.clear()
 
 
@@ -147,18 +154,23 @@ def _size(rows: int, store: Store) -> int:
     return rows * (4 + sum(width * count for width, count in _columns(store)))
 
 
-def _heads(path: Path, store: Store) -> Iterable[tuple[int, int]]:
-    """Where each chunk's content begins, and its rows."""
+class _Chunk(NamedTuple):
+    """Where the content of a chunk begins, its rows and its checksum."""
+
+    place: int
+    rows: int
+    crc: int
+
+
+def _heads(path: Path, store: Store) -> Iterator[_Chunk]:
     place, end = 0, path.stat().st_size
-    while place < end:
-        head = np.fromfile(path, _HEAD, 2, offset=place)
-        rows = int(head[0]) if head.size == 2 else 0
-        if not 0 < rows <= store.block_rows:
-            raise FormatError(f"{path}: the file is damaged; start the training anew")
-        place += 2 * _HEAD.itemsize
-        yield place, rows
-        place += _size(rows, store)
-
-
-def _crc(path: Path, place: int) -> int:
-    return int(np.fromfile(path, _HEAD, 1, offset=place - _HEAD.itemsize)[0])
+    with path.open("rb", buffering=0) as file:
+        while place < end:
+            file.seek(place)
+            head = np.frombuffer(file.read(2 * _HEAD.itemsize), np.uint8)
+            rows, crc = map(int, head.view(_HEAD)) if head.size == 2 * _HEAD.itemsize else (0, 0)
+            if not 0 < rows <= store.block_rows:
+                raise FormatError(f"{path}: the file is damaged; start the training anew")
+            place += 2 * _HEAD.itemsize
+            yield _Chunk(place, rows, crc)
+            place += _size(rows, store)

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.axis import draw_feature, wanted_features
 from bigforest.kernels.gather import gather
-from bigforest.kernels.impurity import side_score
 from bigforest.kernels.jit import kernel
 from bigforest.kernels.node import BITS16, BITS32, SHIFT32, ZERO, as_key, class_of
 from bigforest.kernels.partition import partition
@@ -163,19 +162,6 @@ def draw_order(key, rules, draw):
 def child_keys(key):
     """Keys of the left and of the right child of the node `key`."""
     return mix(key ^ LEFT), mix(key ^ RIGHT)
-
-
-@kernel
-def side_scores(impurity, counts, table, scores):
-    """scores[i] = integer score (entropy or error) of a side with class weights counts[i].
-
-    counts int64 [n, classes]; table: impurity.entropy_table; scores int64 [n], out.
-    """
-    for i in range(np.uint64(counts.shape[0])):
-        weight = np.int64(0)
-        for k in range(np.uint64(counts.shape[1])):
-            weight += counts[i, k]
-        scores[i] = side_score(impurity, counts[i], weight, table)
 
 
 def no_rows() -> Any:

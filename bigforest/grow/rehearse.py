@@ -1,0 +1,47 @@
+"""Compile what growing by passes needs, by growing a tree of a few rows so: its kernels are many, and small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import TargetSpec
+from bigforest.grow.passes import grow_by_passes
+from bigforest.grow.top import Ground, Limits
+from bigforest.kernels.grow import Rules
+from bigforest.kernels.impurity import NUMBERS, entropy_table
+from bigforest.output import TemporaryFolder
+from bigforest.schedule.crew import Threads
+from bigforest.store.store import Store
+from bigforest.store.writer import PartWriter, StoreWriter
+
+_ROWS = 64
+# Two buckets of many codes, so that they are looked into, and nodes that need that more than once.
+_LIMITS = Limits(rows=12, keys=_ROWS, cells=4, room=1)
+
+
+def compile_passes(config: TrainConfig, scratch: Path | None) -> None:
+    """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
+    with TemporaryFolder(scratch) as folder:
+        store = _small_store(folder / "store")
+        config = TrainConfig(trees=1, replace=config.replace, impurity=config.impurity)
+        rules = Rules(1, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        ground = Ground(rules, (_ROWS,), entropy_table(), _LIMITS)
+        (folder / "rows").mkdir()
+        passes = (store, config, ground, [range(1)], folder, folder / "rows")
+        grow_by_passes(*passes, crew=Threads(1), on_trees=lambda _: None)
+
+
+def _small_store(path: Path) -> Store:
+    """A table of one feature, whose values tell two classes apart nowhere."""
+    codes = np.arange(_ROWS, dtype=np.uint8)
+    with StoreWriter(path, max_bins="exact") as writer:
+        writer.add_rows(codes % 2, None)
+        with PartWriter(writer.parts, 0) as part:
+            part.values(codes.astype(np.float64), None)
+            part.end_feature("x", "Float64", [codes])
+        writer.append(part.part())
+        writer.finish(TargetSpec("y", "Int64", ("0", "1")), 0)
+    return Store.open(path, verify=False)
