@@ -24,7 +24,10 @@ MAY_IMPORT = {
     "encode": {"source", "store", "kernels"},
     "store": {"encode.dataspec", "kernels.layout"},
     "sample": {"kernels", "store"},
-    "grow": {"store", "sample", "kernels", "forest.table", "forest.trees", "forest.ranks", "encode.ranks"},
+    "grow": {
+        *("store", "sample", "kernels", "encode.dataspec", "encode.ranks"),
+        *("forest.table", "forest.trees", "forest.ranks"),
+    },
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "forest"},
     "predict": {"source", "encode.dataspec", "forest"},
