@@ -136,7 +136,7 @@ def forget(store: Store, config: TrainConfig) -> None:
 
 def compile_for(config: TrainConfig) -> None:
     """Compile the kernels that this forest needs."""
-    compile_kernels(oblique=config.family == "sparse-oblique")
+    compile_kernels(oblique=config.family == "sparse-oblique", mixed=False)
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
