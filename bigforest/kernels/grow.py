@@ -16,6 +16,7 @@ from bigforest.kernels.axis import find_feature, make_draw, split_by_feature
 from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF, Codes, Rows
+from bigforest.kernels.nearby import look_near, make_nearby
 from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO, Best, Node, make_work
 from bigforest.kernels.oblique import (
     Oblique,
@@ -141,11 +142,28 @@ def has_room(nodes, count, stack, top, oblique, pool):
 
 @kernel
 def grow_while_room(
-    codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work, oblique, pool
+    codes,
+    by_row,
+    items,
+    rules,
+    table,
+    nodes,
+    count,
+    stack,
+    top,
+    totals,
+    constant,
+    draw,
+    best,
+    work,
+    nearby,
+    oblique,
+    pool,
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
-    totals int64 [2, classes], constant uint64 [words]: scratch. oblique, pool: None for features, compiled apart.
+    totals int64 [2, classes], constant uint64 [words]: scratch. nearby: what nodes split by features copy. oblique,
+    pool: None for features, compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
@@ -164,11 +182,12 @@ def grow_while_room(
             constant[word] = stack.constant[top, word]
         node = Node(items[begin:end], total, weight, sq)
         if oblique is None:
-            find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work)
+            here, rows_here = look_near(codes, by_row, items, begin, end, constant, nearby)
+            find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work)
             if best.split[FEATURE] < 0:
                 continue
             feature, code = best.split[FEATURE], best.split[CODE]
-            size_l = split_by_feature(codes, node, feature, code, work, nodes, number, total_l)
+            size_l = split_by_feature(here, node, feature, code, work, nodes, number, total_l)
         else:
             here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
             which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
@@ -261,7 +280,7 @@ def _grow(
         constant=np.empty((64, words), np.uint64),
     )
     pool = None if oblique is None else make_pool(room, features)
-    scratch = (totals, known_words, draw, best, work)
+    scratch = (totals, known_words, draw, best, work, make_nearby(codes, items.size))
     put_root(stack, items, key, depth, known_words)
     count, top = ZERO, ONE
     while top > 0:

@@ -1,0 +1,118 @@
+"""A small table of the codes of one subtree's rows, which lie far apart in the table of all rows.
+
+A node of few rows misses the cache with nearly every code that it looks up, and so do all nodes below it. So the first
+node on the way down that is small enough copies the codes of its rows, and its items then number the rows of the copy,
+in itself and in all nodes below. Depth first, these are all done before another copy is made.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.gather import gather_column, gather_rows
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.layout import Codes, Rows
+from bigforest.kernels.node import BITS32, ONE, SHIFT32, ZERO
+from bigforest.kernels.transpose import SQUARE, transpose_square
+
+# Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
+_BYTES = 1_800_000
+# A node of fewer rows is done before copying would have paid. No fewer than SQUARE.
+_FEWEST_ROWS = np.uint64(256)
+_SIDE = np.uint64(SQUARE)
+_SIX = np.uint64(6)
+_BITS6 = np.uint64(63)
+
+
+class Nearby(NamedTuple):
+    """The copy.
+
+    codes        Codes of the copied rows; its matrices are read-only views of the next three
+    u8, u16, u32 [columns of that width, reach]
+    span         uint64 [2], begin and end of the items that number rows of the copy
+    """
+
+    codes: Codes
+    u8: NDArray[np.uint8]
+    u16: NDArray[np.uint16]
+    u32: NDArray[np.uint32]
+    span: NDArray[np.uint64]
+
+
+def make_nearby(codes: Codes, rows: int) -> Nearby:
+    """Room for the copy of a part of so many rows."""
+    matrices = codes[:3]
+    width = sum(matrix.shape[0] * matrix.itemsize for matrix in matrices)
+    reach = min(_BYTES // width, rows)
+    u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in matrices)
+    views = Codes(u8.view(), u16.view(), u32.view(), codes.place)
+    for view in views[:3]:
+        view.flags.writeable = False  # as in a store; other flags would be compiled apart
+    return Nearby(views, u8, u16, u32, np.zeros(2, np.uint64))
+
+
+@inlined
+def is_near(nearby, begin, end):
+    """Whether the items begin..end number rows of the copy."""
+    return begin >= nearby.span[ZERO] and end <= nearby.span[ONE]
+
+
+@inlined
+def copy_column(matrix, table, slot, items, out):
+    """out[slot, i] = code of the row of items[i], by rows where there are any."""
+    if table.shape[0] > 0:
+        gather_rows(table, slot, items, out[slot])
+    else:
+        gather_column(matrix[slot], items, out[slot])
+
+
+@inlined
+def copy_squares(table, items, out):
+    """out[c, i] = table[row of items[i], c] for all columns, of which there are SQUARE at least, as there are items."""
+    n, columns = np.uint64(items.size), np.uint64(table.shape[1])
+    for start in range(ZERO, n, _SIDE):
+        at = min(start, n - _SIDE)
+        for begin in range(ZERO, columns, _SIDE):
+            transpose_square(table, items[at:], min(begin, columns - _SIDE), out, at)
+
+
+@inlined
+def copy_codes(codes, by_row, items, constant, nearby):
+    """Copy the codes of the rows of `items`, and let these number the rows of the copy.
+
+    constant uint64 [words]: features known to be constant, which nobody will look up. Bytes kept by rows are copied all
+    the same, many columns at once.
+    """
+    n = np.uint64(items.size)
+    squares = by_row.r8.shape[0] > 0 and by_row.r8.shape[1] >= SQUARE
+    if squares:
+        copy_squares(by_row.r8, items, nearby.u8)
+    for feature in range(np.uint64(codes.place.shape[0])):
+        if constant[feature >> _SIX] & (ONE << (feature & _BITS6)):
+            continue
+        width = codes.place[feature, 0]
+        slot = np.uint64(codes.place[feature, 1])
+        if width == np.uint32(1):
+            if not squares:
+                copy_column(codes.u8, by_row.r8, slot, items, nearby.u8)
+        elif width == np.uint32(2):
+            copy_column(codes.u16, by_row.r16, slot, items, nearby.u16)
+        else:
+            copy_column(codes.u32, by_row.r32, slot, items, nearby.u32)
+    for i in range(n):
+        items[i] = (i << SHIFT32) | (items[i] & BITS32)
+
+
+@inlined
+def look_near(codes, by_row, items, begin, end, constant, nearby):
+    """The codes that the items begin..end number rows of, and Rows of the same: all, or a copy, made if it pays."""
+    if _FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_near(nearby, begin, end):
+        copy_codes(codes, by_row, items[begin:end], constant, nearby)
+        nearby.span[ZERO] = begin
+        nearby.span[ONE] = end
+    if is_near(nearby, begin, end):
+        return nearby.codes, Rows(by_row.r8, by_row.r16, by_row.r32, 0)
+    return codes, by_row
