@@ -139,6 +139,14 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert ends[-1:] == totals
 
 
+@pytest.mark.parametrize("family", ["axis", "sparse-oblique"])
+def test_train__on_ranks(client: Client, table: Path, tmp_path: Path, both_alive: None, family: str) -> None:
+    options = {**CONFIG, "trees": 4, "ranks": True, "family": family}
+    bigforest.train(table, out=tmp_path / "threads", scheduler="threads", **options)
+    bigforest.train(table, out=tmp_path / "workers", scheduler=client, **options)
+    assert_equal(rows_of(tmp_path / "workers"), rows_of(tmp_path / "threads"))
+
+
 @pytest.mark.parametrize(
     "options",
     [

@@ -185,10 +185,10 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         sizes = groups.survey(Path(name) / "small", 1).sizes()
         threads = draws.draw(st.sampled_from([1, 2]))
-        least = oob._choose(store.shape, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
+        least = oob._choose(store.shape, config, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        plan = oob._choose(store.shape, sizes, np.arange(10), resources)
+        plan = oob._choose(store.shape, config, sizes, np.arange(10), resources)
         assert plan.need.memory <= least.smallest + more
         events: list[Any] = []
         write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)

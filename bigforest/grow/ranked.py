@@ -23,16 +23,19 @@ def ranked_store(store: Store, config: TrainConfig, directory: Path) -> Store:
     """
     if not config.ranks:
         return store
-    offsets, low, _ = store.dictionaries
-    ranks = np.empty(low.size)
+    with_ranks = put_ranks(store)
 
     def knots() -> Iterator[Knots]:
         for feature in range(len(store.spec.features)):
-            rank = average_ranks(store.counts(feature))
-            ranks[offsets[feature] : offsets[feature + 1]] = rank
             ends = np.stack([store.low(feature), store.high(feature)], axis=1).ravel()
             distinct = np.append(True, ends[1:] != ends[:-1])
-            yield ends[distinct], np.repeat(rank, 2)[distinct]
+            yield ends[distinct], np.repeat(with_ranks.low(feature), 2)[distinct]
 
     write_ranks(directory, knots(), store.spec, config)
-    return store.with_values(ranks)
+    return with_ranks
+
+
+def put_ranks(store: Store) -> Store:
+    """The store with the average ranks of its values for values, in this process and where it is handed to."""
+    ranks = [average_ranks(store.counts(feature)) for feature in range(len(store.spec.features))]
+    return store.with_values(np.concatenate(ranks), put_ranks)

@@ -81,6 +81,7 @@ class Store:
     _offsets: NDArray[np.int64]
     _checksums: NDArray[np.uint32]
     _crc: dict[str, int]
+    _made_by: Callable[[Store], Store] | None = None
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Store:
@@ -124,9 +125,9 @@ class Store:
             store.verify()
         return store
 
-    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, str]]:
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
         """A store is handed to other processes as its place and fingerprint, and mapped there once."""
-        return _again, (str(self.path.resolve()), self.fingerprint)
+        return _again, (str(self.path.resolve()), self.fingerprint, self._made_by)
 
     @property
     def rows(self) -> int:
@@ -187,10 +188,13 @@ class Store:
         found: NDArray[np.int64] = np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
         return found
 
-    def with_values(self, values: NDArray[np.float64]) -> Store:
-        """The same table with other values of all codes, [all codes], ascending within each feature."""
+    def with_values(self, values: NDArray[np.float64], made_by: Callable[[Store], Store]) -> Store:
+        """The same table with other values of all codes, [all codes], ascending within each feature.
+
+        made_by  the function of a module that gives this store for the one on disk: other processes call it.
+        """
         values.flags.writeable = False  # as those of a file, or kernels would be compiled apart
-        return replace(self, _low=values, _high=values)
+        return replace(self, _low=values, _high=values, _made_by=made_by)
 
     def verify(self) -> None:
         """Read the whole store and check that it is as it was written and that kernels may trust it.
@@ -239,15 +243,17 @@ class Store:
 
 
 @lru_cache(maxsize=4)
-def _again(path: str, fingerprint: str) -> Store:
+def _again(path: str, fingerprint: str, made_by: Callable[[Store], Store] | None = None) -> Store:
     """The store at `path`, whose content was verified by the process that named its fingerprint.
+
+    made_by  of `Store.with_values`; None for the values on disk.
 
     Raises FormatError when there is another one, or none, as where the disk is not shared.
     """
     store = Store.open(path, verify=False)
     if store.fingerprint != fingerprint:
         raise FormatError(f"{path} is not the store that was handed over: it has changed, or this is another disk")
-    return store
+    return store if made_by is None else made_by(store)
 
 
 def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:
