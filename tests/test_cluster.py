@@ -255,7 +255,8 @@ def test_predict__two_workers(
 
 
 def test_train__nested_columns(client: Client, tmp_path: Path, both_alive: None) -> None:
-    nested = frame().head(5_000).select("late", at=pl.struct("hour", "distance"), air=pl.concat_arr("delay", "wind"))
+    wide = pl.col("delay", "wind").cast(pl.Float64)
+    nested = frame().head(5_000).select("late", at=pl.struct("hour", "distance"), air=pl.concat_arr(wide))
     nested.write_parquet(tmp_path / "nested.parquet")
     for name, scheduler in (("here", "threads"), ("there", client)):
         bigforest.train(tmp_path / "nested.parquet", out=tmp_path / name, scheduler=scheduler, **CONFIG)
