@@ -25,14 +25,16 @@ _THRESHOLDS = ".thresholds"
 # Nodes whose thresholds are looked up at a time.
 _LOOKED_UP = 1 << 18
 _HEAD = np.dtype("<u8")
-# The arrays of a CodeTree as they follow each other in a file.
+# The arrays of a CodeTree, but for sums, as they follow each other in a file.
 _TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4")
 
 
 def write_subtree(path: Path, nodes: CodeTree) -> None:
     """Keep a finished subtree in a file of its own: nodes, classes, a checksum, and the arrays one after the other."""
     _write(
-        path, nodes.counts.shape, [array.astype(kind, copy=False) for array, kind in zip(nodes, _TYPES, strict=True)]
+        path,
+        nodes.counts.shape,
+        [array.astype(kind, copy=False) for array, kind in zip(nodes[:6], _TYPES, strict=True)],
     )
 
 
@@ -45,7 +47,7 @@ def read_subtree(path: Path) -> CodeTree:
         arrays = [np.fromfile(file, kind, size) for kind in _TYPES[:-1]]
         counts = np.fromfile(file, _TYPES[-1], classes * size).reshape(size, classes)
     _check(path, [*arrays, counts], crc)
-    return CodeTree(*[*arrays, counts])
+    return CodeTree(*arrays, counts, np.empty(0, np.int64))
 
 
 def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:

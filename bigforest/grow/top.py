@@ -141,6 +141,7 @@ class TreeTop:
             left_code=np.where(inner, below[entries], 0).astype(np.uint32),
             right_code=np.where(inner, above[entries], 0).astype(np.uint32),
             counts=np.stack([node.total for node in nodes]).astype(np.uint32),
+            sum=np.empty(0, np.int64),
         )
 
     def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_]) -> int:

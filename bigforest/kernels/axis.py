@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from bigforest.kernels.gather import gather
 from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
-from bigforest.kernels.partition import partition
+from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
+from bigforest.kernels.partition import partition, sum_classes
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_many import scan_many
+from bigforest.kernels.scan_sums import left_of, scan_sums
 from bigforest.kernels.scan_two import prepare_two, scan_two
 
 _SIX = np.uint64(6)
@@ -105,13 +106,18 @@ def look_up(codes, by_row, node, feature, constant, work):
 
 
 @inlined
-def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work):
-    """Draw features and scan them; the best split is left in `best` (feature -1: none). constant: see look_up."""
+def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work, target):
+    """Draw features and scan them; the best split is left in `best` (feature -1: none). constant: see look_up.
+
+    table   for classes: impurity.entropy_table; None for numbers
+    target  for numbers: scan_sums.py Target, whose rows are those of the node; None for classes. What is None is
+            left out where this is compiled.
+    """
     features = np.uint64(draw.perm.size)
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    if node.total.size == 2 and rules.impurity == GINI:
+    if table is not None and node.total.size == 2 and rules.impurity == GINI:
         prepare_two(node, work)
     drawn = ZERO
     usable = ZERO
@@ -122,17 +128,25 @@ def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, w
         low, high = look_up(codes, by_row, node, np.uint64(feature), constant, work)
         if low < high:
             usable += ONE
-            scan_codes(low, high, node, rules, table, feature, best, work)
+            if table is not None:
+                scan_codes(low, high, node, rules, table, feature, best, work)
+            if target is not None:
+                scan_sums(low, high, node, rules.min_leaf, feature, best, work, target)
     put_back(draw, drawn)
 
 
 @inlined
-def split_by_feature(codes, node, feature, code, work, nodes, number, total_l):
-    """Send the rows of a node to the sides of a split, and write it as node `number`.
+def split_by_feature(codes, node, best, feature, work, nodes, number, total_l, target):
+    """Send the rows of a node to the sides of its best split, on `feature`, and write it as node `number`.
 
-    Returns the number of rows on the left; total_l gets their class weights.
+    target  see find_feature. Returns the number of rows on the left; total_l gets their class weights, or their size
+    and sum.
     """
-    size_l, below, above = partition(codes, np.uint64(feature), code, node.items, work.keys, total_l)
+    size_l, below, above = partition(codes, np.uint64(feature), best.split[CODE], node.items, work.keys)
+    if target is None:
+        sum_classes(node.items[:size_l], total_l)
+    else:
+        left_of(node, best, total_l)
     nodes.feature[number] = feature
     nodes.left_code[number] = below
     nodes.right_code[number] = above

@@ -30,6 +30,7 @@ from bigforest.kernels.oblique import (
 from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
+from bigforest.kernels.scan_sums import Target, all_alike, centre_rows, make_target, rows_of, sum_targets, weight_of
 
 # Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not more
 # class counts than these, because some systems count what is asked for.
@@ -56,7 +57,7 @@ class CodeTree(NamedTuple):
 
     feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left
     child is the next node), depth uint32, left_code, right_code uint32 (0 but in axis nodes), counts uint32 [nodes,
-    classes].
+    classes]; of numbers to predict counts [nodes, 1] has the weight, and sum int64 [nodes], otherwise empty, their sum.
     """
 
     feature: NDArray[np.int32]
@@ -65,13 +66,14 @@ class CodeTree(NamedTuple):
     left_code: NDArray[np.uint32]
     right_code: NDArray[np.uint32]
     counts: NDArray[np.uint32]
+    sum: NDArray[np.int64]
 
 
 class Stack(NamedTuple):
     """Nodes still to be numbered: the right siblings along the path, and the next node on top.
 
     begin, end uint64 (range of the items), key uint64, depth int64, parent int64 (-1 for a left child or the root),
-    total int64 [room, classes], constant uint64 [room, words] (bit f is set where feature f is known constant).
+    total int64 [room, classes], or [room, 2] for size and sum of numbers to predict, constant uint64 [room, words] (bit f is set where feature f is known constant).
     """
 
     begin: NDArray[np.uint64]
@@ -99,15 +101,9 @@ def push(stack, top, begin, end, key, depth, parent, total, constant):
 
 @inlined
 def number_node(nodes, number, stack, top, total):
-    """Write the node at `top` as leaf `number`, class weights to `total`; returns their sum and sum of squares."""
-    weight = np.int64(0)
-    sq = np.int64(0)
+    """Write the node at `top` as leaf `number`, but for what is in it, which comes to `total`."""
     for k in range(np.uint64(total.size)):
-        here = stack.total[top, k]
-        total[k] = here
-        weight += here
-        sq += here * here
-        nodes.counts[number, k] = here
+        total[k] = stack.total[top, k]
     if stack.parent[top] >= 0:
         nodes.right[np.uint64(stack.parent[top])] = number
     nodes.feature[number] = LEAF
@@ -115,13 +111,37 @@ def number_node(nodes, number, stack, top, total):
     nodes.depth[number] = stack.depth[top]
     nodes.left_code[number] = 0
     nodes.right_code[number] = 0
-    return weight, sq
+
+
+@inlined
+def describe(nodes, number, items, total, target):
+    """Write what is in node `number`; returns its bag rows, its weight, its `sq`, and whether its rows are all alike."""
+    if target is None:
+        weight = np.int64(0)
+        sq = np.int64(0)
+        for k in range(np.uint64(total.size)):
+            weight += total[k]
+            sq += total[k] * total[k]
+            nodes.counts[number, k] = total[k]
+        return weight, weight, sq, sq == weight * weight
+    nodes.counts[number, ZERO] = weight_of(total[0])
+    nodes.sum[number] = total[1]
+    return rows_of(total[0]), weight_of(total[0]), np.int64(0), all_alike(items, target)
+
+
+@inlined
+def is_leaf(rows, depth, rules):
+    """Whether a node of so many bag rows is not split, whatever they are."""
+    return rows < rules.min_split or rows < 2 * rules.min_leaf or depth == rules.max_depth
 
 
 @kernel
-def put_root(stack, items, key, depth, constant):
+def put_root(stack, items, key, depth, constant, target):
     """Make all of `items` the only node on the stack; constant uint64 [words] as in find_split."""
-    sum_classes(items, stack.total[ZERO])
+    if target is None:
+        sum_classes(items, stack.total[ZERO])
+    else:
+        sum_targets(items, target, stack.total[ZERO])
     for word in range(np.uint64(stack.constant.shape[1])):
         stack.constant[ZERO, word] = constant[word]
     stack.begin[ZERO] = ZERO
@@ -141,11 +161,28 @@ def has_room(nodes, count, stack, top, oblique, pool):
 
 @kernel
 def grow_while_room(
-    codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work, oblique, pool
+    codes,
+    by_row,
+    items,
+    rules,
+    table,
+    nodes,
+    count,
+    stack,
+    top,
+    totals,
+    constant,
+    draw,
+    best,
+    work,
+    oblique,
+    pool,
+    target,
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
-    totals int64 [2, classes], constant uint64 [words]: scratch. oblique, pool: None for features, compiled apart.
+    totals int64 [2, classes], constant uint64 [words]: scratch. oblique, pool: None for features, compiled apart. For
+    classes target is None, for numbers table is: compiled apart, too.
     """
     total = totals[0]
     total_l = totals[1]
@@ -153,28 +190,33 @@ def grow_while_room(
         top -= ONE
         number = count
         count += ONE
-        weight, sq = number_node(nodes, number, stack, top, total)
+        number_node(nodes, number, stack, top, total)
         if oblique is not None:
             pool.size[number] = 0
         depth = stack.depth[top]
-        if sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth:
-            continue
         begin, end, key = stack.begin[top], stack.end[top], stack.key[top]
+        here = items[begin:end]
+        rows, weight, sq, alike = describe(nodes, number, here, total, target)
+        if alike or is_leaf(rows, depth, rules):
+            continue
+        centre, surplus = np.int64(0), np.int64(0)
+        if target is not None:
+            centre = centre_rows(here, total, target)
+            surplus = total[1] - centre * weight
+        node = Node(here, total, weight, sq, centre, surplus)
         for word in range(np.uint64(constant.size)):
             constant[word] = stack.constant[top, word]
-        node = Node(items[begin:end], total, weight, sq)
         if oblique is None:
-            find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work)
+            find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work, target)
             if best.split[FEATURE] < 0:
                 continue
-            feature, code = best.split[FEATURE], best.split[CODE]
-            size_l = split_by_feature(codes, node, feature, code, work, nodes, number, total_l)
+            size_l = split_by_feature(codes, node, best, best.split[FEATURE], work, nodes, number, total_l, target)
         else:
-            here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
-            which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
+            near, rows_near, local = look_nearby(codes, by_row, items, begin, end, oblique)
+            which = find_direction(near, rows_near, node, local, key, constant, rules, table, draw, best, work, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
+            size_l = split_by_direction(near, node, best, work, oblique, which, nodes, pool, number, total_l)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
@@ -202,7 +244,24 @@ def grow(
     impurity.entropy_table. key, depth: of the topmost node; constant bool [features]: features known to be constant
     in it, None for none known. The total weight must be below 2**31.
     """
-    return _grow(codes, by_row, items, classes, key, rules, table, depth, constant, None)[0]
+    return _grow(codes, by_row, items, classes, key, rules, table, depth, constant, None, None)[0]
+
+
+def grow_numbers(
+    codes: Codes,
+    by_row: Rows,
+    items: NDArray[np.uint64],
+    value: NDArray[np.int64],
+    weight: NDArray[np.uint32],
+    key: np.uint64,
+    rules: Rules,
+) -> CodeTree:
+    """Grow a tree of splits on features that predicts numbers, like `grow`.
+
+    items uint64: row << 32 | multiplicity; value, weight: see scan_sums.py Target.
+    """
+    target = make_target(value, weight, items.size)
+    return _grow(codes, by_row, items, 1, key, rules, None, 0, None, None, target)[0]
 
 
 def grow_oblique(
@@ -216,7 +275,7 @@ def grow_oblique(
     oblique: Oblique,
 ) -> tuple[CodeTree, Pool]:
     """Grow a tree of oblique splits, like `grow`; `oblique` says which and is used up. The pool has its terms."""
-    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, 0, None, oblique)
+    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, 0, None, oblique, None)
     assert pool is not None
     return nodes, pool
 
@@ -228,17 +287,19 @@ def _grow(
     classes: int,
     key: np.uint64,
     rules: Rules,
-    table: NDArray[np.int64],
+    table: NDArray[np.int64] | None,
     depth: int,
     constant: NDArray[np.bool_] | None,
     oblique: Oblique | None,
+    target: Target | None,
 ) -> tuple[CodeTree, Pool | None]:
     features = codes.place.shape[0]
     words = -(-features // 64)
+    parts = classes if target is None else 2
     work = make_work(items.size, classes)
     best = Best(np.empty(6, np.int64), np.empty(1))
     draw = make_draw(features)
-    totals = np.zeros((2, classes), np.int64)
+    totals = np.zeros((2, parts), np.int64)
     known = np.zeros(64 * words, np.bool_)
     known[:features] = False if constant is None else constant
     known_words = np.packbits(known, bitorder="little").view("<u8").astype(np.uint64)
@@ -250,6 +311,7 @@ def _grow(
         left_code=np.empty(room, np.uint32),
         right_code=np.empty(room, np.uint32),
         counts=np.empty((room, classes), np.uint32),
+        sum=np.empty(0 if target is None else room, np.int64),
     )
     stack = Stack(
         begin=np.empty(64, np.uint64),
@@ -257,16 +319,16 @@ def _grow(
         key=np.empty(64, np.uint64),
         depth=np.empty(64, np.int64),
         parent=np.empty(64, np.int64),
-        total=np.empty((64, classes), np.int64),
+        total=np.empty((64, parts), np.int64),
         constant=np.empty((64, words), np.uint64),
     )
     pool = None if oblique is None else make_pool(room, features)
     scratch = (totals, known_words, draw, best, work)
-    put_root(stack, items, key, depth, known_words)
+    put_root(stack, items, key, depth, known_words, target)
     count, top = ZERO, ONE
     while top > 0:
         state = (nodes, count, stack, top)
-        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, pool)
+        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, pool, target)
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
             nodes = CodeTree(*[_twice_as_long(array) for array in nodes])
@@ -278,8 +340,8 @@ def _grow(
     return CodeTree(*[_first(array, int(count)) for array in nodes]), pool and trimmed(pool, int(count))
 
 
-def compile_kernels(*, oblique: bool) -> None:
-    """Compile, or load from the cache, everything `grow` or `grow_oblique` needs, by growing on a table of two rows."""
+def compile_kernels(*, oblique: bool = False, numbers: bool = False) -> None:
+    """Compile, or load from the cache, all that `grow`, `grow_oblique` or `grow_numbers` needs, by growing on two rows."""
     with np.errstate(over="ignore"):
         codes = Codes(
             u8=np.zeros((1, 2), np.uint8),
@@ -294,6 +356,11 @@ def compile_kernels(*, oblique: bool) -> None:
         arguments = (codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
         if oblique:
             grow_oblique(*arguments, smallest(codes.place.shape[0], items.size))
+        elif numbers:
+            value, weight = np.arange(2), np.empty(0, np.uint32)
+            for array in (value, weight):
+                array.flags.writeable = False
+            grow_numbers(codes, arguments[1], items, value, weight, np.uint64(0), rules)
         else:
             grow(*arguments)
 

@@ -45,15 +45,19 @@ class Node(NamedTuple):
     """The node being split.
 
     items   uint64 [rows]
-    total   int64 [classes], class weights
-    weight  sum of total, below 2**31
-    sq      sum of squares of total
+    total   int64 [classes], class weights; of numbers to predict [2], size and sum (scan_sums.py)
+    weight  of all items, below 2**31
+    sq      sum of squares of the class weights
+    centre  of numbers to predict: their mean, rounded down
+    sum     of numbers to predict, counted from the centre: at least 0 and below the weight
     """
 
     items: NDArray[np.uint64]
     total: NDArray[np.int64]
     weight: int
     sq: int
+    centre: int
+    sum: int
 
 
 class Best(NamedTuple):

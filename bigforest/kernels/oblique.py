@@ -244,7 +244,7 @@ def split_by_direction(codes, node, best, work, oblique, which, nodes, pool, num
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        return split_by_feature(codes, node, feature, best.split[CODE], work, nodes, number, total_l)
+        return split_by_feature(codes, node, best, feature, work, nodes, number, total_l, None)
     cut = oblique.projected.cut[0]
     size_l, least = partition_values(oblique.value[which], cut, node.items, work.keys, total_l)
     nodes.feature[number] = OBLIQUE
