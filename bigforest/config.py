@@ -54,7 +54,7 @@ _FAMILIES = {
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "tree": {"trees": 1, "bootstrap": False, "mtry": "all"},
     "rotation": {"mtry": "all"},
-    **dict.fromkeys(_SUBSPACE_FAMILIES, {"bootstrap": False}),
+    **{name: {"bootstrap": False} for name in _SUBSPACE_FAMILIES},
 }
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numba
 import numpy as np
 import pytest
@@ -28,31 +31,18 @@ def test_grow_tree__random_tables_and_options(data: Data, draw: st.DataObject) -
 def test_grow_tree__zeros_and_ones(data: Data, draw: st.DataObject) -> None:
     features = data.values.shape[1]
     config = draw.draw(subspace_configs(min(features, 6)))
-    check_tree(data, config if features < 20 else config_of(config, features))
-
-
-def config_of(config: TrainConfig, features: int) -> TrainConfig:
-    """The configuration with subspaces that need not all be listed by the oracle: of all features, or drawn by nodes."""
-    from dataclasses import replace
-
-    size = features if config.subspace_per == "tree" else config.subspace
-    return replace(config, subspace=size)
+    if features > 16 and config.subspace_per == "tree":  # more subspaces than the oracle would list
+        config = replace(config, subspace=features)
+    check_tree(data, config)
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("family", ["subspace-cap", "subspace-perceptron"])
+@pytest.mark.parametrize("options", [{"family": "subspace-cap"}, {"family": "subspace-perceptron", "max_epochs": 3}])
 @pytest.mark.parametrize("classes", [2, 10])
-def test_grow_tree__3_000_rows(family: str, classes: int) -> None:
-    more = {"max_epochs": 3} if family == "subspace-perceptron" else {}
-    config = TrainConfig(family=family, bootstrap=False, trees=1, subspace=5, max_depth=8, **more)
-    check_tree(table(3000, classes, 7), config)
+def test_grow_tree__2_000_rows(options: dict[str, Any], classes: int) -> None:
     draw = np.random.default_rng(classes)
-    bits = (draw.random((3000, 70)) < 0.4).astype(np.float64)
-    target = np.unique((bits[:, :8].sum(axis=1) + draw.integers(0, 2, 3000)) % classes, return_inverse=True)[1]
-    check_tree(Data(bits, target), TrainConfig(**{**config_fields(config), "subspace": 70}))
-
-
-def config_fields(config: TrainConfig) -> dict[str, object]:
-    from dataclasses import asdict
-
-    return asdict(config)
+    bits = (draw.random((2000, 70)) < 0.4).astype(np.float64)
+    raw = (bits[:, :8].sum(axis=1).astype(int) + draw.integers(0, 2, 2000)) % classes
+    binary = Data(bits, np.unique(raw, return_inverse=True)[1])
+    for data, size in ((table(2000, classes, 7), 5), (binary, 70)):
+        check_tree(data, TrainConfig.of(trees=1, subspace=size, max_depth=7, **options))

@@ -67,7 +67,7 @@ def subspace_family(store: Store, config: TrainConfig) -> SubspaceFamily:
 
 
 def check_subspaces(config: TrainConfig, features: int) -> None:
-    """Raise ConfigError where a table of so many features does not have a subspace for every tree of a forest in them."""
+    """Raise ConfigError where a table of so many features has fewer subspaces than the forest has trees."""
     if not config.in_subspaces:
         return
     size = config.subspace_size(features)
@@ -151,7 +151,9 @@ def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Spa
     bits = np.empty((store.rows, words), np.uint64)
     value = np.zeros((0 if columns.bits else store.rows, chosen.size))
     if columns.bits:
-        slots = np.array([store.spec.features[f].slot if u else -1 for f, u in zip(chosen, unit, strict=True)], np.int64)
+        slots = np.array(
+            [store.spec.features[f].slot if u else -1 for f, u in zip(chosen, unit, strict=True)], np.int64
+        )
         pack_bits(store.codes.u8, slots, 0, store.rows, bits, np.empty(PACKED_ROWS, np.uint64))
     else:
         for place, feature in enumerate(chosen.tolist()):

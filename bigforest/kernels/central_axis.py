@@ -1,4 +1,4 @@
-"""Central axis projection (Ho 1995, section 2.1): a stop on the way between the two class means that are farthest apart.
+"""Central axis projection (Ho 1995, section 2.1): a stop on the way between the two class means farthest apart.
 
 Oracle: tests/naive/subspace.py.
 """

@@ -143,7 +143,23 @@ def has_room(nodes, count, stack, top, features, pool):
 
 @kernel
 def grow_while_room(
-    codes, by_row, items, rules, table, nodes, count, stack, top, totals, constant, draw, best, work, oblique, subspace, pool
+    codes,
+    by_row,
+    items,
+    rules,
+    table,
+    nodes,
+    count,
+    stack,
+    top,
+    totals,
+    constant,
+    draw,
+    best,
+    work,
+    oblique,
+    subspace,
+    pool,
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 

@@ -68,7 +68,7 @@ def take_kept(subspace):
 def train_perceptron(subspace, items):
     """Learn which rows are on the far side; the best direction is left in hand, and its cut is returned.
 
-    Stops after a pass that leaves no error, or `epochs` passes; the best is that with the fewest errors after a pass, the
+    Stops after a pass that leaves no error, or `epochs` passes. The best has the fewest errors after a pass, the
     first of equals.
     """
     for j in range(subspace.drawn):
@@ -118,7 +118,7 @@ def tells_apart(subspace, node, cut, min_leaf):
 
 @inlined
 def cut_perceptron(subspace, node, min_leaf, first, second):
-    """Train a perceptron to tell the classes near `first` from those near `second`; returns its cut, and whether it does.
+    """Train a perceptron to tell the classes near `first` from those near `second`; returns its cut, and if it does.
 
     A projection of at most the cut goes left; the projections are in subspace.value.
     """

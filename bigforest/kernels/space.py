@@ -39,7 +39,7 @@ class Space(NamedTuple):
 
 
 class Subspace(NamedTuple):
-    """A family of splits in a subspace, and scratch of one growing tree. `width` is the columns, or the bits of all words.
+    """A family of splits in a subspace, and scratch of one growing tree. `width`: columns, or the bits of all words.
 
     space    the columns of the tree
     drawn    uint64, columns that a node draws from them; all of them are always the same
@@ -126,7 +126,7 @@ def has_bits(subspace):
 
 @inlined
 def group_by_class(items, total, start, order):
-    """order = rows of the items, by class; start[k] = where those of class k begin. total int64 [classes]: their number."""
+    """order = rows of the items, by class; start[k] = where those of class k begin. total int64 [classes]."""
     begin = np.int64(0)
     for k in range(np.uint64(total.size)):
         start[k] = begin
@@ -142,7 +142,7 @@ def group_by_class(items, total, start, order):
 
 @inlined
 def find_means(subspace, total):
-    """Fill `mean` for the classes with a total, int64 [classes]; after group_by_class. A third of a ns per bit of a row."""
+    """Fill `mean` for the classes with a total, int64 [classes]; after group_by_class."""
     space, mean = subspace.space, subspace.mean
     for k in range(np.uint64(total.size)):
         if total[k] == 0:
@@ -182,7 +182,7 @@ def distance(subspace, one, two):
 
 @inlined
 def farthest_classes(subspace, total):
-    """The two classes (uint64) whose means are farthest apart, the lowest of equals; twice 0 where all means are one."""
+    """The two classes (uint64) whose means are farthest apart, the lowest of equals; twice 0 where all are one."""
     first, second = ZERO, ZERO
     most = 0.0
     for one in range(np.uint64(total.size)):

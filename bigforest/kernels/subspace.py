@@ -15,13 +15,23 @@ from bigforest.kernels.node import ONE, SHIFT32, ZERO
 from bigforest.kernels.perceptron import cut_perceptron
 from bigforest.kernels.project import partition_values
 from bigforest.kernels.rng import COLUMNS, GOLDEN, mix
-from bigforest.kernels.space import Space, Subspace, farthest_classes, find_means, group_by_class, has_bits, make_subspace
+from bigforest.kernels.space import (
+    Space,
+    Subspace,
+    farthest_classes,
+    find_means,
+    group_by_class,
+    has_bits,
+    make_subspace,
+)
 
 
 def smallest_subspace(features: int, rows: int) -> Subspace:
     """A Subspace to compile with, for a table of so many features."""
     numbers = np.zeros(features)
-    space = Space(np.arange(features, dtype=np.int32), np.zeros((rows, 1), np.uint64), np.empty((0, features)), *[numbers] * 3)
+    space = Space(
+        np.arange(features, dtype=np.int32), np.zeros((rows, 1), np.uint64), np.empty((0, features)), *[numbers] * 3
+    )
     return make_subspace(space, features, 2, 1, 2, rows)
 
 

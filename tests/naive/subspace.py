@@ -5,8 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
+
+import numpy as np
 
 from bigforest.config import TrainConfig
 from tests.naive import rng
@@ -25,17 +28,20 @@ class Cut(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A feature that is counted in steps of `unit`, `per_step` to one of its values; left out where unit is 0."""
+    """A feature that is counted in steps of `unit`, `per_step` to a unit of its values; left out where unit is 0."""
 
     low: float
     per_step: float
     unit: float
+    binary: bool
 
 
 def tree_features(config: TrainConfig, features: int, tree: int) -> list[int]:
     """The features that a tree sees, all of them where nodes draw."""
     size = config.subspace_size(features)
     if config.subspace_per == "node":
+        return list(range(features))
+    if size == features:
         return list(range(features))
     every = list(combinations(range(features), size))
     half = ((len(every) - 1).bit_length() + 1) // 2
@@ -62,12 +68,10 @@ def node_features(config: TrainConfig, features: int, seen: Sequence[int], key: 
     return drawn
 
 
-def find_cut(
-    table: Table, rows: Sequence[int], key: int, config: TrainConfig, seen: Sequence[int]
-) -> Cut | None:
+def find_cut(table: Table, rows: Sequence[int], key: int, config: TrainConfig, seen: Sequence[int]) -> Cut | None:
     """The cut of a node whose tree sees these features; None if there is none."""
-    columns = [column_of([row[f] for row in table.low.tolist()]) for f in range(table.low.shape[1])]
-    binary = all(set(table.low[:, f].tolist()) == {0.0, 1.0} for f, column in enumerate(columns) if column.unit)
+    columns = [column_of(column.tobytes()) for column in table.low.T]
+    binary = all(column.binary for column in columns if column.unit)
     space = [f for f in node_features(config, len(columns), seen, key) if columns[f].unit]
     values = {row: [float(table.low[row, f]) for f in space] for row in rows}
     columns = [columns[f] for f in space]
@@ -89,14 +93,16 @@ def find_cut(
     return Cut([(f, weight) for f, weight in zip(space, weights, strict=True) if weight], threshold)
 
 
-def column_of(values: Sequence[float]) -> Column:
-    """How the values of a feature are counted."""
+@lru_cache(maxsize=1000)
+def column_of(column: bytes) -> Column:
+    """How the values of a feature, float64, are counted."""
+    values = set(np.frombuffer(column).tolist())
     low, high = min(values), max(values)
     if max(-low, high) > 2.0**400 or high - low < 2.0**-400:
-        return Column(0.0, 0.0, 0.0)
+        return Column(0.0, 0.0, 0.0, False)
     if high - low <= STEPS and all(value == math.floor(value) for value in values):
-        return Column(low, 1.0, 1.0)
-    return Column(low, STEPS / (high - low), (high - low) / STEPS)
+        return Column(low, 1.0, 1.0, values == {0.0, 1.0})
+    return Column(low, STEPS / (high - low), (high - low) / STEPS, False)
 
 
 def mean_of(rows: Sequence[Sequence[float]], columns: Sequence[Column]) -> list[float]:
@@ -157,7 +163,7 @@ def central_axis(
 
 
 def whole_numbers(weights: Sequence[float], count: int) -> list[float]:
-    """The weights times the power of two that makes the largest, times `count`, at most 2**30 and more than half of it."""
+    """The weights times the power of two that makes the largest, times `count`, above 2**29 and at most 2**30."""
     bound = max(map(abs, weights)) * count
     power = math.floor(math.log2(2**30 / bound)) + 2
     while bound * 2.0**power > 2**30:

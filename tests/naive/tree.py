@@ -102,7 +102,9 @@ def find_in_subspace(
     if cut is None:
         return None
     goes_left = {row: weigh(cut.terms, table.low[row].tolist()) <= cut.threshold for row in rows}
-    left, right = (class_counts(table, [row for row in rows if goes_left[row] == side], weights) for side in (True, False))
+    left, right = (
+        class_counts(table, [row for row in rows if goes_left[row] == side], weights) for side in (True, False)
+    )
     return ObliqueSplit(cut.terms, cut.threshold, left, right)
 
 
