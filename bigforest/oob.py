@@ -49,6 +49,7 @@ from bigforest.forest.values import CHUNK_BYTES, Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.output import TemporaryFolder
+from bigforest.places import inbox, made
 from bigforest.resources import Resources, parse_bytes
 from bigforest.sample import BLOCK_ROWS, bag_block, block_draws, distinct_rows, most_nodes
 from bigforest.schedule.crew import Crew
@@ -339,6 +340,7 @@ def judge_range(
     pieces = _ranges(begin, end, size, max(2, _PIECES * work.workers))
     for entries in work.groups:
         group = _load(store, config, work, entries)
+        store.fetch(group.packed.used.tolist(), range(begin // store.block_rows, -(-end // store.block_rows)))
         here = slice(group.trees.start, group.trees.stop)
 
         def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
@@ -359,7 +361,7 @@ def _no_votes(rows: int, classes: int) -> _Tally:
 def _kept(tally: _Tally, folder: Path) -> Path:
     """A file with the arrays of the tally one after the other, and their CRC-32; each attempt has one of its own."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
-    with path.open("wb") as file:
+    with made(path) as here, here.open("wb") as file:
         crc = 0
         for array in tally:
             crc = zlib.crc32(array.data, crc)
@@ -371,7 +373,7 @@ def _kept(tally: _Tally, folder: Path) -> Path:
 def _fetched(path: Path, rows: int, classes: int) -> _Tally:
     """Inverse of `_kept`; removes the file. Raises FormatError when it is damaged."""
     tally = _no_votes(rows, classes)
-    with path.open("rb", buffering=0) as file:
+    with inbox([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
         for array in tally:
             data = array.data.cast("B")
@@ -414,7 +416,7 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
         bags[own] = bag_block(store.rows, tree, block, config, group.draws[own])[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
-    codes = [store.feature_codes(int(feature)) for feature in packed.used]
+    codes = [store.feature_codes(int(feature), range(block, block + 1)) for feature in packed.used]
     values = None if packed.directions is None else [store.low(int(feature)) for feature in packed.used]
     kind = Rows(codes).tile_type(group.narrow)
     step = min(chunk_rows(packed.used.size, kind), stop - start)
@@ -435,7 +437,7 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
             packed.roots,
             group.mixed,
             bags[:, here],
-            store.target[first:last],
+            store.labels(first, last),
             tally.votes[here],
             tally.voters[here],
             tally.prediction[here],

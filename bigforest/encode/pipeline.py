@@ -17,6 +17,7 @@ from bigforest.encode.target import Classes, class_codes, find_classes, find_tar
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.output import TemporaryFolder, naming_full_disk, staged
+from bigforest.places import copy, is_remote
 from bigforest.resources import Resources
 from bigforest.schedule.crew import Crew
 from bigforest.source import Source
@@ -55,7 +56,7 @@ def encode(
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
-        StoreWriter(folder, max_bins=max_bins) as writer,
+        StoreWriter(folder, max_bins=max_bins, parts=_shared_parts(scratch)) as writer,
         stage("encode", len(names), "columns", listener) as running,
     ):
         compile_presort()
@@ -64,12 +65,26 @@ def encode(
         classes = _encode_target(source, name, plan, writer)
         if classes.dropped:
             listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))
-        job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch)
+        job = Job(source, _shared_rows(writer, scratch), classes.kept, max_bins, plan, writer.parts, scratch)
         # A table in memory stays where it is.
         crew = (resources if source.files else replace(resources, cluster=None)).crew(plan.workers)
         _encode_features(job, writer, running, crew)
         writer.finish(classes.spec, classes.dropped)
     return Store.open(path, verify=False)
+
+
+def _shared_parts(scratch: Path) -> Path | None:
+    """Where tasks leave their parts when it cannot be beside the store, which is made here."""
+    return scratch / "parts" if is_remote(scratch) else None
+
+
+def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
+    """The file of the rows to encode, where tasks find it; None for all rows."""
+    rows = writer.row_numbers()
+    if rows is None or not is_remote(scratch):
+        return rows
+    copy(rows, scratch / rows.name)
+    return scratch / rows.name
 
 
 def _encode_target(source: Source, name: str, plan: EncodePlan, writer: StoreWriter) -> Classes:

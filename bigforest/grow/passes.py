@@ -90,8 +90,9 @@ def grow_by_passes(
 def count_bags(store: Store, config: TrainConfig, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
     """Task: class weights of the bags of the trees in some blocks, int64 [trees, classes]."""
     totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
+    store.fetch([], blocks)
     for block in blocks:
-        target = store.target[block * store.block_rows : (block + 1) * store.block_rows]
+        target = store.labels(block * store.block_rows, (block + 1) * store.block_rows)
         for at, tree in enumerate(trees):
             draws = kept_draws(store.rows, tree, config)
             count_classes(target, bag_block(store.rows, tree, block, config, draws), totals[at])

@@ -28,6 +28,7 @@ from bigforest.errors import FormatError
 from bigforest.grow.level import Question, Reply, Routed, merged_all, no_reply, route
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
+from bigforest.places import inbox, outbox
 from bigforest.store.store import Store
 
 # Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes.
@@ -61,16 +62,17 @@ def spill(
     waiting: dict[Path, list[bytes]] = {}
     held = 0
     every = range(len(store.spec.features))
-    for at, routed in route(store, config, questions, blocks, every, replies):
-        for entry in small[at]:
-            chunk = _chunk(routed, entry)
-            if chunk:
-                waiting.setdefault(rows_path(folder, questions[at].tree, entry, suffix), []).extend(chunk)
-                held += sum(map(len, chunk))
-        if held > BUFFER_BYTES:
-            _write(waiting)
-            held = 0
-    _write(waiting)
+    with outbox(folder) as here:
+        for at, routed in route(store, config, questions, blocks, every, replies):
+            for entry in small[at]:
+                chunk = _chunk(routed, entry)
+                if chunk:
+                    waiting.setdefault(rows_path(here, questions[at].tree, entry, suffix), []).extend(chunk)
+                    held += sum(map(len, chunk))
+            if held > BUFFER_BYTES:
+                _write(waiting)
+                held = 0
+        _write(waiting)
     return Spilled(replies, {blocks.start: suffix})
 
 
@@ -89,11 +91,15 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
 
     most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
     """
-    files = [path for path in paths if path.exists()]
+    with inbox(paths) as files:
+        return _load(files, store, most, paths[0])
+
+
+def _load(files: Sequence[Path], store: Store, most: int, where: Path) -> tuple[Codes, NDArray[np.uint64]]:
     chunks = [(path, place, rows) for path in files for place, rows in _heads(path, store)]
     total = sum(rows for *_, rows in chunks)
     if not 0 < total <= most:
-        raise FormatError(f"{paths[0]}: the file is damaged; start the training anew")
+        raise FormatError(f"{where}: the file is damaged; start the training anew")
     columns = _columns(store)
     matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
     tags = np.empty(total, np.uint32)
@@ -113,7 +119,7 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
     number_items(tags, items)
     for matrix in matrices.values():
         matrix.flags.writeable = False
-    return Codes(matrices[1], matrices[2], matrices[4], store.codes.place), items
+    return Codes(matrices[1], matrices[2], matrices[4], store.place), items
 
 
 def _chunk(routed: Routed, entry: int) -> list[bytes]:
@@ -140,7 +146,8 @@ def _write(waiting: dict[Path, list[bytes]]) -> None:
 
 def _columns(store: Store) -> list[tuple[int, int]]:
     """Widths and their numbers of columns, as they follow each other in a chunk."""
-    return [(4, store.codes.u32.shape[0]), (2, store.codes.u16.shape[0]), (1, store.codes.u8.shape[0])]
+    widths = [feature.width for feature in store.spec.features]
+    return [(width, widths.count(width)) for width in (4, 2, 1)]
 
 
 def _size(rows: int, store: Store) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.kernels.layout import Codes
 from bigforest.memory import Shape
+from bigforest.places import fetched, is_remote, place_of
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -34,6 +35,7 @@ from bigforest.store.format import (
     Manifest,
     blocks,
 )
+from bigforest.store.local_copy import LocalCopy
 
 # Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for so many
 # rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.
@@ -56,6 +58,8 @@ class Dictionaries(NamedTuple):
 class Store:
     """A presorted table. All arrays are read-only views of mapped files and cost no anonymous memory.
 
+    In an object store these are of a local copy, which is filled with what is asked for (local_copy.py).
+
     path         the directory.
     spec         the dataspec; `rows` of it are here.
     max_bins     the option it was encoded with: "exact" or a number.
@@ -69,14 +73,16 @@ class Store:
     spec: DataSpec
     max_bins: str | int
     block_rows: int
-    codes: Codes
-    target: NDArray[np.uint16]
-    row_numbers: NDArray[np.uint64] | None
+    _codes: Codes
+    _target: NDArray[np.uint16]
+    _row_numbers: NDArray[np.uint64] | None
     _low: NDArray[np.float64]
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
     _checksums: NDArray[np.uint32]
     _crc: dict[str, int]
+    _copy: LocalCopy | None
+    _values: Path | None = None
 
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Store:
@@ -88,40 +94,90 @@ class Store:
         Raises FormatError, naming the file, when this is no store, or one that is damaged or newer than we
         are.
         """
-        path = Path(path)
+        path = place_of(path)
         manifest = Manifest.read(path)
         _check_sizes(path, manifest)
+        copy = LocalCopy(path, manifest) if is_remote(path) else None
+        here = path if copy is None else copy.folder
         spec = manifest.spec
         rows, features = spec.rows, len(spec.features)
         u8, u16, u32 = (
-            _map(path / name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
+            _map(here / name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
             for width, name in CODES.items()
         )
         place = np.array([(feature.width, feature.slot) for feature in spec.features], np.uint32)
         place.flags.writeable = False
         offsets = np.cumsum([0, *(feature.codes for feature in spec.features)])
-        low = _map(path / LOW, VALUE_TYPE, int(offsets[-1]))
+        low = _map(here / LOW, VALUE_TYPE, int(offsets[-1]))
         store = cls(
             path=path,
             spec=spec,
             max_bins=manifest.max_bins,
             block_rows=manifest.block_rows,
-            codes=Codes(u8, u16, u32, place),
-            target=_map(path / TARGET, TARGET_TYPE, rows),
-            row_numbers=_map(path / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
+            _codes=Codes(u8, u16, u32, place),
+            _target=_map(here / TARGET, TARGET_TYPE, rows),
+            _row_numbers=_map(here / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
             _low=low,
-            _high=_map(path / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
+            _high=_map(here / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
-            _checksums=_map(path / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
+            _checksums=_map(here / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
             _crc=dict(manifest.crc),
+            _copy=copy,
         )
-        if verify:
+        if verify and copy is None:
             store.verify()
         return store
 
-    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, str]]:
+    def __reduce__(self) -> tuple[Callable[..., Store], tuple[str, str, str | None]]:
         """A store is handed to other processes as its place and fingerprint, and mapped there once."""
-        return _again, (str(self.path.resolve()), self.fingerprint)
+        return _again, (str(self.path.resolve()), self.fingerprint, None if self._values is None else str(self._values))
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are on this machine, as far as they have been fetched."""
+        return self.path if self._copy is None else self._copy.folder
+
+    @property
+    def place(self) -> NDArray[np.uint32]:
+        """Where the codes of each feature are, see kernels/layout.py Codes."""
+        place: NDArray[np.uint32] = self._codes.place
+        return place
+
+    @property
+    def codes(self) -> Codes:
+        """Codes of all features, see kernels/layout.py."""
+        self.fetch()
+        return self._codes
+
+    @property
+    def target(self) -> NDArray[np.uint16]:
+        """Class codes, [rows]."""
+        self.fetch([])
+        return self._target
+
+    def labels(self, start: int, stop: int) -> NDArray[np.uint16]:
+        """Class codes of the rows from `start` to before `stop`."""
+        self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
+        return self._target[start:stop]
+
+    @property
+    def row_numbers(self) -> NDArray[np.uint64] | None:
+        """Ascending row of the source of each row, [rows]; None when no row was dropped."""
+        self._fetch_whole(ROW_NUMBERS)
+        return self._row_numbers
+
+    def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
+        """See that the codes of `features`, all unless given, and the classes are here, in `blocks`, all unless given.
+
+        All methods see to what they give. Asking once for what will be needed block by block saves requests. Raises
+        FormatError for cells that are not as they were written.
+        """
+        if self._copy is not None:
+            self._copy.fetch(features, blocks)
+
+    def _fetch_whole(self, name: str) -> None:
+        if self._copy is not None:
+            self._copy.fetch_whole(name)
 
     @property
     def rows(self) -> int:
@@ -148,21 +204,26 @@ class Store:
     @property
     def dictionaries(self) -> Dictionaries:
         """The values of the codes of all features together."""
+        self._fetch_whole(LOW)
+        self._fetch_whole(HIGH)
         return Dictionaries(self._offsets, self._low, self._high)
 
-    def feature_codes(self, feature: int) -> NDArray[Any]:
-        """Codes of one feature, [rows], uint8, uint16 or uint32."""
+    def feature_codes(self, feature: int, blocks: range | None = None) -> NDArray[Any]:
+        """Codes of one feature, [rows], uint8, uint16 or uint32; good in `blocks`, all unless given."""
+        self.fetch([feature], blocks)
         spec = self.spec.features[feature]
-        matrices: dict[int, NDArray[Any]] = {1: self.codes.u8, 2: self.codes.u16, 4: self.codes.u32}
+        matrices: dict[int, NDArray[Any]] = {1: self._codes.u8, 2: self._codes.u16, 4: self._codes.u32}
         column: NDArray[Any] = matrices[spec.width][spec.slot]
         return column
 
     def low(self, feature: int) -> NDArray[np.float64]:
         """Smallest value of each code of a feature, [codes], ascending."""
+        self._fetch_whole(LOW)
         return self._low[self._offsets[feature] : self._offsets[feature + 1]]
 
     def high(self, feature: int) -> NDArray[np.float64]:
         """Largest value of each code of a feature, [codes], ascending; the same as `low` without max_bins."""
+        self._fetch_whole(HIGH)
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
@@ -182,10 +243,13 @@ class Store:
         found: NDArray[np.int64] = np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
         return found
 
-    def with_values(self, values: NDArray[np.float64]) -> Store:
-        """The same table with other values of all codes, [all codes], ascending within each feature."""
+    def with_values(self, values: NDArray[np.float64], kept: Path | None = None) -> Store:
+        """The same table with other values of all codes, [all codes], ascending within each feature.
+
+        kept  file of VALUE_TYPE with these values, where other processes find them.
+        """
         values.flags.writeable = False  # as those of a file, or kernels would be compiled apart
-        return replace(self, _low=values, _high=values)
+        return replace(self, _low=values, _high=values, _values=kept)
 
     def verify(self) -> None:
         """Read the whole store and check that it is as it was written and that kernels may trust it.
@@ -196,7 +260,7 @@ class Store:
         wholes: dict[str, NDArray[Any] | None] = {
             LOW: self._low,
             HIGH: self._high,
-            ROW_NUMBERS: self.row_numbers,
+            ROW_NUMBERS: self._row_numbers,
             CHECKSUMS: self._checksums,
         }
         for name, crc in self._crc.items():
@@ -231,15 +295,20 @@ class Store:
 
 
 @lru_cache(maxsize=4)
-def _again(path: str, fingerprint: str) -> Store:
+def _again(path: str, fingerprint: str, values: str | None) -> Store:
     """The store at `path`, whose content was verified by the process that named its fingerprint.
+
+    values  file of the values of its codes, where they are others.
 
     Raises FormatError when there is another one, or none, as where the disk is not shared.
     """
     store = Store.open(path, verify=False)
     if store.fingerprint != fingerprint:
         raise FormatError(f"{path} is not the store that was handed over: it has changed, or this is another disk")
-    return store
+    if values is None:
+        return store
+    kept = place_of(values)
+    return store.with_values(np.asarray(np.memmap(fetched(kept), VALUE_TYPE, "r")), kept)
 
 
 def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:
