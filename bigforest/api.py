@@ -130,6 +130,7 @@ def encode_store(
     target: str | None = None,
     max_bins: str | int = "exact",
     exclude: Sequence[str] = (),
+    group: str | None = None,
     overwrite: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -154,6 +155,7 @@ def encode_store(
             place,
             max_bins=bins,
             exclude=_names(exclude),
+            group=group,
             resources=resources,
             listener=listener,
         )

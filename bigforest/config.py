@@ -13,6 +13,7 @@ from bigforest.errors import ConfigError
 Impurity = Literal["gini", "entropy", "error"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
+Sampling = Literal["uniform", "stratified", "balanced"]
 Family = Literal["axis", "sparse-oblique", "rotation", "tree"]
 ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
 MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
@@ -61,6 +62,10 @@ class TrainConfig:
     bootstrap        False grows every tree on all rows; there is then no out-of-bag estimate.
     sample_fraction  size of a bag as a fraction of the rows, in (0, 1].
     replace          whether a bag is drawn with replacement.
+    sampling         "uniform": all rows alike; "stratified": each class keeps its share; "balanced": every class has as
+                     many draws as the smallest has rows, times sample_fraction.
+    group            a column: rows with one value of it are all in a bag, equally often, or all out of it. Bags are
+                     then drawn from the groups.
     max_bins         "exact": every distinct value may be a threshold; a number caps them per feature by quantiles.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
@@ -101,6 +106,8 @@ class TrainConfig:
     bootstrap: bool = True
     sample_fraction: float = 1.0
     replace: bool = True
+    sampling: Sampling = "uniform"
+    group: str | None = None
     max_bins: str | int = "exact"
     vote: Vote = "soft"
     constants: Constants = "redraw"
@@ -122,6 +129,7 @@ class TrainConfig:
         _check_int("seed", self.seed, 0, 2**63 - 1)
         _check_choice("impurity", self.impurity, get_args(Impurity))
         _check_choice("vote", self.vote, get_args(Vote))
+        _check_choice("sampling", self.sampling, get_args(Sampling))
         _check_choice("constants", self.constants, get_args(Constants))
         if self.max_depth is not None:
             _check_int("max_depth", self.max_depth, 0, 2**31 - 1)
@@ -131,8 +139,16 @@ class TrainConfig:
         _check_bool("replace", self.replace)
         if not _is_number(self.sample_fraction) or not 0.0 < self.sample_fraction <= 1.0:
             raise ConfigError(f"sample_fraction must be above 0 and at most 1, not {self.sample_fraction!r}")
-        if not self.bootstrap and (self.sample_fraction != 1.0 or not self.replace):
-            raise ConfigError("sample_fraction and replace describe the bag, but bootstrap is off; drop one of them")
+        if self.group is not None and not isinstance(self.group, str):
+            raise ConfigError(f"group must be the name of a column, not {self.group!r}")
+        if self.group is not None and self.sampling != "uniform":
+            raise ConfigError(f"whole groups cannot be drawn by class; drop group or sampling {self.sampling!r}")
+        described = self.sample_fraction != 1.0 or not self.replace or self.sampling != "uniform"
+        described = described or self.group is not None
+        if not self.bootstrap and described:
+            raise ConfigError(
+                "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
+            )
         if self.max_bins != "exact":
             if not isinstance(self.max_bins, int):
                 raise ConfigError(f'max_bins must be "exact" or a whole number, not {self.max_bins!r}')

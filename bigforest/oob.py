@@ -11,7 +11,8 @@ ascending order. Where some are oblique, codes are replaced by the values they w
 
 The rows are judged a range at a time, and each range by the trees a group at a time. All trees of a group go over a
 block while its codes are at hand. How long a range is and how many trees go together is chosen by `_choose`; votes are
-added in the order of the trees, everything else is a count, so that it changes no bit of the report.
+added in the order of the trees, everything else is a count or a sum of integers, so that it changes no bit of the
+report. For the area under the ROC curve, rows.parquet is read again where there are too many different scores.
 """
 
 from __future__ import annotations
@@ -21,16 +22,17 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import Listener, Stage, stage
-from bigforest.forest.files import write_table, write_tables
+from bigforest.forest.files import open_parquet, write_table, write_tables
 from bigforest.forest.groups import (
     COUNT_NS,
     LOADING_BYTES,
@@ -44,13 +46,14 @@ from bigforest.forest.groups import (
 )
 from bigforest.forest.packed import Packed
 from bigforest.forest.passes import check_budget
-from bigforest.forest.table import CURVE, confusion, oob_rows
+from bigforest.forest.table import CURVE, METRICS, confusion, metrics, oob_rows
 from bigforest.forest.values import CHUNK_BYTES, Rows, chunk_rows, tiles_for
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.metrics import MOST_SCORES, SCORE_BYTES, Area, ClassMetrics, Metrics, Scores
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources, parse_bytes
-from bigforest.sample import BLOCK_ROWS, bag_block, block_draws, distinct_rows, most_nodes
+from bigforest.sample import BLOCK_ROWS, Sampler, distinct_rows, draws_bytes, kept_trees, most_nodes
 from bigforest.schedule.crew import Crew
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
@@ -106,14 +109,12 @@ class _Group(NamedTuple):
     """Trees whose thresholds are codes, or values where some node is oblique.
 
     narrow  whether codes are compared as float32
-    draws   [trees][blocks], see sample.block_draws
     """
 
     trees: range
     packed: Packed
     mixed: NDArray[np.float64]
     narrow: bool
-    draws: list[NDArray[np.int64]]
 
 
 class _Work(NamedTuple):
@@ -146,26 +147,21 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
-    distinct = distinct_rows(shape.rows, config)
+    distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = config.most_terms(shape.features)
     numbers = np.arange(config.trees + 1)
     if nodes is None:
-        most = most_nodes(shape.rows, config)
+        most = most_nodes(shape.rows, config, shape.classes)
         leaves = min(distinct // 2, most // 2 + 1)
         given = np.full(config.trees, most, np.int64)
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
         mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
-        return _choose(shape, np.maximum(pure, mixed), numbers, resources, _held(shape, config)).need
+        return _choose(shape, config, np.maximum(pure, mixed), numbers, resources).need
     given = np.asarray(nodes, np.int64)
     mixed = np.minimum((given + 1) // 2, distinct // 2)
     sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
-    return _choose(shape, sizes, numbers, resources, _held(shape, config)).need
-
-
-def _held(shape: Shape, config: TrainConfig) -> int:
-    """Bytes of the ranks, where the trees split on them."""
-    return 8 * shape.codes if config.ranks else 0
+    return _choose(shape, config, sizes, numbers, resources).need
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
@@ -175,7 +171,7 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
 
 
 def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
-    """Write oob/rows.parquet, curve.parquet and confusion.parquet of the forest grown into `directory`.
+    """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
 
     The files do not depend on the resources. Memory: what `oob_need` says for the nodes of the forest. Raises
     ConfigError without bootstrap or when the memory of `resources` is too little, FormatError when the trees cannot
@@ -184,7 +180,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
-    plan = _choose(store.shape, trees.sizes(), trees.first, resources, _held(store.shape, config))
+    plan = _choose(store.shape, config, trees.sizes(), trees.first, resources)
     if resources.memory is not None:
         check_budget("the out-of-bag report", plan.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
@@ -198,7 +194,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         work = _Work(secrets.token_hex(8), trees, plan.groups, resources.workers, folder if crew.remote else None)
         advance = None if crew.remote else progress.advance
         try:
-            judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (store, config, work))
+            judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
             tallies = _tallies(judged, ranges, store.shape.classes, changes, progress if crew.remote else None)
             _write_report(store, config, directory / "oob", tallies, changes, pairs)
         finally:
@@ -206,21 +202,22 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
 
 
 def _choose(
-    shape: Shape, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources, held: int = 0
+    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources
 ) -> _Plan:
     """How to go over the rows with trees of so many bytes: the least time within the memory.
 
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
-    held          bytes that are in memory already
     """
     step = min(_step_rows(shape.classes), shape.rows)
-    together = max(_GROUP_TREES, _GROUP_DRAWS // shape.rows)
+    together = min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), kept_trees(shape, config))
     tiles = 2 * max(CHUNK_BYTES, 256 * 8 * shape.features)  # and the values that are put into them
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     turning = _TURNED_NODES * _TURNED_BYTES
     writing = 4 * step * (8 * shape.classes + 32)
-    fixed = BASE_BYTES + held + turning + writing + resources.workers * max(voting, LOADING_BYTES)
-    fixed += 8 * together * (-(-shape.rows // BLOCK_ROWS))
+    fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, LOADING_BYTES)
+    fixed += kept_trees(shape, config) * draws_bytes(shape, config)
+    fixed += 8 * shape.codes if config.ranks else 0
+    fixed += SCORE_BYTES * _most_scores(shape.rows) if shape.classes == 2 else 0
     row = 8 * shape.classes + 6
     smallest = fixed + int(sizes.max()) + step * row
     if resources.memory is None:
@@ -252,6 +249,11 @@ def _range_rows(shape: Shape, most: int, crew: Crew) -> int:
     return min(most, -(-shape.rows // (_PIECES * crew.processes * step)) * step)
 
 
+def _most_scores(rows: int) -> int:
+    """Different scores held at a time: with more, rows.parquet is read again for each half of so many."""
+    return min(max(rows // 16, 1 << 14), MOST_SCORES)
+
+
 def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOCK_ROWS) -> list[tuple[int, int]]:
     """Rows `begin` to before `end` cut into ranges of `most` rows, and, with pieces > 1, within blocks."""
     if pieces == 1:
@@ -262,22 +264,21 @@ def _ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOC
     return [(start, min(start + step, last)) for first, last in pairwise(cuts_at) for start in range(first, last, step)]
 
 
-def _load(store: Store, config: TrainConfig, work: _Work, entries: range) -> _Group:
+def _load(sampler: Sampler, work: _Work, entries: range) -> _Group:
     """A group of entries of the trees; the only group there is stays loaded in the process until `_forget`."""
     if work.run in _loaded:
         return _loaded[work.run]
+    store = sampler.store
     packed = work.trees.load(entries, work.workers)
     pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
     if packed.directions is None:
         _turn(packed, store, work.workers)
-    mixed = packed.ballots(config.vote)
+    mixed = packed.ballots(sampler.config.vote)
     packed = packed._replace(counts=packed.counts[:0].copy())
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
     if narrow:
         packed = packed.narrowed()
-    numbers = work.trees.numbers(entries)
-    draws = [block_draws(store.rows, tree, config) for tree in numbers]
-    made = _Group(numbers, packed, mixed, packed.narrow is not None, draws)
+    made = _Group(work.trees.numbers(entries), packed, mixed, packed.narrow is not None)
     if len(work.groups) == 1:
         while len(_loaded) >= _MOST_LOADED:
             _loaded.pop(next(iter(_loaded)))
@@ -327,24 +328,24 @@ def _turn_features(
 
 
 def judge_range(
-    store: Store, config: TrainConfig, work: _Work, begin: int, end: int, advance: Callable[[int], None] | None
+    sampler: Sampler, work: _Work, begin: int, end: int, advance: Callable[[int], None] | None
 ) -> tuple[_Tally | Path, NDArray[np.int64]]:
     """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [2, trees].
 
     advance  is told of trees that are done.
     """
     size = end - begin
-    changes = np.zeros((2, config.trees), np.int64)
-    tally = _no_votes(size, len(store.spec.target.classes))
+    changes = np.zeros((2, sampler.config.trees), np.int64)
+    tally = _no_votes(size, len(sampler.store.spec.target.classes))
     pieces = _ranges(begin, end, size, max(2, _PIECES * work.workers))
     for entries in work.groups:
-        group = _load(store, config, work, entries)
+        group = _load(sampler, work, entries)
         here = slice(group.trees.start, group.trees.stop)
 
         def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
             changes[:, here] += change
 
-        tasks = [(store, config, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces]
+        tasks = [(sampler, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces]
         run(_vote, tasks, workers=work.workers, on_result=collect)
         if advance is not None:
             advance(len(group.trees))
@@ -399,7 +400,7 @@ def _tallies(
         yield begin, _fetched(tally, end - begin, classes) if isinstance(tally, Path) else tally
 
 
-def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:
+def _vote(sampler: Sampler, group: _Group, tally: _Tally, start: int, stop: int) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
     tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, and that have a
@@ -407,11 +408,11 @@ def _vote(store: Store, config: TrainConfig, group: _Group, tally: _Tally, start
     """
     from bigforest.kernels.route import new_scratch, vote_out_of_bag
 
-    packed = group.packed
+    store, packed = sampler.store, group.packed
     block, offset = divmod(start, store.block_rows)
     bags = np.empty((len(group.trees), stop - start), np.uint16)
     for own, tree in enumerate(group.trees):
-        bags[own] = bag_block(store.rows, tree, block, config, group.draws[own])[offset : offset + stop - start]
+        bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
     codes = [store.feature_codes(int(feature)) for feature in packed.used]
@@ -480,11 +481,12 @@ def _write_report(
     changes: NDArray[np.int64],
     pairs: _Pairs,
 ) -> None:
-    """Write the three files; `changes` is complete when `tallies` has ended."""
+    """Write the four files; `changes` is complete when `tallies` has ended."""
     spec = store.spec
     known = stored_labels(spec)
     schema = oob_rows(known.type, proba_names(spec))
     step = _step_rows(len(known))
+    found = Metrics(len(known), _most_scores(store.rows))
 
     def tables() -> Iterator[pa.Table]:
         for begin, tally in tallies:
@@ -494,7 +496,10 @@ def _write_report(
                 truth = store.target[first : first + piece.voters.size]
                 used = piece.voters > 0
                 pairs.add(truth[used], piece.prediction[used])
-                yield _rows(store, piece, known, schema, first)
+                table = _rows(store, piece, known, schema, first)
+                proba = np.column_stack([column.to_numpy()[used] for column in table.columns[-len(known) :]])
+                found.add(truth[used], piece.prediction[used], proba)
+                yield table
 
     write_tables(schema, tables(), directory / "rows.parquet", "oob-rows", spec, config)
     wrong, reached = np.cumsum(changes, axis=1)
@@ -506,6 +511,38 @@ def _write_report(
     }
     write_table(pa.table(curve, schema=CURVE), directory / "curve.parquet", "oob-curve", spec, config)
     write_table(pairs.table(known), directory / "confusion.parquet", "oob-confusion", spec, config)
+    area = _area(found.scores, directory / "rows.parquet", store) if found.scores is not None else None
+    table = _metrics_table(found.result_with(area) if found.rows else [], known)
+    write_table(table, directory / "metrics.parquet", "oob-metrics", spec, config)
+
+
+def _area(scores: Scores, path: Path, store: Store) -> float | None:
+    """The area under the ROC curve: of the scores held and, where there are more, of those in rows.parquet."""
+    area = Area().add(scores)
+    while scores.limit is not None:
+        scores = Scores(_most_scores(store.rows), above=float(scores.values[-1]))
+        first = 0
+        with open_parquet(path) as file:
+            name = file.schema_arrow.names[-1]
+            for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
+                shares = batch.column(0)
+                truth = store.target[first : first + len(shares)]
+                used = pc.is_valid(shares).to_numpy(zero_copy_only=False)
+                scores.add(shares.to_numpy(zero_copy_only=False)[used], truth[used] == 1)
+                first += len(shares)
+        area.add(scores)
+    return area.value
+
+
+def _metrics_table(found: list[ClassMetrics], known: pa.Array) -> pa.Table:
+    """One row per class and one for all, as in oob/metrics.parquet; without rows nothing but their number."""
+    codes = [*range(len(known)), None]
+    columns: dict[str, Any] = {"class": known.take(pa.array(codes, pa.int64()))}
+    for name in ("rows", "predicted"):
+        columns[name] = [getattr(one, name) for one in found] or [0] * len(codes)
+    for name in METRICS:
+        columns[name] = [getattr(one, name) for one in found] or [None] * len(codes)
+    return pa.table(columns, schema=metrics(known.type))
 
 
 def _rows(store: Store, tally: _Tally, known: pa.Array, schema: pa.Schema, first: int) -> pa.Table:

@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import secrets
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec
+from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, silent, stage
 from bigforest.forest.files import METADATA_KEY, VERSION, file_kind
 from bigforest.forest.passes import Passes, located
-from bigforest.forest.values import Rows, check_schema, frame_rows, matrix_rows
+from bigforest.forest.values import Rows, check_schema, feature_leaves, frame_rows, matrix_rows
 from bigforest.forest.votes import label_codes, label_type, labels, proba_names
 from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
+from bigforest.metrics import ClassMetrics, Metrics
 from bigforest.output import TemporaryFolder, staged
 from bigforest.resources import Resources, parse_bytes
 
@@ -91,8 +91,16 @@ def predict(
     )
 
 
-def expression(forest: Forest, *, proba: bool, vote: str | None, ties: str, row: str | None) -> pl.Expr:
-    """`Forest.expr`."""
+def expression(
+    forest: Forest,
+    *,
+    proba: bool,
+    vote: str | None,
+    ties: str,
+    row: str | None,
+    schema: Mapping[str, pl.DataType] | None = None,
+) -> pl.Expr:
+    """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
     voting = forest.voting(vote, ties)
     if voting.rule.draws and row is None and not proba:
         raise ConfigError(
@@ -100,7 +108,11 @@ def expression(forest: Forest, *, proba: bool, vote: str | None, ties: str, row:
             "(see with_row_index), or use Forest.predict"
         )
     spec = forest.spec
-    names = [spec.features[int(place)].name for place in voting.packed.used]
+    if schema is None:
+        used = [spec.features[int(place)] for place in voting.packed.used]
+        names = list(dict.fromkeys(feature.column or feature.name for feature in used))
+    else:
+        names = _read_columns(schema, spec, voting.packed.used)
     numbers = "row"
     while numbers in names:
         numbers += "_"
@@ -160,7 +172,7 @@ def _predict_frame(
     passes = forest.passes(
         vote,
         ties,
-        lambda used: _shape(frame.schema, [spec.features[int(place)].name for place in used], frame.height, spec),
+        lambda used: _shape(frame.schema, _read_columns(frame.schema, spec, used), frame.height, spec),
         resources,
         int(frame.estimated_size()),
         _all_narrow(frame.schema, spec),
@@ -182,14 +194,27 @@ def _predict_frame(
 
 def _shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
     """What reading these columns takes."""
-    return Shape(
-        rows, tuple(_WIDTHS.get(schema[name].base_type(), 64) for name in columns), 0, len(spec.target.classes)
-    )
+    return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, len(spec.target.classes))
+
+
+def _width(dtype: Any) -> int:
+    """Bytes of a value in memory."""
+    if isinstance(dtype, pl.Struct):
+        return sum(_width(field.dtype) for field in dtype.fields)
+    if isinstance(dtype, pl.Array):
+        return dtype.size * _width(dtype.inner)
+    return _WIDTHS.get(dtype.base_type(), 64)
+
+
+def _read_columns(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int]) -> list[str]:
+    """The columns that have the features `used`."""
+    return list(dict.fromkeys(leaf.column for leaf in feature_leaves(schema, spec, used).values()))
 
 
 def _all_narrow(schema: Mapping[str, pl.DataType], spec: DataSpec) -> bool:
     """Whether all values are float32 by their types."""
-    return all(schema[feature.name].base_type() in _NARROW for feature in spec.features)
+    found = feature_leaves(schema, spec, range(len(spec.features)))
+    return all(leaf.dtype.base_type() in _NARROW for leaf in found.values())
 
 
 def _predict_lazy(
@@ -211,7 +236,7 @@ def _predict_lazy(
         while row in schema:
             row += "_"
         frame = frame.with_row_index(row)
-    answer = expression(forest, proba=proba, vote=vote, ties=ties, row=row)
+    answer = expression(forest, proba=proba, vote=vote, ties=ties, row=row, schema=schema)
     answered = frame.select(*keep, answer)
     return answered.unnest("probabilities") if proba else answered
 
@@ -239,18 +264,21 @@ def _check_kept(keep: list[str], present: Sequence[str], made: list[str]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class FilePrediction:
-    """What `predict_file` did. accuracy and log_loss are None when there are no labels, or unknown ones.
+    """What `predict_file` did. accuracy and log_loss are None, and metrics empty, without labels or with unknown ones.
 
     rows      rows written.
     scored    rows that have a label.
     accuracy  share of these whose prediction is their label; a rejected row counts as wrong.
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
+    metrics   of each class and, last, of all, as `forest.oob.metrics`. The area under the ROC curve is None when rows
+              have more than 262,144 different probabilities.
     """
 
     rows: int
     scored: int
     accuracy: float | None
     log_loss: float | None
+    metrics: tuple[dict[str, Any], ...]
 
 
 def is_prediction(path: Path) -> bool:
@@ -333,8 +361,8 @@ class _Job:
             yield frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, _Counted]:
-    """Task: write the answers to some rows to a file of this attempt, an Arrow stream; their score."""
+def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Metrics | None]:
+    """Task: write the answers to some rows to a file of this attempt, an Arrow stream; what they add to the metrics."""
     import pyarrow as pa
 
     score = _Score(job.forest.spec, job.forest.spec.target.name in job.source.schema)
@@ -400,7 +428,7 @@ class _Table:
 
     def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
         """Columns to read before the last group of trees, or for it."""
-        features = [self._spec.features[int(place)].name for place in used]
+        features = _read_columns(self._source.schema, self._spec, used)
         target = [self._spec.target.name] if self._score.active else []
         return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
 
@@ -411,24 +439,13 @@ class _Table:
             raise located(error, start, batch.height) from error
 
 
-class _Counted(NamedTuple):
-    """What a `_Score` has counted: rows with a label, right ones, losses by batch; active: see there."""
-
-    active: bool
-    rows: int
-    right: int
-    losses: list[float]
-
-
 class _Score:
-    """Accuracy and log loss, counted while batches pass; off as soon as a label is none of the classes."""
+    """The metrics, counted while batches pass; off as soon as a label is none of the classes."""
 
     def __init__(self, spec: DataSpec, active: bool) -> None:
         self.active = active
         self._spec = spec
-        self._rows = 0
-        self._right = 0
-        self._losses: list[float] = []
+        self._metrics = Metrics(len(spec.target.classes))
 
     def add(self, truth: pl.Series, answers: Answers) -> None:
         codes = label_codes(truth, self._spec)
@@ -437,25 +454,32 @@ class _Score:
             return
         assert answers.proba is not None
         rows: NDArray[Any] = np.flatnonzero(codes >= 0)
-        epsilon = np.finfo(np.float64).eps
-        given = answers.proba[rows, codes[rows]].clip(epsilon, 1 - epsilon)
-        self._rows += rows.size
-        self._right += int(np.count_nonzero(answers.codes[rows] == codes[rows]))
-        self._losses.append(float(-np.log(given).sum()))
+        self._metrics.add(codes[rows], answers.codes[rows], answers.proba[rows])
 
     @property
-    def counted(self) -> _Counted:
-        """What has been counted."""
-        return _Counted(self.active, self._rows, self._right, self._losses)
+    def counted(self) -> Metrics | None:
+        """What has been counted, for `join`; None when off."""
+        return self._metrics if self.active else None
 
-    def join(self, other: _Counted) -> None:
+    def join(self, counted: Metrics | None) -> None:
         """Add what was counted elsewhere."""
-        self.active = self.active and other.active
-        self._rows += other.rows
-        self._right += other.right
-        self._losses += other.losses
+        if counted is None:
+            self.active = False
+        else:
+            self._metrics.join(counted)
 
     def result(self, rows: int) -> FilePrediction:
-        if not self.active or self._rows == 0:
-            return FilePrediction(rows, 0, None, None)
-        return FilePrediction(rows, self._rows, self._right / self._rows, math.fsum(self._losses) / self._rows)
+        found = self._metrics.result() if self.active else []
+        if not found:
+            return FilePrediction(rows, 0, None, None, ())
+        scored, classes = self._metrics.rows, self._spec.target.classes
+        return FilePrediction(
+            rows, scored, self._metrics.right / scored, found[-1].log_loss, tuple(_facts(one, classes) for one in found)
+        )
+
+
+def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:
+    """The metrics by the names of the columns of `forest.oob.metrics`."""
+    values = asdict(found)
+    code = values.pop("code")
+    return {"class": None if code is None else classes[code], **values}

@@ -269,12 +269,21 @@ def _make_store(
     check_budget(table, task.data, target, exclude, config, resources)
     if isinstance(table, Store):
         return table, config
-    store = encode(table, target, place, max_bins=config.max_bins, exclude=exclude, resources=resources, listener=clock)
+    store = encode(
+        table,
+        target,
+        place,
+        max_bins=config.max_bins,
+        exclude=exclude,
+        group=config.group,
+        resources=resources,
+        listener=clock,
+    )
     return store, config
 
 
 def _agree(store: Store, task: Task) -> TrainConfig:
-    """The configuration with the store's max_bins. Raises ConfigError where the options contradict it."""
+    """The configuration with the store's max_bins and group. Raises ConfigError where the options contradict it."""
     config = task.config
     if task.target not in (None, store.spec.target.name):
         raise ConfigError(
@@ -288,7 +297,12 @@ def _agree(store: Store, task: Task) -> TrainConfig:
             f"the store {store.path} was made with max_bins {store.max_bins}, not {config.max_bins}; "
             "encode the table again"
         )
-    return replace(config, max_bins=store.max_bins)
+    group = None if store.spec.group is None or not config.bootstrap else store.spec.group.name
+    if config.group not in (None, group):
+        raise ConfigError(
+            f"the store {store.path} was made with group {group!r}, not {config.group!r}; encode the table again"
+        )
+    return replace(config, max_bins=store.max_bins, group=group)
 
 
 def _write_forest(

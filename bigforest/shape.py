@@ -8,10 +8,12 @@ from typing import Any
 
 import polars as pl
 
+from bigforest.columns import Leaf, leaves
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import MAX_CLASSES, code_width
 from bigforest.encode.features import choose_features
 from bigforest.encode.keys import value_bytes
+from bigforest.encode.pipeline import check_groups
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target
 from bigforest.errors import DataError
 from bigforest.memory import Shape
@@ -39,15 +41,16 @@ def shape_of(
     """
     if isinstance(table, Store):
         return table.shape
-    name = find_target(table.schema, target)
+    found = leaves(table.schema)
+    name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
     spans = _spans(data)
-    names = choose_features(table.schema, name, exclude)
-    most = [_most_values(table, feature, spans) for feature in names]
+    names = choose_features(found, name, [*exclude, *check_groups(config.group, found, name)])
+    most = [_most_values(table.rows, found[feature].dtype, spans.get(feature)) for feature in names]
     if isinstance(config.max_bins, int):
         most = [min(values, config.max_bins) for values in most]
     widths = tuple(code_width(values) for values in most)
-    sizes = tuple(value_bytes(table.schema[feature]) for feature in names)
-    return Shape(table.rows, widths, sum(most), _most_classes(table, name, spans), sizes)
+    sizes = tuple(value_bytes(found[feature].dtype) for feature in names)
+    return Shape(table.rows, widths, sum(most), _most_classes(table, found[name], spans.get(name)), sizes)
 
 
 def _spans(data: Any) -> dict[str, int]:
@@ -79,21 +82,22 @@ def _spans(data: Any) -> dict[str, int]:
     return {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
 
 
-def _most_values(source: Source, name: str, spans: dict[str, int]) -> int:
-    return min(source.rows, _VALUES.get(type(source.schema[name]), source.rows), spans.get(name, source.rows))
+def _most_values(rows: int, dtype: pl.DataType, span: int | None) -> int:
+    return min(rows, _VALUES.get(type(dtype), rows), rows if span is None else span)
 
 
-def _most_classes(source: Source, name: str, spans: dict[str, int]) -> int:
+def _most_classes(source: Source, target: Leaf, span: int | None) -> int:
     """Classes of the target at most; counted where the metadata do not bound them, until they are too many."""
-    dtype = source.schema[name]
+    dtype = target.dtype
     if dtype.is_float():
         return MAX_FLOAT_CLASSES
-    bound = _most_values(source, name, spans) if dtype == pl.Boolean or dtype.is_integer() else source.rows
+    whole = dtype == pl.Boolean or dtype.is_integer()
+    bound = _most_values(source.rows, dtype, span) if whole else source.rows
     if bound <= _CLASS_RANGE and bound < source.rows:
         return max(bound, 2)
     seen: set[Any] = set()
-    for batch in source.batches([name], _BATCH_ROWS):
-        seen.update(batch.to_series().drop_nulls().unique().to_list())
+    for batch in source.batches([target.column], _BATCH_ROWS):
+        seen.update(batch.select(target.expr).to_series().drop_nulls().unique().to_list())
         if len(seen) > MAX_CLASSES:
             return MAX_CLASSES
     return max(len(seen), 2)

@@ -47,6 +47,7 @@ def oob_facts(forest: Forest) -> dict[str, Any]:
         "forest": str(forest.directory),
         "trees": forest.trees,
         **(error_facts(forest) or {}),
+        "metrics": forest.oob.metrics.to_dicts(),
         "confusion": forest.oob.confusion.to_dicts(),
         "curve": forest.oob.curve.to_dicts(),
     }

@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 # A square of more classes than this does not fit a terminal; the commonest mistakes are listed instead.
 MATRIX_CLASSES = 12
 MISTAKES = 20
+METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
 
 def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
-    """Show the out-of-bag report: error, confusion, curve."""
+    """Show the out-of-bag report: error, metrics, confusion, curve."""
     import bigforest
 
     from .facts import oob_facts
@@ -31,11 +32,27 @@ def _draw(console: Console, facts: Facts) -> None:
 
     lines(console, [("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"]))])
     console.print()
+    draw_metrics(console, facts["metrics"])
+    console.print()
     _draw_confusion(console, facts["confusion"])
     console.print()
     curve = [facts["curve"][trees - 1] for trees in _milestones(len(facts["curve"]))]
     rows = [[count(row["trees"]), percent(row["error"]), count(row["rows"])] for row in curve]
     table(console, ["trees", "error", "rows"], rows, left=0)
+
+
+def draw_metrics(console: Console, metrics: list[dict[str, Any]]) -> None:
+    """A line for all classes, and one for each where they are few."""
+    from .show import count, table
+
+    names = [name for name in METRICS if any(row[name] is not None for row in metrics)]
+    rows = metrics[-1:] + (metrics[:-1] if len(metrics) <= MATRIX_CLASSES + 1 else [])
+    labels = ["all", *(str(row["class"]) for row in rows[1:])]
+    body = [
+        [label, count(row["rows"]), *(f"{row[name]:.4f}" for name in names)]
+        for label, row in zip(labels, rows, strict=True)
+    ]
+    table(console, ["class", "rows", *(name.replace("_", " ") for name in names)], body)
 
 
 def _draw_confusion(console: Console, pairs: list[dict[str, Any]]) -> None:

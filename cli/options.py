@@ -29,6 +29,19 @@ MaxDepth = Annotated[
 ]
 Bootstrap = Annotated[bool, typer.Option(help="Grow each tree on a random bag of rows, or on all rows.")]
 SampleFraction = Annotated[float, typer.Option(metavar="F", help="Size of a bag as a fraction of the rows.")]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        metavar="COL", help="Column of groups of rows, such as a patient: whole groups are in or out of a bag."
+    ),
+]
+Sampling = Annotated[
+    str,
+    typer.Option(
+        metavar="uniform|stratified|balanced",
+        help="Draw all rows alike, each class by its share, or as many of each class as the smallest has.",
+    ),
+]
 Replace = Annotated[bool, typer.Option(help="Draw a bag with replacement.")]
 MaxBins = Annotated[
     str,

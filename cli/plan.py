@@ -30,6 +30,8 @@ def plan(
     bootstrap: options.Bootstrap = True,
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
+    sampling: options.Sampling = "uniform",
+    group: options.Group = None,
     family: families.Family = "axis",
     feature_fraction: families.FeatureFraction = None,
     projections: families.Projections = "p^2/3",

@@ -53,7 +53,7 @@ def predict(
 ) -> None:
     """Predict every row of a table, in order, into a Parquet file.
 
-    Where the table has the target, accuracy and log loss are shown too.
+    Where the table has the target, accuracy, log loss and more are shown too.
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest
@@ -96,4 +96,10 @@ def _draw(console: Console, facts: Facts) -> None:
     if facts["accuracy"] is not None:
         pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {count(facts['scored'], 'labelled row')}"))
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))
+    if facts["metrics"]:
+        whole = facts["metrics"][-1]
+        pairs.append(("F1", f"{whole['f1']:.4f}, precision {whole['precision']:.4f}, recall {whole['recall']:.4f}"))
+        pairs.append(("Brier score", f"{whole['brier']:.4f}"))
+        if whole["auc"] is not None:
+            pairs.append(("AUC", f"{whole['auc']:.4f}"))
     lines(console, [*pairs, ("time", duration(facts["seconds"])), ("predictions", facts["predictions"])])

@@ -45,6 +45,8 @@ def train(
     bootstrap: options.Bootstrap = True,
     sample_fraction: options.SampleFraction = 1.0,
     replace: options.Replace = True,
+    sampling: options.Sampling = "uniform",
+    group: options.Group = None,
     family: families.Family = "axis",
     feature_fraction: families.FeatureFraction = None,
     ranks: families.Ranks = False,

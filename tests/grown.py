@@ -15,7 +15,7 @@ from bigforest.events import silent
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.forest import grow_tree
 from bigforest.resources import Resources
-from bigforest.sample import bag
+from bigforest.sample import Sampler
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.naive.quick_split import best_split as quick_split
@@ -42,8 +42,7 @@ def check_tree(
         store = store_of(frame_of(data, dtype), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
         table = table_of(store, data)
-    rows = len(data.target)
-    weights = bag(rows, tree, config).tolist() if config.bootstrap else [1] * rows
+    weights = Sampler.of(store, config).bag(tree).tolist()
     expected = grow(table, weights, config, tree, split)
     assert_same(found, expected)
     return expected

@@ -120,6 +120,8 @@ def configs(draw: st.DrawFn) -> TrainConfig:
                 {"sample_fraction": 0.5},
                 {"replace": False, "sample_fraction": 0.7},
                 {"sample_fraction": 1e-9},
+                {"sampling": "stratified"},
+                {"sampling": "balanced", "replace": False, "sample_fraction": 0.8},
             ]
         )
     )

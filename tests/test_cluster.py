@@ -139,7 +139,17 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert ends[-1:] == totals
 
 
-@pytest.mark.parametrize("options", [{}, OTHERS, {"family": "sparse-oblique"}, {"family": "rotation"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        OTHERS,
+        {"family": "sparse-oblique"},
+        {"family": "rotation"},
+        {"sampling": "balanced"},
+        {"group": "hour"},
+    ],
+)
 def test_train__one_worker_is_warned_about(
     one: Client, table: Path, expected: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
@@ -152,9 +162,11 @@ def test_train__one_worker_is_warned_about(
     assert any("--memory-limit 0" in event.message for event in notices if isinstance(event, Notice))
 
 
-@pytest.mark.parametrize("impurity", ["gini", "entropy"])
-def test_grow__by_passes(client: Client, store: Store, tmp_path: Path, both_alive: None, impurity: str) -> None:
-    config = TrainConfig(trees=5, seed=3, max_depth=7, impurity=impurity)  # type: ignore[arg-type]
+@pytest.mark.parametrize("options", [{}, {"impurity": "entropy"}, {"sampling": "stratified"}])
+def test_grow__by_passes(
+    client: Client, store: Store, tmp_path: Path, both_alive: None, options: dict[str, Any]
+) -> None:
+    config = TrainConfig(trees=5, seed=3, max_depth=7, **options)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
         grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
@@ -230,8 +242,19 @@ def test_predict__two_workers(
         expected, table, tmp_path / "there.parquet", scheduler=client, listener=killer, **options
     )
     assert killer.killed == kill
-    assert (there.rows, there.scored, there.accuracy) == (here.rows, here.scored, here.accuracy)
-    assert there.log_loss == pytest.approx(here.log_loss, rel=1e-12)
+    assert there == here
+    assert pl.read_parquet(tmp_path / "there.parquet").equals(pl.read_parquet(tmp_path / "here.parquet"))
+
+
+def test_train__nested_columns(client: Client, tmp_path: Path, both_alive: None) -> None:
+    nested = frame().head(5_000).select("late", at=pl.struct("hour", "distance"), air=pl.concat_arr("delay", "wind"))
+    nested.write_parquet(tmp_path / "nested.parquet")
+    for name, scheduler in (("here", "threads"), ("there", client)):
+        bigforest.train(tmp_path / "nested.parquet", out=tmp_path / name, scheduler=scheduler, **CONFIG)
+        bigforest.predict_file(
+            tmp_path / name, tmp_path / "nested.parquet", tmp_path / f"{name}.parquet", scheduler=scheduler
+        )
+    assert_equal(rows_of(tmp_path / "there"), rows_of(tmp_path / "here"))
     assert pl.read_parquet(tmp_path / "there.parquet").equals(pl.read_parquet(tmp_path / "here.parquet"))
 
 

@@ -15,12 +15,13 @@ from bigforest.errors import FormatError
 def spec_json() -> dict[str, Any]:
     """A sound dataspec."""
     features = [
-        {"name": "a", "kind": "numeric", "dtype": "Int64", "codes": 3, "width": 1, "slot": 0},
-        {"name": "b", "kind": "numeric", "dtype": "Float64", "codes": 300, "width": 2, "slot": 0},
-        {"name": "c", "kind": "numeric", "dtype": "Float64", "codes": 256, "width": 1, "slot": 1},
+        {"name": "a", "kind": "numeric", "dtype": "Int64", "codes": 3, "width": 1, "slot": 0, "column": "a"},
+        {"name": "b", "kind": "numeric", "dtype": "Float64", "codes": 300, "width": 2, "slot": 0, "column": "b"},
+        {"name": "c", "kind": "numeric", "dtype": "Float64", "codes": 256, "width": 1, "slot": 1, "column": "c"},
     ]
     target = {"name": "y", "dtype": "String", "classes": ["no", "yes"]}
-    return {"rows": 10, "dropped": 0, "features": features, "target": target}
+    group = {"name": "g", "dtype": "String", "groups": 4, "largest": 5}
+    return {"rows": 10, "dropped": 0, "features": features, "target": target, "group": group}
 
 
 def test_dataspec__round_trip() -> None:
@@ -31,6 +32,11 @@ def test_dataspec__round_trip() -> None:
 
 CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "rows": lambda s: s.update(rows=-1),
+    "more groups than rows": lambda s: s["group"].update(groups=11),
+    "no groups": lambda s: s["group"].update(groups=0),
+    "largest group": lambda s: s["group"].update(largest=True),
+    "name of group": lambda s: s["group"].update(name=3),
+    "column": lambda s: s["features"][0].update(column=None),
     "no features": lambda s: s.update(features=[]),
     "same name": lambda s: s["features"][1].update(name="a"),
     "target is a feature": lambda s: s["target"].update(name="a"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -213,9 +214,14 @@ WRONG: dict[str, Callable[[], Wrong]] = {
     ),
     "no feature": lambda: (table(), {"exclude": ["x"]}, "no feature is left beside the target 'y'"),
     "text": lambda: (table(name=["a", "b"]), {}, r"name \(String\); exclude them or convert"),
-    "dates": lambda: (table(day=[None, None]).cast({"day": pl.Date}), {}, r"day \(Date\)"),
-    "decimal": lambda: (table(d=[1, 2]).cast({"d": pl.Decimal(10, 2)}), {}, r"d \(Decimal"),
-    "nested": lambda: (table(a=[[1], [2]], b=[{"c": 1}] * 2), {}, r"a \(List\(Int64\)\), b \(Struct"),
+    "dates": lambda: (table(day=[None, None]).cast({"day": pl.Date}), {}, r"day \(2 nulls\)"),
+    "lists": lambda: (
+        table(a=[[1], [2]], b=[{"c": b"x"}] * 2),
+        {},
+        r"a \(List\(Int64\)\), b\.c \(Binary\); exclude them .*; lists that are all of one length can be cast to Array",
+    ),
+    "null struct": lambda: (table(b=[{"c": 1}, None]), {}, r"b\.c \(1 nulls\)"),
+    "two of one name": lambda: (table(**{"b": [{"c": 1}] * 2, "b.c": [1, 2]}), {}, "two columns are called 'b.c'"),
     "all null": lambda: (table(n=[None, None]), {}, r"n \(Null\)"),
     "nulls": lambda: (
         table(a=[None, 1], b=[1.5, None]),
@@ -223,8 +229,19 @@ WRONG: dict[str, Callable[[], Wrong]] = {
         r"a \(1 nulls\), b \(1 nulls\).*not handled yet",
     ),
     "nan": lambda: (table(a=[float("nan"), 1.0]), {}, r"a \(1 NaN\)"),
-    "large integer": lambda: (table(a=[2**53 + 1, 1]), {}, r"a \(9007199254740993 is beyond 2\*\*53\)"),
-    "small integer": lambda: (table(a=[-(2**53) - 1, 1]), {}, r"a \(-9007199254740993 is beyond"),
+    "near large": lambda: (table(a=[2**53 + 1, 2**53]), {}, "'a' holds 9007199254740992 and 9007199254740993, which"),
+    "near small": lambda: (table(a=[-(2**62) - 1, -(2**62)]), {}, "holds -4611686018427387905 and -46116860184273879"),
+    "near binned": lambda: (table(a=[2**53 + 1, 2**53]), {"max_bins": 2}, "holds 9007199254740992 and 900719925474099"),
+    "near decimal": lambda: (
+        table(a=pl.Series([Decimal("9007199254740.993"), Decimal("9007199254740.992")])),
+        {},
+        "'a' holds 9007199254740.992 and 9007199254740.993, which are the same number",
+    ),
+    "wide": lambda: (
+        table(a=pl.Series([2**63, 1], dtype=pl.Int128)),
+        {},
+        r"a \(9223372036854775808 is an .* than 64 bits",
+    ),
 }
 
 

@@ -18,12 +18,12 @@ PACKAGE = ROOT / "bigforest"
 
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
-COMMON = {"config", "errors", "events", "memory", "output", "resources", "schedule", "version"}
+COMMON = {"columns", "config", "errors", "events", "memory", "metrics", "output", "resources", "schedule", "version"}
 MAY_IMPORT = {
     "source": set(),
     "encode": {"source", "store", "kernels"},
     "store": {"encode.dataspec", "kernels.layout"},
-    "sample": {"kernels"},
+    "sample": {"kernels", "store"},
     "grow": {"store", "sample", "kernels", "forest.table", "forest.trees", "forest.ranks", "encode.ranks"},
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "forest"},

@@ -34,11 +34,12 @@ from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.forests import random_tree, write_forest
 from tests.naive.oob import report
+from tests.test_metrics import check_metrics
 
 CLASSES = ("a", "b", "c")
 WEIGHTS = (1.0, -1.0, 0.3, -7e-3)  # of oblique nodes
 VALUES = [0.0, 0.1, 2.0, -3.5, 1e300, 7.0]  # not all of them float32
-FILES = ("rows", "curve", "confusion")
+FILES = ("rows", "curve", "confusion", "metrics")
 
 
 def data(rows: int, low_precision: bool = False) -> pl.DataFrame:
@@ -87,6 +88,11 @@ def check(found: OutOfBag, store: Store, config: TrainConfig, grown: list[TreeAr
     pairs = {(t, p): rows for t, p, rows in found.confusion.rows()}
     assert pairs == {(CLASSES[t], CLASSES[p]): rows for (t, p), rows in expected.confusion.items()}
     assert list(pairs) == sorted(pairs)
+    used_rows = [i for i, row in enumerate(expected.shares) if row is not None]
+    if used_rows:
+        shares = np.array([expected.shares[i] for i in used_rows])
+        votes = [expected.prediction[i] or 0 for i in used_rows]
+        check_metrics(found.metrics, CLASSES, [truth[i] for i in used_rows], votes, shares)
     error, used = expected.curve[-1]
     assert found.rows_used == used == sum(pairs.values())
     assert found.error == error or (error is None and math.isnan(found.error))
@@ -179,10 +185,10 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         sizes = groups.survey(Path(name) / "small", 1).sizes()
         threads = draws.draw(st.sampled_from([1, 2]))
-        least = oob._choose(store.shape, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
+        least = oob._choose(store.shape, config, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        plan = oob._choose(store.shape, sizes, np.arange(10), resources)
+        plan = oob._choose(store.shape, config, sizes, np.arange(10), resources)
         assert plan.need.memory <= least.smallest + more
         events: list[Any] = []
         write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)
@@ -294,3 +300,26 @@ def test_forest__oob_of_any_target_type(kind: Any, tmp_path: Path) -> None:
     table = forest.oob.rows.collect()
     assert table["truth"].to_list() == frame["y"].to_list()
     assert set(forest.oob.confusion["truth"]) <= set(frame["y"])
+
+
+@pytest.mark.parametrize("vote", ["soft", "hard"])
+def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where different scores are so many that rows.parquet is read again for each few of them."""
+    frame = data(300).with_columns(y=pl.col("y") == "a", x0=pl.Series(np.random.default_rng(1).normal(size=300)))
+    options: dict[str, Any] = {"trees": 12, "min_leaf": 5, "vote": vote}
+    forest = bigforest.train(frame, "y", **options)
+    rows = forest.oob.rows.filter(pl.col("trees") > 0).collect()
+    shares = rows.select("p_false", "p_true").to_numpy()
+    assert np.unique(shares[:, 1]).size > (15 if vote == "hard" else 200)
+    votes = rows["prediction"].cast(pl.Int8).to_list()
+    check_metrics(forest.oob.metrics, (False, True), rows["truth"].cast(pl.Int8).to_list(), votes, shares)
+    for most in (2, 7, 100):
+        monkeypatch.setattr(oob, "_most_scores", lambda _, most=most: most)
+        assert bigforest.train(frame, "y", **options).oob.metrics.equals(forest.oob.metrics)
+
+
+def test_write_oob__no_row_out_of_bag() -> None:
+    frame = pl.DataFrame({"x": [1.0, 2.0], "y": ["a", "b"]})
+    forest = bigforest.train(frame, "y", trees=1, replace=False)
+    nothing = [None] * 6
+    assert forest.oob.metrics.rows() == [("a", 0, 0, *nothing), ("b", 0, 0, *nothing), (None, 0, 0, *nothing)]

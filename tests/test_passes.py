@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numba
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import silent
@@ -87,6 +89,17 @@ def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str
     tight = Limits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)
     assert parts(store, config, Way(2, roomy, 3, 0), threads=2) == whole
     assert parts(store, config, Way(3, tight, 2, 0), threads=3) == whole
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("options", [{"sampling": "balanced"}, {"sampling": "stratified", "replace": False}, {}])
+def test_passes__any_bags_over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = wide_table(140_000, 3).with_columns(who=pl.int_range(pl.len()) // 7)
+    group = None if options else "who"
+    store = bigforest.encode_store(table, tmp_path / "s", target="y", exclude=["who"] if options else [], group=group)
+    config = TrainConfig(trees=2, seed=7, group=group, sample_fraction=0.4, max_depth=8, **options)
+    tight = Limits(rows=20_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    assert parts(store, config, Way(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 
 def test_passes__skip_what_is_finished(tmp_path: Path) -> None:

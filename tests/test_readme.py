@@ -10,7 +10,7 @@ import pytest
 
 from bigforest.config import TrainConfig
 from bigforest.forest.files import VERSION
-from bigforest.forest.table import CURVE, FEATURES, NODES, RANKS, RUN, confusion, oob_rows
+from bigforest.forest.table import CURVE, FEATURES, NODES, RANKS, RUN, confusion, metrics, oob_rows
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 LABEL = pa.string()
@@ -22,6 +22,7 @@ FILES = {
     "oob/rows.parquet": oob_rows(LABEL, ["p_<class>"]),
     "oob/curve.parquet": CURVE,
     "oob/confusion.parquet": confusion(LABEL),
+    "oob/metrics.parquet": metrics(LABEL),
 }
 
 

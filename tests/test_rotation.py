@@ -17,8 +17,8 @@ from bigforest.grow.forest import grow_tree
 from bigforest.grow.rotation import _eigenvectors, tree_axes
 from bigforest.kernels.rng import stream_key
 from bigforest.kernels.rotate import draw_axes
-from bigforest.sample import bag
 from tests.grown import frame_of, store_of, table_of, terms_of
+from tests.naive.bag import bag_of
 from tests.naive.oblique import scales
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.rotation import random_axes, rotated
@@ -40,7 +40,7 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
         count = config.axes or len(scale)
         drawn = random_axes(config.seed, tree, count, len(scale), config.orthogonal)
         assert axes == [[a * s for a, s in zip(axis, scale, strict=True)] for axis in drawn]
-    weights = bag(len(data.target), tree, config).tolist()
+    weights = bag_of(data.target.tolist(), tree, config)
     expected = grow(rotated(table, axes, np.flatnonzero(weights).tolist()), weights, config, tree, quick_split)
     assert found.feature.tolist() == [-1 if node.feature == -1 else -2 for node in expected]
     assert found.counts.tolist() == [node.counts for node in expected]

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+import pickle
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 
 import numba
 import numpy as np
+import polars as pl
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import bigforest
+from bigforest import sample
 from bigforest.config import TrainConfig
-from bigforest.sample import bag, bag_block
+from bigforest.errors import BigForestError, ConfigError, FormatError
+from bigforest.sample import Sampler, bag, bag_block, class_draws, most_weight
+from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
+from tests.naive.bag import bag_by_class
 
 BLOCK = 65_536
 COMPILED = not numba.config.DISABLE_JIT
@@ -151,6 +160,200 @@ def test_bag__blocks_are_drawn_apart(replace: bool) -> None:
     counts = bag(2 * BLOCK, 0, options(sample_fraction=0.25, replace=replace)).astype(np.float64)
     correlation = np.corrcoef(counts[:BLOCK], counts[BLOCK:])[0, 1]
     assert abs(correlation) < 4 / math.sqrt(BLOCK)
+
+
+# Bags drawn class by class.
+
+
+class Table(NamedTuple):
+    """What a sampler asks of a store."""
+
+    target: np.ndarray
+    rows: int
+    spec: Any
+
+
+def sampler(target: Any, config: TrainConfig) -> Sampler:
+    target = np.asarray(target, np.uint16)
+    classes = tuple(range(int(target.max()) + 1))
+    spec = SimpleNamespace(target=SimpleNamespace(classes=classes))
+    return Sampler.of(cast(Store, Table(target, target.size, spec)), config)
+
+
+BY_CLASS = st.sampled_from(["stratified", "balanced"])
+TARGETS = st.lists(st.integers(0, 4), min_size=2, max_size=200).map(
+    lambda labels: np.unique(labels, return_inverse=True)[1].tolist()
+)
+
+
+@settings(max_examples=60 if COMPILED else 8)
+@given(TARGETS, BY_CLASS, FRACTIONS, st.booleans(), st.integers(0, 5))
+def test_sampler__equals_the_naive_one(
+    target: list[int], sampling: Any, fraction: float, replace: bool, tree: int
+) -> None:
+    config = options(sampling=sampling, sample_fraction=fraction, replace=replace)
+    assert sampler(target, config).bag(tree).tolist() == bag_by_class(target, tree, config)
+
+
+@many_draws
+@pytest.mark.parametrize("sampling", ["stratified", "balanced"])
+@pytest.mark.parametrize("replace", [True, False])
+def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, replace: bool) -> None:
+    random = np.random.default_rng(1)
+    config = options(sampling=sampling, replace=replace, sample_fraction=0.7)
+    mixed = random.choice(3, 2 * BLOCK + 1000, p=[0.7, 0.295, 0.005])
+    for target in (mixed, np.sort(mixed)):
+        made = sampler(target, config)
+        counts = made.bag(2)
+        assert counts.tolist() == bag_by_class(target.tolist(), 2, config)
+        assert np.array_equal(counts[BLOCK : 2 * BLOCK], made.block(2, 1))  # a block alone
+        drawn = np.bincount(target, counts, 3)
+        assert drawn.tolist() == class_draws(np.bincount(target), config).tolist()
+
+
+def test_sampler__keeps_the_draws_of_some_trees(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = options(sampling="stratified")
+    target = [0, 1, 0, 1, 1]
+    made = sampler(target, config)
+    drawn: list[int] = []
+    draws = made.draws
+
+    def counted(tree: int) -> Any:
+        drawn.append(tree)
+        return draws(tree)
+
+    monkeypatch.setattr(made, "draws", counted)
+    monkeypatch.setattr(sample, "_KEPT_BYTES", 2 * 16)  # of two trees with one block and two classes
+    for tree in (0, 1, 0, 1, 2, 1, 0, 0):
+        assert made.block(tree, 0).tolist() == bag_by_class(target, tree, config)
+    assert drawn == [0, 1, 2, 0]
+
+
+def test_class_draws__share_or_equal() -> None:
+    rows = np.array([100, 7, 1])
+    assert class_draws(rows, options(sampling="stratified", sample_fraction=0.5)).tolist() == [50, 4, 1]
+    assert class_draws(rows, options(sampling="balanced")).tolist() == [1, 1, 1]
+    assert class_draws(np.array([100, 40]), options(sampling="balanced", sample_fraction=0.25)).tolist() == [10, 10]
+
+
+@many_draws
+@pytest.mark.parametrize("sampling", ["stratified", "balanced"])
+def test_sampler__moments_of_rows_within_a_class(sampling: Any) -> None:
+    target = np.repeat([0, 1], [60, 40])
+    trees, made = 4000, sampler(target, options(sampling=sampling))
+    counts = np.array([made.bag(tree) for tree in range(trees)], np.float64)
+    for label, size in ((0, 60), (1, 40)):
+        own = counts[:, target == label]
+        wanted = 40 if sampling == "balanced" else size
+        assert (own.sum(axis=1) == wanted).all()
+        mean, variance = wanted / size, wanted / size * (1 - 1 / size)
+        assert chi_square_fits((own.sum(axis=0) - trees * mean) ** 2 / (trees * variance), size - 1)
+        assert abs((own == 0).mean() - (1 - 1 / size) ** wanted) < 5 * math.sqrt(0.4 / size / trees)
+
+
+@pytest.mark.parametrize("sampling", ["uniform", "stratified", "balanced"])
+def test_train__rows_sorted_by_class_learn_as_well(sampling: Any) -> None:
+    random = np.random.default_rng(2)
+    x = random.normal(size=(1500, 4))
+    y = (x.sum(axis=1) + random.normal(size=1500) > 1.5).astype(int)
+    mixed = pl.DataFrame(x).with_columns(y=pl.Series(y))
+    errors = []
+    for frame in (mixed, mixed.sort("y")):
+        forest = bigforest.train(frame, "y", trees=40, sampling=sampling, threads=1)
+        recall = forest.oob.metrics["recall"].to_list()
+        errors.append(forest.oob.error)
+        assert (recall[1] > 0.75) == (sampling == "balanced")
+    assert abs(errors[0] - errors[1]) < 0.025
+
+
+def test_train__sampling_in_passes_and_threads_gives_the_same() -> None:
+    data = pl.DataFrame({"x": np.arange(500) % 37, "z": np.arange(500) % 11, "y": np.arange(500) % 5 == 0})
+    for sampling in ("stratified", "balanced"):
+        made = [bigforest.train(data, "y", trees=6, sampling=sampling, threads=threads) for threads in (1, 2)]
+        assert made[0].nodes.collect().equals(made[1].nodes.collect())
+        assert made[0].oob.rows.collect().equals(made[1].oob.rows.collect())
+
+
+# Bags of whole groups.
+
+
+def grouped(rows: int = 400, groups: int = 60) -> pl.DataFrame:
+    """Repeated measurements: the class is the group's, and features tell the group, not the class."""
+    random = np.random.default_rng(rows)
+    of_row = random.integers(0, groups, rows)
+    x = random.normal(size=(groups, 3))[of_row] + random.normal(size=(rows, 3)) * 0.01
+    who = [f"p{number:03}" for number in of_row]
+    return pl.DataFrame(x).with_columns(who=pl.Series(who), y=pl.Series(random.integers(0, 2, groups)[of_row]))
+
+
+@pytest.mark.parametrize("replace", [True, False])
+@pytest.mark.parametrize("kind", [pl.String, pl.Categorical, pl.Int64, pl.Date])
+def test_sampler__whole_groups_are_drawn_as_rows_are(replace: bool, kind: Any, tmp_path: Path) -> None:
+    frame = grouped().with_columns(y=pl.when(pl.int_range(pl.len()) % 7 > 0).then("y"))
+    numbers = frame["who"].str.slice(1).cast(pl.Int32)
+    frame = frame.with_columns(who=numbers.cast(kind) if kind in (pl.Int64, pl.Date) else pl.col("who").cast(kind))
+    store = bigforest.encode_store(frame, tmp_path / "s", target="y", group="who")
+    kept = frame.filter(pl.col("y").is_not_null())["who"]
+    ranks = [sorted(set(kept.to_list())).index(value) for value in kept.to_list()]
+    assert store.groups is not None and store.groups.tolist() == ranks
+    assert store.spec.group is not None and store.spec.group.groups == len(set(ranks))
+    assert store.spec.group.largest == max(map(ranks.count, ranks))
+    assert [feature.name for feature in store.spec.features] == ["column_0", "column_1", "column_2"]
+    config = options(group="who", replace=replace, sample_fraction=0.6)
+    made = Sampler.of(store, config)
+    of_group = naive_bag(store.spec.group.groups, 3, config)
+    assert made.bag(3).tolist() == [of_group[rank] for rank in ranks]
+    assert made.bag(3).sum() <= most_weight(store, config)
+    assert pickle.loads(pickle.dumps(made)).bag(3).tolist() == made.bag(3).tolist()
+    damaged = np.fromfile(tmp_path / "s" / "groups.bin", np.uint32)
+    damaged[5] += 1
+    damaged.tofile(tmp_path / "s" / "groups.bin")
+    with pytest.raises(FormatError, match=r"groups\.bin: the checksum differs"):
+        Store.open(tmp_path / "s")
+
+
+def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
+    frame = grouped()
+    settings: dict[str, Any] = {"trees": 60, "seed": 1, "threads": 1}
+    blind = bigforest.train(frame.drop("who"), "y", **settings)
+    honest = bigforest.train(frame, "y", group="who", **settings)
+    assert blind.oob.error < 0.1  # it knows the group of a row, and so its class
+    assert honest.oob.error > 0.3  # there is nothing to learn
+    assert honest.config.group == "who"
+    out = honest.oob.rows.collect().with_columns(who=frame["who"])
+    assert out.group_by("who").agg(pl.col("trees").n_unique())["trees"].to_list() == [1] * frame["who"].n_unique()
+    store = bigforest.encode_store(frame, tmp_path / "s", target="y", group="who")
+    again = bigforest.train(store, trees=60, seed=1, threads=2)
+    assert again.nodes.collect().equals(honest.nodes.collect())
+    shuffled = frame.sample(fraction=1.0, shuffle=True, seed=4)
+    order = bigforest.train(shuffled, "y", group="who", **settings)
+    assert order.nodes.filter(pl.col("node") == 0).collect().equals(honest.nodes.filter(pl.col("node") == 0).collect())
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"group": "y"}, "'y' is the target and cannot name the groups too"),
+        ({"group": "column_9"}, "there is no column 'column_9' for group; did you mean"),
+        ({"group": "column_0"}, "group 'column_0' has type Float64"),
+        ({"group": "gap"}, "group 'gap' has 1 nulls; give every row a group"),
+        ({"group": "one"}, "all rows are of the one group 1"),
+        ({"group": "who", "sampling": "balanced"}, "whole groups cannot be drawn by class"),
+        ({"group": "who", "bootstrap": False}, "bootstrap is off"),
+        ({"group": 3}, "group must be the name of a column"),
+    ],
+)
+def test_train__unusable_groups(changes: dict[str, Any], words: str) -> None:
+    frame = grouped(50).with_columns(one=pl.lit(1), gap=pl.when(pl.int_range(50) > 0).then(1))
+    frame = frame.drop({"one", "gap", "who"} - {str(changes["group"])})
+    with pytest.raises(BigForestError, match=words):
+        bigforest.train(frame, "y", **changes, trees=1)
+
+
+def test_train__groups_of_a_store_are_those_it_was_made_with(tmp_path: Path) -> None:
+    store = bigforest.encode_store(grouped(50), tmp_path / "s", target="y", exclude=["who"])
+    with pytest.raises(ConfigError, match="was made with group None, not 'who'"):
+        bigforest.train(store, group="who", trees=1)
 
 
 def chi_square_fits(terms: np.ndarray, freedom: int) -> bool:

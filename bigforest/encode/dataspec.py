@@ -24,6 +24,7 @@ class FeatureSpec:
     codes is their number (ranks run from 0 to codes - 1, in the order of the values);
     width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
     kind is "numeric"; categories and missing values will be further kinds and codes.
+    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, and if empty, `name`.
     """
 
     name: str
@@ -32,6 +33,7 @@ class FeatureSpec:
     codes: int
     width: int
     slot: int
+    column: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,16 @@ class TargetSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """The column of groups: its Polars type by name, the number of groups, and the rows of the largest."""
+
+    name: str
+    dtype: str
+    groups: int
+    largest: int
+
+
+@dataclass(frozen=True, slots=True)
 class DataSpec:
     """All columns used in training. `rows` excludes the `dropped` rows whose target was null."""
 
@@ -51,6 +63,7 @@ class DataSpec:
     dropped: int
     features: tuple[FeatureSpec, ...]
     target: TargetSpec
+    group: GroupSpec | None = None
 
     def to_json(self) -> str:
         """The dataspec as one line of JSON."""
@@ -63,7 +76,8 @@ class DataSpec:
             raw: dict[str, Any] = json.loads(text)
             target = TargetSpec(**{**raw["target"], "classes": tuple(raw["target"]["classes"])})
             features = tuple(FeatureSpec(**entry) for entry in raw["features"])
-            spec = cls(rows=raw["rows"], dropped=raw["dropped"], features=features, target=target)
+            group = None if raw.get("group") is None else GroupSpec(**raw["group"])
+            spec = cls(rows=raw["rows"], dropped=raw["dropped"], features=features, target=target, group=group)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"the dataspec cannot be read ({error}); the file is damaged or not ours") from error
         _check(spec)
@@ -78,7 +92,11 @@ def code_width(codes: int) -> int:
 def _check(spec: DataSpec) -> None:
     try:
         sound = (
-            _is_count(spec.rows) and _is_count(spec.dropped) and _sound_features(spec) and _sound_target(spec.target)
+            _is_count(spec.rows)
+            and _is_count(spec.dropped)
+            and _sound_features(spec)
+            and _sound_target(spec.target)
+            and (spec.group is None or _sound_group(spec.group, spec.rows))
         )
     except TypeError:  # something that cannot be compared or hashed
         sound = False
@@ -91,6 +109,7 @@ def _sound_features(spec: DataSpec) -> bool:
     slots = {1: 0, 2: 0, 4: 0}
     for feature in spec.features:
         typed = isinstance(feature.name, str) and isinstance(feature.dtype, str) and feature.kind == "numeric"
+        typed = typed and isinstance(feature.column, str)
         if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
             return False
         # Feature order is the order within the matrix of a width, too.
@@ -112,6 +131,11 @@ def _sound_target(target: TargetSpec) -> bool:
         and finite
         and all(left < right for left, right in pairwise(classes))  # type: ignore[operator]
     )
+
+
+def _sound_group(group: GroupSpec, rows: int) -> bool:
+    counts = all(_is_count(count) and 1 <= count <= rows for count in (group.groups, group.largest))
+    return isinstance(group.name, str) and isinstance(group.dtype, str) and counts
 
 
 def _is_count(value: object) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,18 +31,24 @@ class Dictionary:
         self._scale = scale
         self._bins = bins
         self._part = part
+        self._last = np.empty(0, np.uint64)  # the largest offset so far
         most = len(bins.last)
         self._first = np.empty(most, np.uint64)  # the first distinct offsets, as many as codes are allowed
         self._low = np.empty(most, np.uint64)  # smallest and largest offset of each bin
         self._high = np.empty(most, np.uint64)
 
     def add(self, offsets: NDArray[np.uint64]) -> None:
-        """The next distinct offsets; the bins have been told of them. Raises DataError when there are too many."""
+        """The next distinct offsets; the bins have been told of them.
+
+        Raises DataError when there are too many, or two of them are the same float64.
+        """
         if self.ranks + len(offsets) > MAX_CODES:
             raise DataError(
                 f"feature {self._name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot "
                 "tell apart; round it or exclude it"
             )
+        if self._scale.crowded:
+            self._check_apart(offsets)
         if len(self._first):
             self._put(self._first, np.arange(len(self._first)), offsets)
             last = self._bins.last[: int(self._bins.state[0])].astype(np.int64)
@@ -80,6 +87,21 @@ class Dictionary:
         """place[i] = the offset of ranks[i], ascending, where that rank is among the ones just found."""
         begin, end = np.searchsorted(ranks, [self.ranks, self.ranks + len(offsets)])
         place[begin:end] = offsets[ranks[begin:end] - self.ranks]
+
+    def _check_apart(self, offsets: NDArray[np.uint64]) -> None:
+        """Raise DataError when neighbouring values are one in float64, so that no threshold lies between them."""
+        for chunk in in_chunks(offsets):
+            found = np.concatenate([self._last, chunk])
+            values = self._scale.values(found)
+            same = np.flatnonzero(values[1:] == values[:-1])
+            if len(same):
+                pair = self._scale.integers(found[same[0] : same[0] + 2]).tolist()
+                one, two = (Decimal(number) / int(self._scale.divisor) for number in pair)
+                raise DataError(
+                    f"feature {self._name!r} holds {one} and {two}, which are the same number in float64, where "
+                    "thresholds are: subtract a constant, take a coarser unit, or exclude it"
+                )
+            self._last = found[-1:]
 
     def _write(self, offsets: NDArray[np.uint64]) -> None:
         for chunk in in_chunks(offsets):

@@ -121,7 +121,7 @@ def _cut(keys: KeySlices, scale: Scale, counts: NDArray[np.uint64], most: int) -
                 np.uint64(scale.low),
                 np.uint64(scale.shift),
                 begin,
-                begin + (np.uint64(1) << bits[large]),
+                begin + ((np.uint64(1) << bits[large]) - np.uint64(1)),
                 finer,
                 within,
             )

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from bigforest.columns import Leaf, is_feature_type
 from bigforest.encode.dictionary import Dictionary, in_chunks
 from bigforest.encode.external import presorted_on_disk
-from bigforest.encode.keys import KeyMaker, Keys, is_feature_type
+from bigforest.encode.keys import KeyMaker, Keys
 from bigforest.encode.need import EncodePlan
 from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.target import check_column, listed
@@ -32,6 +33,7 @@ class Job:
     plan      how much of a column may be in memory.
     parts     folder for the parts.
     scratch   folder for what does not fit in memory.
+    columns   the column of the table that each feature is in.
     """
 
     source: Source
@@ -41,20 +43,28 @@ class Job:
     plan: EncodePlan
     parts: Path
     scratch: Path
+    columns: Mapping[str, str]
 
 
-def choose_features(schema: Mapping[str, pl.DataType], target: str, exclude: Collection[str]) -> list[str]:
-    """All columns but the target and the excluded. Raises DataError when one cannot be a feature yet."""
+def choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collection[str]) -> list[str]:
+    """All columns but the target and the excluded, which are features or columns that hold some.
+
+    Raises DataError when one cannot be a feature yet.
+    """
+    columns = {leaf.column for leaf in leaves.values()}
     for name in exclude:
-        check_column(name, schema, "exclude")
-    names = [name for name in schema if name != target and name not in exclude]
+        check_column(name, {**leaves, **dict.fromkeys(columns)}, "exclude")
+    left_out = {target, *exclude}
+    names = [name for name, leaf in leaves.items() if name not in left_out and leaf.column not in exclude]
     if not names:
         raise DataError(f"no feature is left beside the target {target!r}; exclude fewer columns")
-    unusable = [f"{name} ({schema[name]})" for name in names if not is_feature_type(schema[name])]
+    unusable = [name for name in names if not is_feature_type(leaves[name].dtype)]
     if unusable:
+        named = listed([f"{name} ({leaves[name].dtype})" for name in unusable])
+        lists = any(isinstance(leaves[name].dtype, pl.List) for name in unusable)
+        hint = "; lists that are all of one length can be cast to Array" if lists else ""
         raise DataError(
-            f"columns of these types cannot be features yet: {listed(unusable)}; "
-            "exclude them or convert them to numbers"
+            f"columns of these types cannot be features yet: {named}; exclude them or convert them to numbers{hint}"
         )
     return names
 
@@ -80,7 +90,7 @@ def encode_group(job: Job, index: int, names: Sequence[str]) -> Part | list[str]
             ranks = keys.pop(name)
             dictionary.add(presort(ranks, scale, bins))
             dictionary.finish()
-            part.end_feature(name, str(maker.dtype), dictionary.codes(in_chunks(ranks)))
+            part.end_feature(name, str(maker.dtype), dictionary.codes(in_chunks(ranks)), job.columns[name])
         return part.part()
 
 
@@ -101,7 +111,7 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
         most, path = job.plan.rows_at_once(maker.size), job.scratch / f"column-{index}-{secrets.token_hex(8)}"
         with presorted_on_disk(keys, scale, bins, dictionary, most, path) as ranks:
             dictionary.finish()
-            part.end_feature(maker.name, str(maker.dtype), dictionary.codes(ranks))
+            part.end_feature(maker.name, str(maker.dtype), dictionary.codes(ranks), job.columns[maker.name])
         return part.part()
 
 

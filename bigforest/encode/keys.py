@@ -9,10 +9,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import divisor_of, physical
 from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys, raw_values
 
-# float64 holds every integer up to here; above, neighbours would become equal.
+# float64 tells all integers apart up to here, and all decimals of so many digits.
 MAX_EXACT_INTEGER = 2**53
+MAX_EXACT_DECIMAL = 10**15
 
 
 def key_size(size: int) -> int:
@@ -23,15 +25,12 @@ def key_size(size: int) -> int:
 Keys = NDArray[np.unsignedinteger[Any]]
 
 
-def is_feature_type(dtype: pl.DataType) -> bool:
-    """Whether columns of this type can be features: booleans, integers and floats."""
-    return dtype == pl.Boolean or dtype.is_integer() or dtype.is_float()
-
-
 def value_bytes(dtype: pl.DataType) -> int:
     """Bytes of a value of a feature of this type, as it is ranked: integers of 128 bits are ranked in 64."""
-    if dtype == pl.Float16:
+    if dtype in (pl.Float16, pl.Date):
         return 4
+    if dtype == pl.Decimal or (dtype.is_temporal() and dtype != pl.Date):
+        return 8
     if dtype.is_integer() or dtype.is_float():
         return min(8, int("".join(filter(str.isdigit, str(dtype)))) // 8)
     return 1
@@ -44,6 +43,8 @@ class Scale:
     least     subtracted from a value to make it a key; 0 for unsigned types.
     is_float  whether values are the bits of floats.
     size      bytes of a key.
+    divisor   of integers that are decimals.
+    crowded   whether neighbouring values may be the same float64.
     """
 
     low: int
@@ -52,13 +53,21 @@ class Scale:
     least: int
     is_float: bool
     size: int
+    divisor: float = 1.0
+    crowded: bool = False
+
+    def integers(self, offsets: NDArray[np.uint64]) -> NDArray[np.integer[Any]]:
+        """The values at these offsets, of integers."""
+        keys = (offsets << np.uint64(self.shift)) + np.uint64(self.low)
+        return keys if self.least == 0 else (keys + np.uint64(self.least % 2**64)).view(np.int64)
 
     def values(self, offsets: NDArray[np.uint64]) -> NDArray[np.float64]:
-        """The values at these offsets. -0.0 comes back as 0.0."""
-        # Integers need 64 bits here, because of the unsigned ones.
-        raw = np.empty(len(offsets), np.int32 if self.is_float and self.size == 4 else np.int64)
-        raw_values(offsets, np.uint64(self.low), np.uint64(self.shift), self.is_float, self.least, raw)
-        return (raw.view(f"f{raw.itemsize}") if self.is_float else raw).astype(np.float64, copy=False)
+        """The values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
+        if not self.is_float:
+            return self.integers(offsets).astype(np.float64) / self.divisor
+        raw = np.empty(len(offsets), np.int32 if self.size == 4 else np.int64)
+        raw_values(offsets, np.uint64(self.low), np.uint64(self.shift), True, self.least, raw)
+        return raw.view(f"f{raw.itemsize}").astype(np.float64, copy=False)
 
 
 class KeyMaker:
@@ -78,13 +87,14 @@ class KeyMaker:
     def make(self, series: pl.Series, keys: Keys) -> None:
         """Write the keys of a slice into `keys` [rows of the slice]."""
         self._nulls += series.null_count()
+        series = physical(series)
         if self._nulls or self._is_beyond(series):  # the feature cannot be used: only the message needs the rest
             return
-        if self.dtype == pl.Float16:
+        if series.dtype == pl.Float16:
             series = series.cast(pl.Float32)
-        elif self.dtype in (pl.Int128, pl.UInt128):
+        elif series.dtype in (pl.Int128, pl.UInt128):
             series = series.cast(pl.Int64)
-        elif self.size == 4 and not self.dtype.is_float() and self.dtype != pl.UInt32:
+        elif self.size == 4 and not series.dtype.is_float() and series.dtype != pl.UInt32:
             series = series.cast(pl.Int32)
         raw = series.to_numpy()
         raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
@@ -93,14 +103,13 @@ class KeyMaker:
             self._missing += int(np.count_nonzero(np.isnan(raw)))
 
     def wrong(self) -> str | None:
-        """Why the feature cannot be used, in words: nulls, NaN, or integers beyond 2**53."""
+        """Why the feature cannot be used, in words: nulls, NaN, or integers of more than 64 bits."""
         if self._nulls:
             return f"{self.name} ({self._nulls} nulls)"
         if self._missing:
             return f"{self.name} ({self._missing} NaN)"
-        low, high = self._extremes()
-        if low < -MAX_EXACT_INTEGER or high > MAX_EXACT_INTEGER:
-            return f"{self.name} ({low if low < -MAX_EXACT_INTEGER else high} is beyond 2**53)"
+        if self._beyond:
+            return f"{self.name} ({max(self._beyond, key=abs)} is an integer of more than 64 bits)"
         return None
 
     def scale(self) -> Scale:
@@ -108,7 +117,10 @@ class KeyMaker:
         low, varying = int(self._limits[LOW]), int(self._limits[VARYING])
         shift = max((varying & -varying).bit_length() - 1, 0)
         bits = ((int(self._limits[HIGH]) - low) >> shift).bit_length()
-        return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size)
+        divisor = divisor_of(self.dtype)
+        most = MAX_EXACT_INTEGER if divisor == 1.0 else MAX_EXACT_DECIMAL
+        crowded = max(map(abs, self._extremes())) > most
+        return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size, divisor, crowded)
 
     def _has_nan(self) -> bool:
         """Whether a key is above that of infinity, or below that of its negative."""
@@ -118,16 +130,13 @@ class KeyMaker:
 
     def _is_beyond(self, series: pl.Series) -> bool:
         """Whether integers of 128 bits have been too large for keys of 64."""
-        if self.dtype in (pl.Int128, pl.UInt128) and len(series):
+        if series.dtype in (pl.Int128, pl.UInt128) and len(series):
             low, high = int(series.min()), int(series.max())  # type: ignore[arg-type]
-            if self._beyond or low < -MAX_EXACT_INTEGER or high > MAX_EXACT_INTEGER:
-                self._beyond += [low, high]
+            self._beyond += [value for value in (low, high) if not -(2**63) <= value < 2**63]
         return bool(self._beyond)
 
     def _extremes(self) -> tuple[int, int]:
         """Smallest and largest value, of integers."""
-        if self._beyond:
-            return min(self._beyond), max(self._beyond)
         if self.dtype.is_float() or self._limits[LOW] > self._limits[HIGH]:
             return 0, 0
         return int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least

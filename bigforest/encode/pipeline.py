@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
+from bigforest.columns import Leaf, leaves
 from bigforest.encode.external import compile_external
-from bigforest.encode.features import Job, choose_features, encode_group
+from bigforest.encode.features import Job, choose_features, encode_group, kept_slices
+from bigforest.encode.groups import check_group, encode_groups
 from bigforest.encode.keys import value_bytes
 from bigforest.encode.need import EncodePlan, plan_encode
+from bigforest.encode.nested import flattened
 from bigforest.encode.ranks import compile_presort
-from bigforest.encode.target import Classes, class_codes, find_classes, find_target, listed
+from bigforest.encode.target import Classes, check_column, class_codes, find_classes, find_target, listed
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.output import TemporaryFolder, naming_full_disk, staged
@@ -32,6 +36,7 @@ def encode(
     *,
     max_bins: str | int = "exact",
     exclude: Sequence[str] = (),
+    group: str | None = None,
     resources: Resources,
     listener: Listener,
 ) -> Store:
@@ -40,17 +45,21 @@ def encode(
     target     the column of classes; None takes the one named target, label, class or y.
     max_bins   "exact" gives every distinct value a code; a number, 2 or more, caps the codes of a feature.
     exclude    columns that are neither features nor kept.
+    group      the column that names the group of each row, which is no feature. Its distinct values are held in memory,
+               which no budget knows of.
 
-    Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the table and on
-    these options only. Anonymous memory: no more than resources.memory; without that, 12 bytes per row and thread, 16
-    where values have 64 bits, beside what the source holds (encode/need.py).
+    Structs and arrays of a fixed length are unnested (columns.py); files that have some are copied flat to the scratch
+    folder first. Rows without a class are left out, with a Notice. The bytes of the store depend on the rows of the
+    table and on these options only. Anonymous memory: no more than resources.memory; without that, 12 bytes per row
+    and thread, 16 where values have 64 bits, beside what the source holds (encode/need.py).
 
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
     """
-    name = find_target(source.schema, target)
-    names = choose_features(source.schema, name, exclude)
-    plan = plan_encode(source.rows, {other: value_bytes(source.schema[other]) for other in names}, resources)
+    found = leaves(source.schema)
+    name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
+    names = choose_features(found, name, [*exclude, *check_groups(group, found, name)])
+    plan = plan_encode(source.rows, {other: value_bytes(found[other].dtype) for other in names}, resources)
     with (
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
@@ -58,18 +67,39 @@ def encode(
         StoreWriter(folder, max_bins=max_bins) as writer,
         stage("encode", len(names), "columns", listener) as running,
     ):
+        source = flattened(source, found, [*names, name, *([group] if group else [])], scratch)
         compile_presort()
         if plan.passes > 1:
             compile_external()
         classes = _encode_target(source, name, plan, writer)
         if classes.dropped:
             listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))
-        job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch)
+        columns = {one: found[one].column for one in names}
+        job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch, columns)
         # A table in memory stays where it is.
         crew = (resources if source.files else replace(resources, cluster=None)).crew(plan.workers)
         _encode_features(job, writer, running, crew)
-        writer.finish(classes.spec, classes.dropped)
+        groups = None
+        if group is not None:
+            column, dtype = group, found[group].dtype
+            groups = encode_groups(column, dtype, lambda: _kept_column(job, column), writer)
+        writer.finish(classes.spec, classes.dropped, groups)
     return Store.open(path, verify=False)
+
+
+def check_groups(group: str | None, columns: Mapping[str, Leaf], target: str) -> list[str]:
+    """The column of groups, if there is one. Raises DataError when it cannot be."""
+    if group is None:
+        return []
+    check_column(group, columns, "group")
+    if group == target:
+        raise DataError(f"{group!r} is the target and cannot name the groups too; choose another column")
+    check_group(group, columns[group].dtype)
+    return [group]
+
+
+def _kept_column(job: Job, name: str) -> Iterator[pl.Series]:
+    return (frame.to_series() for frame in kept_slices(job, [name]))
 
 
 def _encode_target(source: Source, name: str, plan: EncodePlan, writer: StoreWriter) -> Classes:
@@ -110,5 +140,5 @@ def _encode_features(job: Job, writer: StoreWriter, running: Stage, crew: Crew) 
     if wrong:
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Missing values are not handled yet, and "
-            "integers must be exact in float64; exclude the columns, or fill, drop or convert the values"
+            "integers have at most 64 bits; exclude the columns, or fill, drop or convert the values"
         )

@@ -1,7 +1,8 @@
 """One Parquet file of a forest: written whole or not at all, and checked before any of it is believed.
 
 Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of
-the format), kind ("trees", "features", "run", "ranks", "oob-rows", "oob-curve" or "oob-confusion"), spec (DataSpec)
+the format), kind ("trees", "features", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec
+(DataSpec)
 and config (TrainConfig). All files of one forest carry the same spec and config; the run file also has
 "origin" (origin.py). A file is written under a temporary name that starts
 with a dot and is renamed when complete.

@@ -19,7 +19,7 @@ from bigforest.forest import ranks as training_ranks
 from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_table
 from bigforest.forest.origin import Origin, read_origin
 from bigforest.forest.parts import check_count, check_parts, part_paths, whole_parts
-from bigforest.forest.table import CURVE, FEATURES, PRUNED, RANKS, RUN, confusion, oob_rows
+from bigforest.forest.table import CURVE, FEATURES, PRUNED, RANKS, RUN, confusion, metrics, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
 from bigforest.output import staged
 from bigforest.resources import Resources, available_threads
@@ -325,7 +325,7 @@ class Forest:
     def _files(self) -> list[Path]:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
         small += [self.directory / training_ranks.FILE] if self.config.ranks else []
-        names = ["rows", "curve", "confusion"] if self.has_oob else []
+        names = ["rows", "curve", "confusion", "metrics"] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
 
 
@@ -335,6 +335,7 @@ class OutOfBag:
     rows       LazyFrame, one row per training row; columns as in forest/table.py oob_rows
     curve      error after each tree; columns CURVE
     confusion  true class against voted class; columns confusion
+    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all; columns metrics
     error      share of wrong votes among the rows that were left out of at least one bag; nan when there are
                none
     rows_used  number of these rows, |T'|
@@ -350,6 +351,7 @@ class OutOfBag:
         self.confusion = _frame(
             read_table(directory / "confusion.parquet", "oob-confusion", confusion(label), identity)[1]
         )
+        self.metrics = _frame(read_table(directory / "metrics.parquet", "oob-metrics", metrics(label), identity)[1])
         last = self.curve.row(-1, named=True)
         self.rows_used: int = last["rows"]
         self.error: float = float("nan") if last["error"] is None else last["error"]

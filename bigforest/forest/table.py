@@ -6,6 +6,7 @@
     run.parquet                 RUN: a row per stage of the run that grew the forest oob/rows.parquet
     oob_rows(...): a row per training row oob/curve.parquet           CURVE: a row per tree
     oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs
+    oob/metrics.parquet         metrics(...): a row per class, and one for all
 
 A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and
 the configuration in its Parquet schema metadata: see files.py.
@@ -30,6 +31,8 @@ from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
 T = TypeVar("T")
 
 KINDS = ("leaf", "axis", "oblique")
+
+METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
 # Nodes and terms that fill a row group: what is written and read at a time. A node has all its terms in one.
 GROUP_NODES = 1 << 18
@@ -145,6 +148,21 @@ def confusion(label: pa.DataType) -> pa.Schema:
             pa.field("truth", label, nullable=False),
             pa.field("prediction", label, nullable=False),
             pa.field("rows", pa.uint64(), nullable=False),
+        ]
+    )
+
+
+def metrics(label: pa.DataType) -> pa.Schema:
+    """Schema of oob/metrics.parquet: see metrics.py ClassMetrics; class is null in the last row, which is of all.
+
+    Null besides: auc unless there are two classes and both have rows, and all shares while no row is out of bag.
+    """
+    return pa.schema(
+        [
+            pa.field("class", label),
+            pa.field("rows", pa.uint64(), nullable=False),
+            pa.field("predicted", pa.uint64(), nullable=False),
+            *(pa.field(name, pa.float64()) for name in METRICS),
         ]
     )
 

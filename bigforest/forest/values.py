@@ -11,21 +11,18 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import Leaf, find_leaves, is_feature_type, kind_of, numbers
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
 
 if TYPE_CHECKING:
     from bigforest.forest.ranks import Ranks
 
-# float64 holds every integer up to here; above, neighbours would become equal.
-MAX_EXACT_INTEGER = 2**53
-# And float32 up to here.
+# float32 holds every integer up to here.
 MAX_NARROW_INTEGER = 2**24
 
 # Types of one byte that tiles keep.
 _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
-# Types that are columns of numpy as they are, and exact in float64.
-_PLAIN = {pl.UInt8(), pl.Int8(), pl.UInt16(), pl.Int16(), pl.UInt32(), pl.Int32(), pl.Float32(), pl.Float64()}
 
 # Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the
 # core's own.
@@ -33,23 +30,30 @@ CHUNK_BYTES = 8 << 20
 
 
 def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> None:
-    """Raise DataError unless the features are columns of types whose values float64 can hold.
+    """Raise DataError unless the features are columns, or in nested columns, of the kind they were in training.
 
     used  positions in the dataspec of the features that matter; all when None.
     """
     features = spec.features if used is None else [spec.features[position] for position in used]
-    missing = [feature.name for feature in features if feature.name not in schema]
+    found = feature_leaves(schema, spec, range(len(spec.features)) if used is None else used)
+    missing = [feature.name for feature in features if feature.name not in found]
     if missing:
         near = get_close_matches(missing[0], list(schema), n=3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"the data lacks {_listed(missing)}, which the forest was trained on{hint}")
     wrong = [
-        f"{feature.name!r} is {schema[feature.name]}, in training it was {feature.dtype}"
+        f"{feature.name!r} is {found[feature.name].dtype}, in training it was {feature.dtype}"
         for feature in features
-        if not _is_number(schema[feature.name])
+        if not _is_comparable(found[feature.name].dtype, feature.dtype)
     ]
     if wrong:
-        raise DataError(f"feature {'; '.join(wrong[:5])}: convert to numbers as they were in training")
+        raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
+
+
+def feature_leaves(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int]) -> dict[str, Leaf]:
+    """Where the features `used` (positions in the dataspec) are in a table, by name; without those that are not."""
+    features = [spec.features[position] for position in used]
+    return find_leaves(schema, [(feature.name, feature.column) for feature in features])
 
 
 class Rows:
@@ -151,15 +155,19 @@ class MatrixRows(Rows):
 def frame_rows(frame: pl.DataFrame, spec: DataSpec, used: Iterable[int]) -> Rows:
     """The features `used` (positions in the dataspec) of a frame that passed `check_schema`.
 
-    Raises DataError for nulls and for integers that float64 cannot hold. NaN is found by `Rows.fill`.
+    Raises DataError for nulls. NaN is found by `Rows.fill`.
     """
+    used = list(used)
+    found = feature_leaves(frame.schema, spec, used)
+    flat = frame.select(leaf.expr.alias(name) for name, leaf in found.items())
     columns, nulls = [], []
     for position in used:
-        series = frame.get_column(spec.features[position].name)
+        feature = spec.features[position]
+        series = flat.get_column(feature.name)
         if series.null_count():
             nulls.append((series.name, series.null_count()))
         else:
-            columns.append(_series_values(series))
+            columns.append(numbers(series, feature.dtype))
     if nulls:
         raise DataError(_missing_values(nulls, "null", frame.height))
     return Rows(columns)
@@ -168,7 +176,7 @@ def frame_rows(frame: pl.DataFrame, spec: DataSpec, used: Iterable[int]) -> Rows
 def matrix_rows(matrix: NDArray[Any], spec: DataSpec, used: NDArray[np.int64]) -> Rows:
     """The features `used` of an array [rows, features] whose columns are in the order of training.
 
-    Raises DataError for another shape or type.
+    Of dates and times they hold the integers behind them, see columns.py. Raises DataError for another shape or type.
     """
     if matrix.ndim != 2 or matrix.shape[1] != len(spec.features):
         raise DataError(
@@ -177,7 +185,6 @@ def matrix_rows(matrix: NDArray[Any], spec: DataSpec, used: NDArray[np.int64]) -
         )
     if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
         raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-    _check_exact(matrix, "the array")
     return MatrixRows(matrix, used)
 
 
@@ -201,30 +208,6 @@ def tiles_for(rows: int, features: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.empty((-(-rows // TILE), features, TILE), dtype)
 
 
-def _series_values(series: pl.Series) -> NDArray[Any]:
-    if series.dtype in _PLAIN:
-        return series.to_numpy()
-    if series.dtype == pl.Boolean:
-        series = series.cast(pl.UInt8)
-    elif series.dtype == pl.Float16:
-        series = series.cast(pl.Float32)
-    elif series.dtype in (pl.Int128, pl.UInt128):
-        low, high = series.min(), series.max()
-        if isinstance(low, int) and isinstance(high, int) and max(-low, high) > MAX_EXACT_INTEGER:
-            raise _inexact(f"feature {series.name!r}")
-        series = series.cast(pl.Int64)
-    values = series.to_numpy()
-    _check_exact(values, f"feature {series.name!r}")
-    return values
-
-
-def _check_exact(values: NDArray[Any], where: str) -> None:
-    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or values.size == 0:
-        return
-    if values.max() > MAX_EXACT_INTEGER or values.min() < -MAX_EXACT_INTEGER:
-        raise _inexact(where)
-
-
 def _is_narrow(values: NDArray[Any]) -> bool:
     """Whether every value is a float32, by the type or, for longer integers, by the range."""
     if values.dtype.kind == "f" or values.dtype.itemsize <= 2 or values.size == 0:
@@ -232,17 +215,13 @@ def _is_narrow(values: NDArray[Any]) -> bool:
     return bool(values.min() >= -MAX_NARROW_INTEGER and values.max() <= MAX_NARROW_INTEGER)
 
 
-def _inexact(where: str) -> DataError:
-    return DataError(f"{where} has integers beyond 2**53, which float64 cannot hold exactly; rescale or drop them")
-
-
 def _missing_values(counts: Sequence[tuple[str, int]], what: str, rows: int) -> str:
     found = ", ".join(f"{name!r} ({count} of {rows} rows)" for name, count in counts[:5])
     return f"{what} in the features {found}: not yet handled; fill or drop these rows"
 
 
-def _is_number(dtype: pl.DataType) -> bool:
-    return dtype == pl.Boolean or dtype.is_integer() or dtype.is_float()
+def _is_comparable(dtype: pl.DataType, trained: str) -> bool:
+    return is_feature_type(dtype) and kind_of(dtype).family == kind_of(trained).family
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

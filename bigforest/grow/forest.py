@@ -29,7 +29,7 @@ from bigforest.kernels.layout import Rows
 from bigforest.kernels.rows import by_rows
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
-from bigforest.sample import bag, bag_size
+from bigforest.sample import Sampler, most_weight
 from bigforest.store.store import Store
 
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
@@ -91,15 +91,16 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(store, config, _share(store, config, by_rows(store.codes)), tree)
+    return _grow(_share(store, config, by_rows(store.codes)), tree)
 
 
 class _Shared(NamedTuple):
-    """What all trees of a forest that grow in memory share, besides the store.
+    """What all trees of a forest that grow in memory share.
 
     family  of sparse-oblique; scale, float64 [features], of rotation (rotation.py tree_axes); None in other families.
     """
 
+    sampler: Sampler
     by_row: Rows
     rules: Rules
     entropies: NDArray[np.int64]
@@ -110,7 +111,7 @@ class _Shared(NamedTuple):
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     family = sparse_family(store, config) if config.family == "sparse-oblique" else None
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
-    return _Shared(by_row, _rules(store, config), entropy_table(), family, scale)
+    return _Shared(Sampler.of(store, config), by_row, _rules(store, config), entropy_table(), family, scale)
 
 
 # What the trees of the forests that grow in this process share.
@@ -142,7 +143,7 @@ def compile_for(config: TrainConfig) -> None:
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
     """Task: grow consecutive trees whole and write them as one part."""
     shared = _shared_of(store, config)
-    grown = ([_grow(store, config, shared, tree)] for tree in trees)
+    grown = ([_grow(shared, tree)] for tree in trees)
     write_part(directory, trees.start, grown, store.spec, config)
 
 
@@ -158,7 +159,7 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
 
 
 def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
-    draws = bag_size(store.rows, config)
+    draws = most_weight(store, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
@@ -178,8 +179,9 @@ def _rules(store: Store, config: TrainConfig) -> Rules:
     )
 
 
-def _grow(store: Store, config: TrainConfig, shared: _Shared, tree: int) -> TreeArrays:
-    multiplicity = bag(store.rows, tree, config)
+def _grow(shared: _Shared, tree: int) -> TreeArrays:
+    store, config = shared.sampler.store, shared.sampler.config
+    multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     pack_items(store.target, multiplicity, items)
     classes = len(store.spec.target.classes)

@@ -14,14 +14,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
 from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
 from bigforest.memory import release_freed
-from bigforest.sample import BLOCK_ROWS, bag_block, kept_draws
+from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
@@ -65,7 +64,7 @@ class Routed(NamedTuple):
 
 def split_large(
     store: Store,
-    config: TrainConfig,
+    sampler: Sampler,
     tops: Sequence[TreeTop],
     room: int,
     crew: Crew,
@@ -77,14 +76,14 @@ def split_large(
             return
         questions = [question(tops[at], entries, store) for at, entries in chosen]
         release_freed()
-        for (at, entries), asked, reply in zip(chosen, questions, ask(store, config, questions, crew), strict=True):
+        for (at, entries), asked, reply in zip(chosen, questions, ask(store, sampler, questions, crew), strict=True):
             _tell(tops[at], entries, asked, reply)
 
 
-def ask(store: Store, config: TrainConfig, questions: list[Question], crew: Crew) -> list[Reply]:
+def ask(store: Store, sampler: Sampler, questions: list[Question], crew: Crew) -> list[Reply]:
     """The replies of all blocks to the questions."""
     ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
-    return crew.reduce(answer, ranges, merged_all, (store, config, questions))
+    return crew.reduce(answer, ranges, merged_all, (store, sampler, questions))
 
 
 def merged_all(one: list[Reply], two: list[Reply]) -> list[Reply]:
@@ -111,7 +110,7 @@ def block_ranges(store: Store, tasks: int) -> list[range]:
     return [range(first, stop) for first, stop in pairwise(cuts)]
 
 
-def answer(store: Store, config: TrainConfig, questions: list[Question], blocks: range) -> list[Reply]:
+def answer(store: Store, sampler: Sampler, questions: list[Question], blocks: range) -> list[Reply]:
     """Task: the replies of some blocks to the questions."""
     by_row = no_rows()
     fetched = np.empty(BLOCK_ROWS, np.uint32)
@@ -120,7 +119,7 @@ def answer(store: Store, config: TrainConfig, questions: list[Question], blocks:
     pieces: list[list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]] = [[] for _ in questions]
     replies = [no_reply(asked) for asked in questions]
     needed = sorted(set().union(*(_features(asked) for asked in questions)))
-    for at, routed in route(store, config, questions, blocks, needed, replies):
+    for at, routed in route(store, sampler, questions, blocks, needed, replies):
         asked, reply = questions[at], replies[at]
         codes, items, begin, end = routed
         classes = np.uint64(asked.classes)
@@ -136,7 +135,7 @@ def answer(store: Store, config: TrainConfig, questions: list[Question], blocks:
 
 def route(
     store: Store,
-    config: TrainConfig,
+    sampler: Sampler,
     questions: Sequence[Question],
     blocks: range,
     needed: Sequence[int],
@@ -153,7 +152,7 @@ def route(
             start = block * store.block_rows
             target = store.target[start : start + reader.size(block)]
             for at, asked in enumerate(questions):
-                bag = bag_block(store.rows, asked.tree, block, config, kept_draws(store.rows, asked.tree, config))
+                bag = sampler.block(asked.tree, block)
                 here = items[: np.count_nonzero(bag)]
                 pack_items(target, bag, here)
                 nodes = asked.top.feature.size

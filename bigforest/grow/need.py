@@ -15,7 +15,7 @@ from bigforest.grow.top import Limits
 from bigforest.kernels.rows import WIDE_BYTES
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
-from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, most_nodes
+from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, draws_bytes, kept_trees, most_nodes
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
 _PART_ROWS = 1_000_000
@@ -98,7 +98,7 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
         limits = _limits(shape, config, workers, budget)
         if limits is not None:
             root = _drawn(shape, config) * buckets_for(shape.rows, shape.classes, limits.cells) * shape.classes
-            group = max(1, min(config.trees, _MOST_TREES, limits.room // root))
+            group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root))
             return Way(workers, limits, group, budget)
     raise ConfigError(
         f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is {smallest:,} bytes"
@@ -116,7 +116,7 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
     if limits is None:
         return whole
     rows = min(limits.rows, bag * config.trees // (_SUBTREES * size))
-    return replace(whole, limits=limits._replace(rows=rows), group=min(config.trees, _MOST_TREES))
+    return replace(whole, limits=limits._replace(rows=rows), group=min(kept_trees(shape, config), _MOST_TREES))
 
 
 def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
@@ -127,7 +127,7 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     way = choose_way(shape, config, resources)
     if way.limits is None:
         return Need("grow", way.memory, smallest)
-    rows = distinct_rows(shape.rows, config)
+    rows = distinct_rows(shape.rows, config, shape.classes)
     scratch = way.group * rows * (shape.row_bytes + 4)
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
@@ -144,10 +144,12 @@ def _written(classes: int) -> int:
 
 
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
-    rows, nodes = distinct_rows(shape.rows, config), most_nodes(shape.rows, config)
+    rows = distinct_rows(shape.rows, config, shape.classes)
+    nodes = most_nodes(shape.rows, config, shape.classes)
     copy = shape.rows * shape.row_bytes if shape.row_bytes >= WIDE_BYTES else 0
     tree = (
         4 * shape.rows
+        + draws_bytes(shape, config)
         + _tree_bytes(rows, nodes, shape.classes)
         + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
     )
@@ -189,7 +191,7 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     """What fits into the budget, None if too little does."""
     drawn = _drawn(shape, config)
     block = BLOCK_ROWS * (shape.row_bytes + 24 + 8 * (drawn + 1))
-    base = _base(shape, config)
+    base = _base(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config)
     free = budget - base - workers * (block + BUFFER_BYTES * 5 // 4)
     # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
     room = free // (4 * workers + 48)

@@ -22,7 +22,7 @@ from bigforest.kernels.grow import Rules, grow
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.rows import by_rows
 from bigforest.memory import release_freed
-from bigforest.sample import bag_block, kept_draws
+from bigforest.sample import Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
 
@@ -63,13 +63,14 @@ def grow_by_passes(
     on_trees is told how many trees are done.
     """
     trees = [tree for part in parts for tree in part]
+    sampler = Sampler.of(store, config)
     ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
-    totals = crew.reduce(count_bags, ranges, np.add, (store, config, trees))
+    totals = crew.reduce(count_bags, ranges, np.add, (store, sampler, trees))
     tops = [TreeTop(tree, root_key(config, tree), total, ground) for tree, total in zip(trees, totals, strict=True)]
-    split_large(store, config, tops, ground.limits.room, crew)
+    split_large(store, sampler, tops, ground.limits.room, crew)
     questions = [question(top, [], store) for top in tops]
     small = [top.small() for top in tops]
-    spilled = crew.reduce(spill, ranges, spilled_both, (store, config, questions, small, folder))
+    spilled = crew.reduce(spill, ranges, spilled_both, (store, sampler, questions, small, folder))
     sizes = _grow_all(store, ground, tops, spilled, folder, crew)
     crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
     stems = {
@@ -87,14 +88,13 @@ def grow_by_passes(
     crew.run(write_stems, own, end, (store, config, directory, folder))
 
 
-def count_bags(store: Store, config: TrainConfig, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
+def count_bags(store: Store, sampler: Sampler, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
     """Task: class weights of the bags of the trees in some blocks, int64 [trees, classes]."""
     totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
     for block in blocks:
         target = store.target[block * store.block_rows : (block + 1) * store.block_rows]
         for at, tree in enumerate(trees):
-            draws = kept_draws(store.rows, tree, config)
-            count_classes(target, bag_block(store.rows, tree, block, config, draws), totals[at])
+            count_classes(target, sampler.block(tree, block), totals[at])
     return totals
 
 

@@ -23,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
 from bigforest.grow.level import Question, Reply, Routed, merged_all, no_reply, route
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
+from bigforest.sample import Sampler
 from bigforest.store.store import Store
 
 # Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes.
@@ -46,7 +46,7 @@ class Spilled(NamedTuple):
 
 def spill(
     store: Store,
-    config: TrainConfig,
+    sampler: Sampler,
     questions: list[Question],
     small: list[list[int]],
     folder: Path,
@@ -61,7 +61,7 @@ def spill(
     waiting: dict[Path, list[bytes]] = {}
     held = 0
     every = range(len(store.spec.features))
-    for at, routed in route(store, config, questions, blocks, every, replies):
+    for at, routed in route(store, sampler, questions, blocks, every, replies):
         for entry in small[at]:
             chunk = _chunk(routed, entry)
             if chunk:

@@ -40,6 +40,47 @@ def draw_without_replacement(counts, draws, key):
 
 
 @kernel
+def draw_strata(counts, classes, ends, order, draws, replace, key):
+    """Add draws[c] rows of each class c, drawn uniformly among its rows, to counts, uint16 [rows], rows <= 65,536.
+
+    classes  uint16 [rows], class of each row
+    ends     uint32 [classes], scratch; order uint16 [rows], scratch
+    draws    int64 [classes], 0 where there is no row of the class; replace: whether a row may be drawn again
+
+    One stream serves the classes in their order. With one class it is `draw_with_replacement` or the other.
+    """
+    for c in range(np.uint64(ends.size)):
+        ends[c] = np.uint32(0)
+    for row in range(np.uint64(counts.size)):
+        ends[np.uint64(classes[row])] += np.uint32(1)
+    before = np.uint32(0)
+    for c in range(np.uint64(ends.size)):  # where the rows of each class begin, and with every row put there, end
+        size = ends[c]
+        ends[c] = before
+        before += size
+    for row in range(np.uint64(counts.size)):
+        c = np.uint64(classes[row])
+        order[np.uint64(ends[c])] = np.uint16(row)
+        ends[c] += np.uint32(1)
+    state = key
+    begin = np.uint64(0)
+    for c in range(np.uint64(ends.size)):
+        end = np.uint64(ends[c])
+        if replace:
+            for _ in range(draws[c]):
+                state += GOLDEN
+                counts[np.uint64(order[begin + (((mix(state) >> _BITS16) * (end - begin)) >> _BITS48)])] += np.uint16(1)
+        else:
+            wanted = np.uint64(draws[c])
+            for at in range(begin, end):
+                state += GOLDEN
+                if ((mix(state) >> _BITS16) * (end - at)) >> _BITS48 < wanted:
+                    counts[np.uint64(order[at])] += np.uint16(1)
+                    wanted -= np.uint64(1)
+        begin = end
+
+
+@kernel
 def pack_items(target, counts, items):
     """items = those rows with counts > 0, ascending: row << 32 | class << 16 | count.
 

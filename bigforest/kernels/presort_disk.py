@@ -25,16 +25,16 @@ def _bucket_of(offset, first):
 
 
 @kernel
-def count_within(keys, low, shift, first, end, finer, counts):
+def count_within(keys, low, shift, first, last, finer, counts):
     """counts[range, (offset - first[range]) >> finer] += 1 for every key whose offset is in a range.
 
-    first, end  uint64 [ranges], ascending, ranges first[r] <= offset < end[r] that do not overlap
-    counts      uint64 [ranges, cells]
+    first, last  uint64 [ranges], ascending, ranges first[r] <= offset <= last[r] that do not overlap
+    counts       uint64 [ranges, cells]
     """
     for i in range(np.uint64(keys.size)):
         offset = (np.uint64(keys[i]) - low) >> shift
         at = _bucket_of(offset, first)
-        if first[at] <= offset and offset < end[at]:
+        if first[at] <= offset and offset <= last[at]:
             counts[at, (offset - first[at]) >> finer[at]] += ONE
 
 

@@ -11,6 +11,7 @@
     target.bin       [rows]                   uint16   code of each row's class
     row_numbers.bin  [rows]                   uint64   row in the source, ascending; only when rows were
                      dropped
+    groups.bin       [rows]                   uint32   code of each row's group; only with a column of groups
     checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes
                      of
                                                        every feature, and of the target in the last row
@@ -49,12 +50,14 @@ LOW = "low.bin"
 HIGH = "high.bin"
 TARGET = "target.bin"
 ROW_NUMBERS = "row_numbers.bin"
+GROUPS = "groups.bin"
 CHECKSUMS = "checksums.bin"
 
 CODE_TYPES = {width: np.dtype(f"<u{width}") for width in CODES}
 VALUE_TYPE = np.dtype("<f8")
 TARGET_TYPE = np.dtype("<u2")
 ROW_NUMBER_TYPE = np.dtype("<u8")
+GROUP_TYPE = np.dtype("<u4")
 CHECKSUM_TYPE = np.dtype("<u4")
 
 
@@ -85,6 +88,7 @@ class Manifest:
         sizes[HIGH] = codes * VALUE_TYPE.itemsize if self.binned else 0
         sizes[TARGET] = rows * TARGET_TYPE.itemsize
         sizes[ROW_NUMBERS] = rows * ROW_NUMBER_TYPE.itemsize if self.spec.dropped else 0
+        sizes[GROUPS] = rows * GROUP_TYPE.itemsize if self.spec.group is not None else 0
         sizes[CHECKSUMS] = (len(features) + 1) * -(-rows // self.block_rows) * CHECKSUM_TYPE.itemsize
         return {name: size for name, size in sizes.items() if size}
 
@@ -127,7 +131,7 @@ class Manifest:
         except FormatError as error:
             raise FormatError(f"{damaged}: {error}") from error
         manifest = cls(spec=spec, block_rows=raw["block_rows"], max_bins=raw["max_bins"], crc=raw["crc32"])
-        whole = {LOW, HIGH, ROW_NUMBERS, CHECKSUMS} & set(manifest.sizes())
+        whole = {LOW, HIGH, ROW_NUMBERS, GROUPS, CHECKSUMS} & set(manifest.sizes())
         if spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
             raise FormatError(f"{damaged}; encode the table again")
         return manifest

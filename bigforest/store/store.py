@@ -24,6 +24,8 @@ from bigforest.store.format import (
     CHECKSUMS,
     CODE_TYPES,
     CODES,
+    GROUP_TYPE,
+    GROUPS,
     HIGH,
     LOW,
     ROW_NUMBER_TYPE,
@@ -63,6 +65,7 @@ class Store:
     codes        codes of all features, see kernels/layout.py.
     target       [rows] uint16, class codes.
     row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
+    groups       [rows] uint32, code of each row's group; None without a column of groups.
     """
 
     path: Path
@@ -72,6 +75,7 @@ class Store:
     codes: Codes
     target: NDArray[np.uint16]
     row_numbers: NDArray[np.uint64] | None
+    groups: NDArray[np.uint32] | None
     _low: NDArray[np.float64]
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
@@ -109,6 +113,7 @@ class Store:
             codes=Codes(u8, u16, u32, place),
             target=_map(path / TARGET, TARGET_TYPE, rows),
             row_numbers=_map(path / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
+            groups=_map(path / GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,
             _low=low,
             _high=_map(path / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
@@ -197,6 +202,7 @@ class Store:
             LOW: self._low,
             HIGH: self._high,
             ROW_NUMBERS: self.row_numbers,
+            GROUPS: self.groups,
             CHECKSUMS: self._checksums,
         }
         for name, crc in self._crc.items():
@@ -209,6 +215,8 @@ class Store:
             last = self.rows + self.spec.dropped - 1
             if not _ascends(self.row_numbers) or self.row_numbers[-1] > last:
                 raise FormatError(f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
+        if self.groups is not None and self.spec.group is not None and self.groups.max() >= self.spec.group.groups:
+            raise FormatError(f"{self.path / GROUPS}: a group is out of range; encode the table again")
         for index, feature in enumerate(self.spec.features):
             where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
             self._check_column(index, self.feature_codes(index), feature.codes, where)

@@ -15,13 +15,15 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
+from bigforest.encode.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, code_width
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
     CODES,
+    GROUP_TYPE,
+    GROUPS,
     HIGH,
     LOW,
     MANIFEST,
@@ -123,15 +125,15 @@ class PartWriter:
         if high is not None:
             self._files.append(HIGH, high.astype(VALUE_TYPE, copy=False))
 
-    def end_feature(self, name: str, dtype: str, cells: Iterable[NDArray[Any]]) -> None:
-        """The codes of the feature, unsigned integers, in chunks of any size."""
+    def end_feature(self, name: str, dtype: str, cells: Iterable[NDArray[Any]], column: str = "") -> None:
+        """The codes of the feature, unsigned integers, in chunks of any size. column: the nested one it is from."""
         width = code_width(self._codes)
         checksums = BlockChecksums()
         for chunk in cells:
             codes = np.ascontiguousarray(chunk, dtype=CODE_TYPES[width])
             checksums.add(codes)
             self._files.append(CODES[width], codes)
-        self._features.append(FeatureSpec(name, "numeric", dtype, self._codes, width, 0))
+        self._features.append(FeatureSpec(name, "numeric", dtype, self._codes, width, 0, column or name))
         self._checksums.append(checksums.result())
         self._codes = 0
 
@@ -180,6 +182,10 @@ class StoreWriter:
             self._numbered = True
             self._append_whole(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
+    def add_groups(self, groups: NDArray[Any]) -> None:
+        """The group codes of the next rows."""
+        self._append_whole(GROUPS, np.ascontiguousarray(groups, dtype=GROUP_TYPE))
+
     def row_numbers(self) -> Path | None:
         """The file with the numbers of all rows added, of ROW_NUMBER_TYPE; None when none is left out."""
         if not self._numbered:
@@ -196,13 +202,14 @@ class StoreWriter:
             self._slots[feature.width] += 1
         self._checksums.extend(part.checksums)
 
-    def finish(self, target: TargetSpec, dropped: int) -> None:
+    def finish(self, target: TargetSpec, dropped: int, group: GroupSpec | None = None) -> None:
         """Write what belongs to no feature, the manifest last. `dropped` rows of the source were left out."""
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._append_whole(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
         self._files.close()
         shutil.rmtree(self.parts)  # attempts of tasks that were done twice may have left files
-        spec = DataSpec(rows=self._rows, dropped=dropped, features=tuple(self._features), target=target)
+        features = tuple(self._features)
+        spec = DataSpec(rows=self._rows, dropped=dropped, features=features, target=target, group=group)
         manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, max_bins=self._max_bins, crc=self._crc)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 

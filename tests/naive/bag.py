@@ -32,6 +32,36 @@ def bag(rows: int, tree: int, config: TrainConfig) -> list[int]:
     return counts
 
 
+def bag_by_class(target: list[int], tree: int, config: TrainConfig) -> list[int]:
+    """How often each row is drawn when every class is drawn by itself."""
+    blocks = [target[start : start + BLOCK_ROWS] for start in range(0, len(target), BLOCK_ROWS)]
+    key = [rng.stream_key(config.seed, PURPOSE_BAG, tree, stream) for stream in SPREADING]
+    random = np.random.Generator(np.random.Philox(key=np.array(key, np.uint64)))
+    rows = [target.count(label) for label in range(max(target) + 1)]
+    shares: list[list[int]] = []  # [class][block]
+    for label, size in enumerate(rows):
+        base = min(rows) if config.sampling == "balanced" else size
+        wanted = max(1, int(config.sample_fraction * base + 0.5))
+        sizes = [block.count(label) for block in blocks]
+        if config.replace:
+            shares.append(random.multinomial(wanted, [own / size for own in sizes]).tolist())
+        else:
+            shares.append(random.multivariate_hypergeometric(sizes, wanted).tolist())
+    counts: list[int] = []
+    for number, block in enumerate(blocks):
+        stream = rng.stream_key(config.seed, PURPOSE_BAG, tree, FIRST_BLOCK + number)
+        here = [0] * len(block)
+        for label in range(len(rows)):
+            places = [row for row, own in enumerate(block) if own == label]
+            share = shares[label][number]
+            drawn = (drawn_again if config.replace else drawn_once)(len(places), share, stream)
+            for place, count in zip(places, drawn, strict=True):
+                here[place] = count
+            stream += (share if config.replace else len(places)) * rng.GOLDEN
+        counts += here
+    return counts
+
+
 def drawn_again(rows: int, draws: int, key: int) -> list[int]:
     """Rows are put back after every draw."""
     counts = [0] * rows
@@ -53,3 +83,8 @@ def drawn_once(rows: int, draws: int, key: int) -> list[int]:
 def uniform(key: int, draw: int, bound: int) -> int:
     """Draw number `draw` of a stream, from 0 to bound - 1, by the upper 48 bits."""
     return (rng.mix((key + draw * rng.GOLDEN) & rng.MASK) >> 16) * bound >> 48
+
+
+def bag_of(target: list[int], tree: int, config: TrainConfig) -> list[int]:
+    """How often each row is drawn, whichever way the configuration draws rows."""
+    return bag(len(target), tree, config) if config.sampling == "uniform" else bag_by_class(target, tree, config)

@@ -1,0 +1,144 @@
+"""Columns as features: which types can be, the features a nested column holds, and the numbers that values are.
+
+A feature is compared as float64. Dates are days since 1970, times nanoseconds since midnight; datetimes (since 1970, in
+UTC where they have a time zone) and durations count their own unit; a decimal is the float64 nearest to it, and so is
+an integer beyond 2**53. All of these keep the order of the values. Where two values of a column would become one
+number, encoding refuses it (encode/dictionary.py), so that what is learned from is in the very order of the column.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.errors import DataError
+
+TICKS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
+
+_WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(None|'.*'))?\)")
+_TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
+
+
+class Leaf(NamedTuple):
+    """Where a feature is in a table: its column, how it is had from there, and its type."""
+
+    column: str
+    expr: pl.Expr
+    dtype: pl.DataType
+
+
+class Kind(NamedTuple):
+    """What values are. Those of one family can be compared; they count `ticks` per second where they count seconds."""
+
+    family: str
+    ticks: int
+
+
+def is_feature_type(dtype: pl.DataType) -> bool:
+    """Whether columns of this type can be features: booleans, integers, floats, decimals, dates and times."""
+    return dtype == pl.Boolean or dtype.is_numeric() or dtype in _TEMPORAL
+
+
+def is_nested(dtype: pl.DataType) -> bool:
+    """Whether a column of this type holds several features: structs, and arrays of a fixed length."""
+    return isinstance(dtype, pl.Struct | pl.Array)
+
+
+def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
+    """The features that columns hold, by name: field b of struct a is `a.b`, element 3 of array a is `a[3]`.
+
+    Columns of other types are themselves, whether or not they can be features. Raises DataError when two get one name.
+    """
+    found: dict[str, Leaf] = {}
+    for column, dtype in schema.items():
+        for name, leaf in _within(column, Leaf(column, pl.col(column), dtype)):
+            if name in found:
+                raise DataError(f"two columns are called {name!r} when {column!r} is unnested; rename one of them")
+            found[name] = leaf
+    return found
+
+
+def find_leaves(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> dict[str, Leaf]:
+    """The features `wanted`, pairs of a name and the column it was in, by name; without those that are not there.
+
+    A column of the very name comes before an unnested one.
+    """
+    nested: dict[str, dict[str, Leaf]] = {}
+    found: dict[str, Leaf] = {}
+    for name, column in wanted:
+        if name in schema and not is_nested(schema[name]):
+            found[name] = Leaf(name, pl.col(name), schema[name])
+        elif column in schema:
+            if column not in nested:
+                nested[column] = leaves({column: schema[column]})
+            if name in nested[column]:
+                found[name] = nested[column][name]
+    return found
+
+
+def kind_of(dtype: pl.DataType | str) -> Kind:
+    """The kind of a type, or of its name as the dataspec keeps it."""
+    name = str(dtype)
+    match = _WITH_UNIT.fullmatch(name)
+    if match:
+        zone = " with a time zone" if match[3] not in (None, "None") else ""
+        return Kind(match[1] + zone, TICKS[match[2]])
+    return Kind(name if name in ("Date", "Time") else "number", 1)
+
+
+def divisor_of(dtype: pl.DataType) -> float:
+    """By what `physical` values are divided: 10**scale for decimals, else 1."""
+    return float(10**dtype.scale) if isinstance(dtype, pl.Decimal) else 1.0
+
+
+def physical(series: pl.Series) -> pl.Series:
+    """The integers that dates, times and decimals are kept as; other columns as they are."""
+    return series.to_physical() if series.dtype in _TEMPORAL or series.dtype == pl.Decimal else series
+
+
+def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
+    """The values of a column without nulls as numbers whose float64 is what training compared.
+
+    trained  the type in training, of the same family.
+    """
+    kind, wanted = kind_of(series.dtype), kind_of(trained)
+    divisor = divisor_of(series.dtype)
+    series = physical(series)
+    if series.dtype == pl.Boolean:
+        series = series.cast(pl.UInt8)
+    elif series.dtype == pl.Float16:
+        series = series.cast(pl.Float32)
+    elif series.dtype in (pl.Int128, pl.UInt128):
+        series = series.cast(pl.Float64)
+    values = series.to_numpy()
+    if divisor != 1.0:
+        return values / divisor
+    if kind.ticks < wanted.ticks:
+        return values.astype(np.float64) * (wanted.ticks // kind.ticks)
+    if kind.ticks > wanted.ticks:  # whole units stay exact, which a division of floats would not grant
+        whole, rest = np.divmod(values, kind.ticks // wanted.ticks)
+        return whole + rest / (kind.ticks // wanted.ticks)
+    return values
+
+
+def _within(name: str, leaf: Leaf) -> Iterable[tuple[str, Leaf]]:
+    dtype = leaf.dtype
+    if isinstance(dtype, pl.Struct):
+        for field in dtype.fields:
+            inner = Leaf(leaf.column, leaf.expr.struct.field(field.name), _instance(field.dtype))
+            yield from _within(f"{name}.{field.name}", inner)
+    elif isinstance(dtype, pl.Array):
+        for place in range(dtype.size):
+            yield from _within(f"{name}[{place}]", Leaf(leaf.column, leaf.expr.arr.get(place), _instance(dtype.inner)))
+    else:
+        yield name, leaf
+
+
+def _instance(dtype: Any) -> pl.DataType:
+    made: pl.DataType = dtype() if isinstance(dtype, type) else dtype
+    return made

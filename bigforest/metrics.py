@@ -1,0 +1,232 @@
+"""How well classes are told, by scikit-learn's definitions, from rows that come in pieces of any size.
+
+Counts are integers, and so are sums of losses: in steps of 2**-40, to which the loss of every row is rounded, so that a
+mean is right to 2**-41 and the same for any pieces in any order. The area under the ROC curve comes from the counts of
+the two classes at each distinct score, exactly.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from operator import mul
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+# Losses are kept as multiples of 1 / _STEPS: 65,536 of at most 36.05 sum within 63 bits.
+_STEPS = 2.0**40
+_CELLS = 1 << 18
+_EPSILON = np.finfo(np.float64).eps
+
+# Distinct scores held, and anonymous memory for each while they are merged.
+MOST_SCORES = 1 << 18
+SCORE_BYTES = 120
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMetrics:
+    """One class against all others; or all classes, where `code` is None.
+
+    rows       rows of the class; predicted: rows predicted to be of it.
+    precision, recall, f1   0 where they would divide by 0; of all: the mean over the classes that occur ("macro").
+    log_loss   mean of -ln p(truth), p clipped to [eps, 1 - eps] of float64.
+    brier      mean of (p - truth)**2; of all: of the sum over the classes, halved where they are two.
+    auc        area under the ROC curve; None unless there are two classes, both occur, and the scores were few enough.
+    """
+
+    code: int | None
+    rows: int
+    predicted: int
+    precision: float
+    recall: float
+    f1: float
+    log_loss: float
+    brier: float
+    auc: float | None
+
+
+class Metrics:
+    """Adds up rows."""
+
+    def __init__(self, classes: int, most_scores: int = MOST_SCORES) -> None:
+        self.scores = Scores(most_scores) if classes == 2 else None
+        self._classes = classes
+        self._counts = np.zeros((3, classes), np.int64)  # rows, predicted, right
+        self._losses = np.zeros((2, classes), object)  # log loss and Brier score of each class, Python's integers
+        self._loss = 0
+
+    @property
+    def rows(self) -> int:
+        """Rows added."""
+        return int(self._counts[0].sum())
+
+    @property
+    def right(self) -> int:
+        """Rows whose prediction is their class."""
+        return int(self._counts[2].sum())
+
+    def add(self, truth: NDArray[Any], prediction: NDArray[Any], proba: NDArray[np.float64]) -> None:
+        """Rows with their class codes, predicted ones (-1 for none) and probabilities [rows, classes]."""
+        step = max(1, min(_CELLS // self._classes, 1 << 16))
+        for start in range(0, len(truth), step):
+            piece = slice(start, start + step)
+            self._add(truth[piece].astype(np.int64), prediction[piece].astype(np.int64), proba[piece])
+        if self.scores is not None:
+            self.scores.add(proba[:, 1], truth == 1)
+
+    def join(self, other: Metrics) -> None:
+        """Add the rows of the other."""
+        self._counts += other._counts
+        self._losses += other._losses
+        self._loss += other._loss
+        if self.scores is not None and other.scores is not None:
+            self.scores.join(other.scores)
+
+    def result(self) -> list[ClassMetrics]:
+        """The metrics of each class, then of all; none without rows."""
+        if not self.rows:
+            return []
+        if self.scores is None:
+            return self.result_with(None)
+        self.scores.merge()
+        return self.result_with(None if self.scores.limit is not None else Area().add(self.scores).value)
+
+    def result_with(self, auc: float | None) -> list[ClassMetrics]:
+        """The same with an area that is known."""
+        rows = self.rows
+        each = [self._of_class(code, rows, auc) for code in range(self._classes)]
+        present = [metrics for metrics in each if metrics.rows or metrics.predicted]
+        halves = 2 if self._classes == 2 else 1
+        whole = ClassMetrics(
+            code=None,
+            rows=rows,
+            predicted=int(self._counts[1].sum()),
+            precision=sum(one.precision for one in present) / len(present),
+            recall=sum(one.recall for one in present) / len(present),
+            f1=sum(one.f1 for one in present) / len(present),
+            log_loss=_mean(self._loss, rows),
+            brier=_mean(int(self._losses[1].sum()), rows * halves),
+            auc=auc,
+        )
+        return [*each, whole]
+
+    def _add(self, truth: NDArray[np.int64], prediction: NDArray[np.int64], proba: NDArray[np.float64]) -> None:
+        places = np.arange(truth.size)
+        told = prediction >= 0
+        for count, codes in zip(self._counts, (truth, prediction[told], truth[truth == prediction]), strict=True):
+            count += np.bincount(codes, minlength=self._classes)
+        self._loss += int(_fixed(-np.log(_clipped(proba[places, truth]))).sum())
+        given = 1.0 - proba
+        given[places, truth] = proba[places, truth]  # the probability of what is so, class by class
+        for total, losses in zip(self._losses, (-np.log(_clipped(given)), np.square(1.0 - given)), strict=True):
+            total += _fixed(losses).sum(axis=0).astype(object)
+
+    def _of_class(self, code: int, rows: int, auc: float | None) -> ClassMetrics:
+        own, predicted, right = (int(count) for count in self._counts[:, code])
+        return ClassMetrics(
+            code,
+            own,
+            predicted,
+            right / predicted if predicted else 0.0,
+            right / own if own else 0.0,
+            2 * right / (own + predicted) if own + predicted else 0.0,
+            _mean(self._losses[0, code], rows),
+            _mean(self._losses[1, code], rows),
+            auc,
+        )
+
+
+class Scores:
+    """How often each score was given to rows of the first and of the second class, ascending.
+
+    At most `most` scores above `above` are held. When there are more, the upper ones are forgotten: `limit` is then the
+    score from which on they are, and another pass over the rows, above the ones held, finds the next.
+    """
+
+    def __init__(self, most: int, above: float = -np.inf) -> None:
+        self.limit: float | None = None
+        self.values = np.empty(0)
+        self.counts = np.empty((2, 0), np.int64)
+        self._most = most
+        self._above = above
+        self._waiting: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []
+        self._size = 0
+
+    def add(self, scores: NDArray[np.float64], second: NDArray[np.bool_]) -> None:
+        """Rows with their scores, and whether they are of the second class."""
+        wanted = scores > self._above
+        if self.limit is not None:
+            wanted &= scores < self.limit
+        self._waiting.append((scores[wanted], second[wanted]))
+        self._size += self._waiting[-1][0].size
+        if self._size >= max(self._most // 4, self.values.size // 2):
+            self.merge()
+
+    def merge(self) -> None:
+        """Sort what has been added since the last time into the rest."""
+        waiting, self._waiting, self._size = self._waiting, [], 0
+        scores = np.concatenate([np.empty(0), *(part for part, _ in waiting)])
+        second = np.concatenate([np.empty(0, np.bool_), *(part for _, part in waiting)])
+        values, place = np.unique(scores, return_inverse=True)
+        counts = [np.bincount(place[second == own], minlength=values.size) for own in (False, True)]
+        self._take(values, np.array(counts, np.int64))
+
+    def join(self, other: Scores) -> None:
+        """Add the rows of the other, which began above the same score."""
+        self.merge()
+        other.merge()
+        if other.limit is not None:
+            self.limit = other.limit if self.limit is None else min(self.limit, other.limit)
+        self._take(other.values, other.counts)
+
+    def _take(self, values: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
+        """Add counts of ascending scores, and forget what is too much."""
+        held = self.values.size
+        found, place = np.unique(np.concatenate([self.values, values]), return_inverse=True)
+        total = np.zeros((2, found.size), np.int64)
+        total[:, place[:held]] = self.counts
+        total[:, place[held:]] += counts
+        if self.limit is not None:
+            found = found[found < self.limit]
+        if found.size > self._most:
+            self.limit = float(found[self._most // 2])
+            found = found[: self._most // 2]
+        self.values, self.counts = found.copy(), total[:, : found.size].copy()
+
+
+class Area:
+    """The area under the ROC curve, from counts of ascending scores, those of one pass after the other.
+
+    The chance that a row of the second class has a higher score than one of the first, ties counted half.
+    """
+
+    def __init__(self) -> None:
+        self._pairs = self._first = self._second = 0
+
+    def add(self, scores: Scores) -> Area:
+        """The next scores, all above the ones before."""
+        scores.merge()
+        first, second = scores.counts
+        below = self._first + np.cumsum(first) - first
+        self._pairs += sum(map(mul, second.tolist(), (2 * below + first).tolist()))
+        self._first += int(first.sum())
+        self._second += int(second.sum())
+        return self
+
+    @property
+    def value(self) -> float | None:
+        """The area; None where a class has no row."""
+        return self._pairs / (2 * self._first * self._second) if self._first and self._second else None
+
+
+def _clipped(proba: NDArray[np.float64]) -> NDArray[np.float64]:
+    return proba.clip(_EPSILON, 1 - _EPSILON)
+
+
+def _fixed(losses: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.rint(losses * _STEPS).astype(np.int64)
+
+
+def _mean(total: int, rows: int) -> float:
+    return int(total) / (rows * int(_STEPS))
