@@ -1,4 +1,4 @@
-"""The cluster a command runs on, if it is to."""
+"""The cluster a command runs on, if it is to: the options that name it, and what its workers did."""
 
 from __future__ import annotations
 
@@ -9,25 +9,51 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from .groups import option
+
 if TYPE_CHECKING:
     from bigforest.events import Event, Listener
 
 
+# Every command that works on a table takes these.
+SCHEDULER = {
+    "scheduler": option(
+        str | None, None, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://; threads unless given."
+    ),
+    "scheduler_file": option(str | None, None, "FILE", "The scheduler file of the Dask scheduler to run on."),
+    "tls_ca": option(str | None, None, "PEM", "For tls://: the certificate authority."),
+    "tls_cert": option(str | None, None, "PEM", "For tls://: our certificate."),
+    "tls_key": option(str | None, None, "PEM", "For tls://: our key."),
+}
+
+
 @contextmanager
-def scheduler_of(
-    address: str | None, file: str | None, ca: str | None, cert: str | None, key: str | None
+def running(scheduler: dict[str, Any], *, quiet: bool) -> Iterator[tuple[Any, Ledger]]:
+    """What the API takes as `scheduler`, from the options of SCHEDULER, and the listener that shows the work."""
+    from .progress import watching
+
+    with _scheduler(**scheduler) as client, watching(quiet=quiet) as listener:
+        yield client, Ledger(listener)
+
+
+@contextmanager
+def _scheduler(
+    scheduler: str | None = None,
+    scheduler_file: str | None = None,
+    tls_ca: str | None = None,
+    tls_cert: str | None = None,
+    tls_key: str | None = None,
 ) -> Iterator[Any]:
-    """What the keyword `scheduler` takes, from the options of a command; None without any of them."""
-    if address is not None and file is not None:
+    if scheduler is not None and scheduler_file is not None:
         raise typer.BadParameter("give --scheduler or --scheduler-file, not both")
-    if address is None and file is None:
-        if ca or cert or key:
+    if scheduler is None and scheduler_file is None:
+        if tls_ca or tls_cert or tls_key:
             raise typer.BadParameter("TLS files belong to a scheduler; give --scheduler or --scheduler-file")
         yield None
         return
     from bigforest.schedule.connect import connected
 
-    with connected(address, file=file, ca=ca, cert=cert, key=key) as client:
+    with connected(scheduler, file=scheduler_file, ca=tls_ca, cert=tls_cert, key=tls_key) as client:
         yield client
 
 

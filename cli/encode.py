@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import options
+from .cluster import SCHEDULER, running
+from .config import CONFIG
+from .groups import chosen, grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -14,24 +17,21 @@ if TYPE_CHECKING:
     from .show import Facts
 
 
+@grouped(config=chosen(CONFIG, ["max_bins", "group"]), scheduler=SCHEDULER)
 def encode(
     data: options.Data,
     out: Annotated[str, typer.Option(metavar="STORE", show_default=False, help="The store, a folder.")],
     target: options.Target = None,
     exclude: options.Exclude = None,
-    max_bins: options.MaxBins = "exact",
-    group: options.Group = None,
+    *,
+    config: dict[str, Any],
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     threads: options.Threads = None,
     scratch: options.Scratch = None,
     memory: options.Memory = None,
-    scheduler: options.Scheduler = None,
-    scheduler_file: options.SchedulerFile = None,
-    tls_ca: options.TlsCa = None,
-    tls_cert: options.TlsCert = None,
-    tls_key: options.TlsKey = None,
+    scheduler: dict[str, Any],
 ) -> None:
     """Presort a table into a store, to train on it many times.
 
@@ -39,20 +39,14 @@ def encode(
     """
     import bigforest
 
-    from .cluster import Ledger, scheduler_of
-    from .progress import watching
     from .show import show
 
-    with (
-        scheduler_of(scheduler, scheduler_file, tls_ca, tls_cert, tls_key) as client,
-        watching(quiet=quiet) as listener,
-    ):
-        ledger = Ledger(listener)
+    with running(scheduler, quiet=quiet) as (client, ledger):
         store = bigforest.encode_store(
             data,
             out,
             target=target,
-            max_bins=options.count_or_word(max_bins),
+            **config,
             exclude=exclude or (),
             group=group,
             overwrite=overwrite,

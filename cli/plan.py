@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from . import families, options
+from . import options
+from .config import CONFIG
+from .groups import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -17,30 +19,14 @@ if TYPE_CHECKING:
     from .show import Facts
 
 
+@grouped(config=CONFIG)
 def plan(
-    context: typer.Context,
     data: options.Data,
     target: options.Target = None,
     memory: options.Memory = None,
     exclude: options.Exclude = None,
-    trees: options.Trees = 100,
-    mtry: options.Mtry = "sqrt",
-    max_depth: options.MaxDepth = None,
-    max_bins: options.MaxBins = "exact",
-    bootstrap: options.Bootstrap = True,
-    sample_fraction: options.SampleFraction = 1.0,
-    replace: options.Replace = True,
-    sampling: options.Sampling = "uniform",
-    group: options.Group = None,
-    family: families.Family = "axis",
-    feature_fraction: families.FeatureFraction = None,
-    projections: families.Projections = "p^2/3",
-    projection_kind: families.ProjectionKind = "rerf",
-    density: families.Density = None,
-    mean_difference: families.MeanDifference = "none",
-    mean_difference_scope: families.Scope = "tree",
-    axes: families.Axes = None,
-    rotation: families.Rotation = "random",
+    *,
+    config: dict[str, Any],
     out: Annotated[
         str | None, typer.Option(metavar="DIR", help="Where the forest would be; in the current folder unless given.")
     ] = None,
@@ -66,7 +52,7 @@ def plan(
         threads=threads,
         scratch=scratch,
         exclude=exclude or (),
-        **options.given(context),
+        **config,
     )
     show(_facts(found), _draw, json=json)
     if not found.fits:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import options
+from .cluster import SCHEDULER, running
+from .groups import grouped
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from .show import Facts
 
 
+@grouped(scheduler=SCHEDULER)
 def predict(
     forest: options.ForestFolder,
     data: options.Data,
@@ -45,11 +48,8 @@ def predict(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
     memory: options.Memory = None,
-    scheduler: options.Scheduler = None,
-    scheduler_file: options.SchedulerFile = None,
-    tls_ca: options.TlsCa = None,
-    tls_cert: options.TlsCert = None,
-    tls_key: options.TlsKey = None,
+    *,
+    scheduler: dict[str, Any],
 ) -> None:
     """Predict every row of a table, in order, into a Parquet file.
 
@@ -59,17 +59,11 @@ def predict(
     import bigforest
     from bigforest.api import default_output
 
-    from .cluster import Ledger, scheduler_of
-    from .progress import watching
     from .show import show
 
     place = out if out is not None else default_output(data, ".predictions.parquet")
     begin = perf_counter()
-    with (
-        scheduler_of(scheduler, scheduler_file, tls_ca, tls_cert, tls_key) as client,
-        watching(quiet=quiet) as listener,
-    ):
-        ledger = Ledger(listener)
+    with running(scheduler, quiet=quiet) as (client, ledger):
         done = bigforest.predict_file(
             forest,
             data,

@@ -17,7 +17,7 @@ import bigforest
 from bigforest.config import TrainConfig
 from bigforest.events import Notice
 from cli.app import app
-from cli.train import train
+from cli.config import CONFIG
 from tests.commands import Run
 
 COMMANDS = ["train", "predict", "oob", "inspect", "encode", "plan", "merge", "prune", "images", "simulate"]
@@ -88,8 +88,7 @@ def test_plan__options_are_those_of_training() -> None:
 
 
 def test_train__defaults_are_those_of_the_configuration() -> None:
-    defaults = {name: p.default for name, p in inspect.signature(train).parameters.items()}
-    assert {name: defaults[name] for name in asdict(TrainConfig())} == asdict(TrainConfig())
+    assert {name: choice.default for name, choice in CONFIG.items()} == asdict(TrainConfig())
 
 
 def test_train__options_become_values(run: Run, calls: list[inspect.BoundArguments]) -> None:

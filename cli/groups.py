@@ -1,0 +1,93 @@
+"""Groups of options that several commands share: each becomes one dictionary of what the user gave."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import wraps
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+
+class Choice(NamedTuple):
+    """An option: what typer makes of it, what --help shows as its default, and how its value is read."""
+
+    annotation: Any
+    default: Any
+    read: Callable[[Any], Any] | None
+
+
+def option(
+    kind: Any, default: Any, metavar: str | None, text: str, *names: str, read: Callable[[Any], Any] | None = None
+) -> Choice:
+    """An option of type `kind` with the text of its help; `names` where --name-with-dashes will not do."""
+    return Choice(Annotated[kind, typer.Option(*names, metavar=metavar, help=text)], default, read)
+
+
+def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choice]:
+    """Some options of a group, in its order."""
+    wanted = set(names)
+    assert wanted <= set(group), wanted - set(group)
+    return {name: choice for name, choice in group.items() if name in wanted}
+
+
+def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of each group in the place of its parameter of that name.
+
+    The parameter receives a dictionary of the options that were given, and nothing of the others: what is left open is
+    for the API to choose.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True).parameters
+        parameters = [inspect.Parameter("context", inspect.Parameter.POSITIONAL_OR_KEYWORD, annotation=typer.Context)]
+        for parameter in own.values():
+            options = groups.get(parameter.name)
+            if options is None:
+                parameters.append(parameter)
+                continue
+            parameters += [
+                parameter.replace(name=name, annotation=choice.annotation, default=choice.default)
+                for name, choice in options.items()
+            ]
+
+        @wraps(command)
+        def run(context: typer.Context, **values: Any) -> None:
+            for group, options in groups.items():
+                values[group] = {
+                    name: choice.read(value) if choice.read else value
+                    for name, choice in options.items()
+                    if _given(context, name, value := values.pop(name))
+                }
+            command(**values)
+
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        return run
+
+    return decorate
+
+
+def _given(context: typer.Context, name: str, value: Any) -> bool:
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
+def count_or_word(text: str) -> str | int:
+    """The whole number that `text` writes, else the text itself; whether it will do, the API judges."""
+    try:
+        return int(text)
+    except ValueError:
+        return text
+
+
+def number_or_word(text: str) -> str | int | float:
+    """The number that `text` writes, whole or not, else the text itself."""
+    whole = count_or_word(text)
+    if isinstance(whole, int):
+        return whole
+    try:
+        return float(text)
+    except ValueError:
+        return text
