@@ -48,7 +48,6 @@ def encode(
             target=target,
             **config,
             exclude=exclude or (),
-            group=group,
             overwrite=overwrite,
             threads=threads,
             scratch=scratch,
