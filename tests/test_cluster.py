@@ -342,9 +342,9 @@ def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None
     packed = pickle.dumps(store)
     assert len(packed) < 1000
     assert pickle.loads(packed) is pickle.loads(packed)
-    again, (path, _) = store.__reduce__()
+    again, (path, _, made_by) = store.__reduce__()
     with pytest.raises(FormatError, match="not the store"):
-        again(path, "0" * 32)
+        again(path, "0" * 32, made_by)
 
 
 @pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x"])
