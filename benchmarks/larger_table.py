@@ -1,7 +1,7 @@
 """A table of any size for the benchmark larger.py: two classes, 30 float32 features, in one Parquet file.
 
 The recipe is that of the set `synthetic` (datasets.py): 23 measured features and 7 derived ones, of 8 hidden numbers.
-The classes overlap, so that trees grown until pure are deep and large. Each chunk of rows has a random stream of its own:
+The classes overlap, so that trees grown until pure are deep and large. Each chunk of rows has a stream of its own, so
 the first rows of a larger table are those of a smaller one.
 """
 

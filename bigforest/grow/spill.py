@@ -30,8 +30,8 @@ from bigforest.kernels.level import number_items, pick_columns, pick_tags
 from bigforest.sample import Sampler
 from bigforest.store.store import Store
 
-# Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes. With 32 MB writing
-# takes three times as long: they are out of the cache by then.
+# Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes. With 32 MB
+# writing takes three times as long: they are out of the cache by then.
 BUFFER_BYTES = 8 << 20
 
 _HEAD = np.dtype("<u8")
