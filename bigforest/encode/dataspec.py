@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from bigforest.errors import FormatError
 
@@ -20,6 +20,8 @@ KINDS = ("numeric", "category")
 TASKS = ("classification", "regression")
 
 Label = bool | int | float | str
+
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +117,16 @@ class DataSpec:
         """Inverse of `to_json`. Raises FormatError on anything that `to_json` cannot have written."""
         try:
             raw: dict[str, Any] = json.loads(text)
-            target = TargetSpec(**{**raw["target"], "classes": tuple(raw["target"]["classes"])})
-            features = tuple(FeatureSpec(**entry) for entry in raw["features"])
-            group = None if raw.get("group") is None else GroupSpec(**raw["group"])
-            weight = None
-            if raw.get("weight") is not None:
-                weight = WeightSpec(**{**raw["weight"], "classes": tuple(raw["weight"]["classes"])})
-            spec = cls(raw["rows"], raw["dropped"], features, target, group, weight)
+            spec = _record(
+                cls,
+                raw,
+                features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
+                target=_record(TargetSpec, raw["target"], classes=tuple(raw["target"]["classes"])),
+                group=None if raw["group"] is None else _record(GroupSpec, raw["group"]),
+                weight=None
+                if raw["weight"] is None
+                else _record(WeightSpec, raw["weight"], classes=tuple(raw["weight"]["classes"])),
+            )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"the dataspec cannot be read ({error}); the file is damaged or not ours") from error
         _check(spec)
@@ -131,6 +136,13 @@ class DataSpec:
 def code_width(codes: int) -> int:
     """Bytes of the narrowest unsigned integer that holds the codes 0 .. codes - 1."""
     return 1 if codes <= 1 << 8 else 2 if codes <= 1 << 16 else 4
+
+
+def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
+    """A record of JSON entries, some of them made into others; KeyError unless they are the fields of its class."""
+    if set(raw) != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
+        raise KeyError(f"unknown or missing entries of {kind.__name__}")
+    return kind(**{**raw, **made})
 
 
 def _check(spec: DataSpec) -> None:
@@ -171,9 +183,10 @@ def _sound_target(target: TargetSpec) -> bool:
     if not isinstance(target.name, str) or not isinstance(target.dtype, str) or target.task not in TASKS:
         return False
     scale = (target.offset, target.step)
+    if not all(isinstance(number, float) and math.isfinite(number) for number in scale):
+        return False
     if target.task == "regression":
-        sound = not classes and all(isinstance(number, float) and math.isfinite(number) for number in scale)
-        return sound and target.step > 0.0 and math.frexp(target.step)[0] == 0.5
+        return not classes and target.step > 0.0 and math.frexp(target.step)[0] == 0.5
     return (
         scale == (0.0, 1.0)
         and 2 <= len(classes) <= MAX_CLASSES
