@@ -62,7 +62,7 @@ def spill(
     waiting: dict[Path, list[NDArray[Any]]] = {}
     held = 0
     every = range(len(store.spec.features))
-    for at, routed in route(store, sampler, questions, blocks, every, replies):
+    for at, routed in route(store, sampler, questions, blocks, every, replies, None):
         for entry, chunk in _chunks(routed, small[at]):
             waiting.setdefault(rows_path(folder, questions[at].tree, entry, suffix), []).extend(chunk)
             held += sum(part.nbytes for part in chunk)
