@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,12 +22,15 @@ from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
+from bigforest.grow.subspace import SubspaceFamily, check_subspaces, subspace_family
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
+from bigforest.kernels.oblique import Oblique
 from bigforest.kernels.rows import by_rows
+from bigforest.kernels.space import Subspace
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import Sampler, most_weight
@@ -38,6 +41,12 @@ from bigforest.store.store import Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
+# How the families whose splits are found by projection are made, and what their kernels are compiled for.
+_OBLIQUE: dict[str, tuple[Callable[[Store, TrainConfig], SparseFamily | SubspaceFamily], type[Oblique | Subspace]]] = {
+    "sparse-oblique": (sparse_family, Oblique),
+    "subspace-cap": (subspace_family, Subspace),
+    "subspace-perceptron": (subspace_family, Subspace),
+}
 
 
 def grow_forest(
@@ -57,7 +66,7 @@ def grow_forest(
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
     way = way or choose_way(store.shape, config, resources)
-    _check_rows(store, config, way)
+    _check(store, config, way)
     parts = part_groups(store.rows, config.trees)
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
@@ -98,19 +107,21 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 class _Shared(NamedTuple):
     """What all trees of a forest that grow in memory share.
 
-    family  of sparse-oblique; scale, float64 [features], of rotation (rotation.py tree_axes); None in other families.
+    family    of splits that are oblique, but for rotation, None otherwise
+    scale     float64 [features], of rotation (rotation.py tree_axes); None in other families
     """
 
     sampler: Sampler
     by_row: Rows
     rules: Rules
     entropies: NDArray[np.int64]
-    family: SparseFamily | None
+    family: SparseFamily | SubspaceFamily | None
     scale: NDArray[np.float64] | None
 
 
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
-    family = sparse_family(store, config) if config.family == "sparse-oblique" else None
+    make = _OBLIQUE[config.family][0] if config.family in _OBLIQUE else None
+    family = make and make(store, config)
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
     return _Shared(Sampler.of(store, config), by_row, _rules(store, config), entropy_table(), family, scale)
 
@@ -141,7 +152,7 @@ def compile_for(config: TrainConfig, passes: bool, scratch: Path | None) -> None
     if passes:
         compile_passes(config, scratch)
     else:
-        compile_kernels(oblique=config.family == "sparse-oblique")
+        compile_kernels(_OBLIQUE[config.family][1] if config.family in _OBLIQUE else None)
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
@@ -162,7 +173,8 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
     return groups
 
 
-def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
+def _check(store: Store, config: TrainConfig, way: Way) -> None:
+    check_subspaces(config, len(store.spec.features))
     draws = most_weight(store, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
@@ -198,6 +210,6 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     if shared.family is None:
         nodes = grow(store.codes, shared.by_row, *arguments)
         return tree_arrays(nodes, store.dictionaries, config.impurity)
-    family = shared.family.scratch(store, shared.by_row, items)
+    family = shared.family.scratch(store, shared.by_row, items, tree)
     nodes, pool = grow_oblique(store.codes, shared.by_row, *arguments, family)
     return tree_arrays(nodes, store.dictionaries, config.impurity, pool)

@@ -31,6 +31,8 @@ from bigforest.kernels.oblique import (
 from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
+from bigforest.kernels.space import Subspace
+from bigforest.kernels.subspace import smallest_subspace, split_in_subspace
 
 # Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not more
 # class counts than these, because some systems count what is asked for.
@@ -133,9 +135,9 @@ def put_root(stack, items, key, depth, constant):
 
 
 @inlined
-def has_room(nodes, count, stack, top, oblique, pool):
-    """Whether another node can be numbered and split."""
-    if oblique is not None and pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) > np.uint64(pool.feature.size):
+def has_room(nodes, count, stack, top, features, pool):
+    """Whether another node can be numbered and split, into one with as many terms as features where there are any."""
+    if pool is not None and pool.used[0] + features > np.uint64(pool.feature.size):
         return False
     return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)
 
@@ -158,21 +160,23 @@ def grow_while_room(
     work,
     nearby,
     oblique,
+    subspace,
     pool,
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
     totals int64 [2, classes], constant uint64 [words]: scratch. nearby: what nodes split by features copy. oblique,
-    pool: None for features, compiled apart.
+    subspace: the family, None for others; pool: None for features. Each family is compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
-    while top > ZERO and has_room(nodes, count, stack, top, oblique, pool):
+    features = np.uint64(draw.perm.size)
+    while top > ZERO and has_room(nodes, count, stack, top, features, pool):
         top -= ONE
         number = count
         count += ONE
         weight, sq = number_node(nodes, number, stack, top, total)
-        if oblique is not None:
+        if pool is not None:
             pool.size[number] = 0
         depth = stack.depth[top]
         if sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth:
@@ -181,19 +185,23 @@ def grow_while_room(
         for word in range(np.uint64(constant.size)):
             constant[word] = stack.constant[top, word]
         node = Node(items[begin:end], total, weight, sq)
-        if oblique is None:
+        if oblique is not None:
+            here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
+            which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
+            if best.split[FEATURE] < 0:
+                continue
+            size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
+        elif subspace is not None:
+            size_l = split_in_subspace(subspace, node, key, rules.min_leaf, work, nodes, pool, number, total_l)
+            if size_l == ZERO:
+                continue
+        else:
             here, rows_here = look_near(codes, by_row, items, begin, end, constant, nearby)
             find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work)
             if best.split[FEATURE] < 0:
                 continue
             feature, code = best.split[FEATURE], best.split[CODE]
             size_l = split_by_feature(here, node, feature, code, work, nodes, number, total_l)
-        else:
-            here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
-            which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
-            if best.split[FEATURE] < 0:
-                continue
-            size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
@@ -221,7 +229,7 @@ def grow(
     impurity.entropy_table. key, depth: of the topmost node; constant bool [features]: features known to be constant
     in it, None for none known. The total weight must be below 2**31.
     """
-    return _grow(codes, by_row, items, classes, key, rules, table, depth, constant, None)[0]
+    return _grow(codes, by_row, items, classes, key, rules, table, depth, constant)[0]
 
 
 def grow_oblique(
@@ -232,10 +240,10 @@ def grow_oblique(
     key: np.uint64,
     rules: Rules,
     table: NDArray[np.int64],
-    oblique: Oblique,
+    family: Oblique | Subspace,
 ) -> tuple[CodeTree, Pool]:
-    """Grow a tree of oblique splits, like `grow`; `oblique` says which and is used up. The pool has its terms."""
-    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, 0, None, oblique)
+    """Grow a tree of oblique splits, like `grow`; `family` says which and is used up. The pool has its terms."""
+    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, family=family)
     assert pool is not None
     return nodes, pool
 
@@ -248,10 +256,12 @@ def _grow(
     key: np.uint64,
     rules: Rules,
     table: NDArray[np.int64],
-    depth: int,
-    constant: NDArray[np.bool_] | None,
-    oblique: Oblique | None,
+    depth: int = 0,
+    constant: NDArray[np.bool_] | None = None,
+    family: Oblique | Subspace | None = None,
 ) -> tuple[CodeTree, Pool | None]:
+    oblique = family if isinstance(family, Oblique) else None
+    subspace = family if isinstance(family, Subspace) else None
     features = codes.place.shape[0]
     words = -(-features // 64)
     work = make_work(items.size, classes)
@@ -279,13 +289,13 @@ def _grow(
         total=np.empty((64, classes), np.int64),
         constant=np.empty((64, words), np.uint64),
     )
-    pool = None if oblique is None else make_pool(room, features)
+    pool = None if family is None else make_pool(room, features)
     scratch = (totals, known_words, draw, best, work, make_nearby(codes, items.size))
     put_root(stack, items, key, depth, known_words)
     count, top = ZERO, ONE
     while top > 0:
         state = (nodes, count, stack, top)
-        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, pool)
+        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, subspace, pool)
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
             nodes = CodeTree(*[_twice_as_long(array) for array in nodes])
@@ -297,8 +307,11 @@ def _grow(
     return CodeTree(*[_first(array, int(count)) for array in nodes]), pool and trimmed(pool, int(count))
 
 
-def compile_kernels(*, oblique: bool) -> None:
-    """Compile, or load from the cache, everything `grow` or `grow_oblique` needs, by growing on a table of two rows."""
+def compile_kernels(family: type[Oblique | Subspace] | None) -> None:
+    """Compile, or load from the cache, everything `grow` or `grow_oblique` needs, by growing on a table of two rows.
+
+    family  what the latter would be given; None for `grow`.
+    """
     with np.errstate(over="ignore"):
         codes = Codes(
             u8=np.zeros((1, 2), np.uint8),
@@ -311,10 +324,11 @@ def compile_kernels(*, oblique: bool) -> None:
         items = np.array([1, 1 << 32 | 1 << 16 | 1], np.uint64)
         rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         arguments = (codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
-        if oblique:
-            grow_oblique(*arguments, smallest(codes.place.shape[0], items.size))
-        else:
+        if family is None:
             grow(*arguments)
+        else:
+            made = smallest if family is Oblique else smallest_subspace
+            grow_oblique(*arguments, made(codes.place.shape[0], items.size))
 
 
 def _twice_as_long(array: NDArray[Any]) -> NDArray[Any]:

@@ -27,8 +27,11 @@ class ObliqueSplit(NamedTuple):
 
 def project(terms: Direction, row: Sequence[float]) -> float:
     """The projection of a row; for one term the value of its feature."""
-    if len(terms) == 1:
-        return float(row[terms[0][0]])
+    return float(row[terms[0][0]]) if len(terms) == 1 else weigh(terms, row)
+
+
+def weigh(terms: Direction, row: Sequence[float]) -> float:
+    """The sum of weight times value, in the order of the terms."""
     total = 0.0
     for feature, weight in terms:
         total += weight * float(row[feature])

@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from bigforest.config import TrainConfig
 from tests.naive import rng
-from tests.naive.oblique import ObliqueSplit, find_oblique, project
+from tests.naive.oblique import ObliqueSplit, find_oblique, project, weigh
 from tests.naive.split import Split, Table, best_split
+from tests.naive.subspace import find_cut, tree_features
 
 CHANCES = 0x589965CC75374CC3
 
@@ -54,16 +55,18 @@ def grow(
         leaf = Node(-1, math.nan, -1, -1, depth, sum(counts), counts, math.nan)
         chosen = None
         if not must_be_leaf(counts, depth, config):
-            chosen = find_split(table, rows, weights, key, config, split)
+            chosen = find_split(table, rows, weights, key, config, split, tree)
         if chosen is None:
             nodes.append(leaf)
             continue
         gain = impurity_decrease(chosen.left, chosen.right, config.impurity)
         terms = chosen.terms
-        feature = terms[0][0] if len(terms) == 1 else -2
-        own = () if len(terms) == 1 else tuple(terms)
+        axis = len(terms) == 1 and not config.in_subspaces
+        feature = terms[0][0] if axis else -2
+        own = () if axis else tuple(terms)
         nodes.append(leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own))
-        goes_left = [project(terms, row) <= chosen.threshold for row in table.low[rows].tolist()]
+        by_terms = weigh if config.in_subspaces else project
+        goes_left = [by_terms(terms, row) <= chosen.threshold for row in table.low[rows].tolist()]
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
         waiting.append((right_rows, rng.mix(key ^ rng.RIGHT), depth + 1, number))
@@ -78,13 +81,31 @@ def find_split(
     key: int,
     config: TrainConfig,
     split: Callable[..., Split | None],
+    tree: int = 0,
 ) -> ObliqueSplit | None:
     """The best split of a node by the family of the configuration; None if there is none."""
+    if config.in_subspaces:
+        return find_in_subspace(table, rows, weights, key, config, tree)
     if config.family == "sparse-oblique":
         return find_oblique(table, rows, weights, key, config, split)
     features = seen_features(table, rows, key, config)
     found = split(table, rows, weights, features, config.impurity, config.min_leaf)
     return found and ObliqueSplit([(found.feature, 1.0)], found.threshold, found.left, found.right)
+
+
+def find_in_subspace(
+    table: Table, rows: Sequence[int], weights: Sequence[int], key: int, config: TrainConfig, tree: int
+) -> ObliqueSplit | None:
+    """The cut of a node in the subspace of its tree, with the classes on its sides."""
+    seen = tree_features(config, table.low.shape[1], tree)
+    cut = find_cut(table, rows, key, config, seen)
+    if cut is None:
+        return None
+    goes_left = {row: weigh(cut.terms, table.low[row].tolist()) <= cut.threshold for row in rows}
+    left, right = (
+        class_counts(table, [row for row in rows if goes_left[row] == side], weights) for side in (True, False)
+    )
+    return ObliqueSplit(cut.terms, cut.threshold, left, right)
 
 
 def class_counts(table: Table, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
