@@ -20,6 +20,7 @@ MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
 Scope = Literal["tree", "node"]
 Normalize = Literal["none", "zscore", "minmax"]
 Rotation = Literal["random", "pca"]
+Ties = Literal["lowest", "reject", "random"]
 
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
@@ -49,13 +50,15 @@ _FAMILIES = {
     "subspace_per": _SUBSPACE_FAMILIES,
     "steps": _SUBSPACE_FAMILIES,
     "max_epochs": ("subspace-perceptron",),
+    "ties": _SUBSPACE_FAMILIES,
     "impurity": ("axis", "tree", "rotation", "sparse-oblique"),
 }
 # What a family has where nothing is said.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "tree": {"trees": 1, "bootstrap": False, "mtry": "all"},
     "rotation": {"mtry": "all"},
-    **{name: {"bootstrap": False} for name in _SUBSPACE_FAMILIES},
+    "subspace-cap": {"bootstrap": False, "ties": "reject"},
+    "subspace-perceptron": {"bootstrap": False, "ties": "reject"},
 }
 
 
@@ -111,9 +114,12 @@ class TrainConfig:
     Of subspace-cap and subspace-perceptron:
 
     subspace         features of a subspace; None for 100, and at most half of all.
-    subspace_per     "tree": each tree sees a subspace of its own, and no two the same. "node": each node draws one.
+    subspace_per     "tree": each tree sees a subspace of its own, and no two the same. "node": each node draws one, and
+                     looks at all features where those cannot split it.
     steps            parts into which the way between two class means is divided to search it for the best cut.
     max_epochs       most passes of a perceptron over the rows of a node.
+    ties             what the forest answers where classes have equal votes, unless asked otherwise: "reject", the
+                     default of `TrainConfig.of` for these families, "lowest" or "random".
     """
 
     trees: int = 100
@@ -147,6 +153,7 @@ class TrainConfig:
     subspace_per: Scope = "tree"
     steps: int = 50
     max_epochs: int = 100
+    ties: Ties = "lowest"
 
     def __post_init__(self) -> None:
         _check_int("trees", self.trees, 1, MAX_TREES)
@@ -199,6 +206,7 @@ class TrainConfig:
             ("normalize", Normalize),
             ("rotation", Rotation),
             ("subspace_per", Scope),
+            ("ties", Ties),
         ):
             _check_choice(name, getattr(self, name), get_args(choices))
         _check_bool("ranks", self.ranks)
@@ -263,12 +271,20 @@ class TrainConfig:
         return self.family in _SUBSPACE_FAMILIES
 
     def subspace_size(self, features: int) -> int:
-        """Features of a subspace when the table has `features` of them. Raises ConfigError where these are fewer."""
-        if self.subspace is None:
-            return min(_SUBSPACE, -(-features // 2))
-        if self.subspace > features:
-            raise ConfigError(f"the table has {features} features and a subspace of them cannot have {self.subspace}")
-        return self.subspace
+        """Features of a subspace when the table has `features` of them.
+
+        Raises ConfigError where these are too few, or there are not as many different subspaces as trees.
+        """
+        size = min(_SUBSPACE, -(-features // 2)) if self.subspace is None else self.subspace
+        if size > features:
+            raise ConfigError(f"the table has {features} features and a subspace of them cannot have {size}")
+        known = math.comb(features, size)
+        if self.trees > known and (self.subspace_per == "tree" or size == features):
+            raise ConfigError(
+                f"a table of {features} features has {known} subspace{'s' * (known > 1)} of {size}, and no two trees "
+                f"may have the same: ask for at most {known} tree{'s' * (known > 1)}, or another subspace"
+            )
+        return size
 
     def drawn_features(self, features: int) -> int:
         """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""

@@ -22,14 +22,14 @@ from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
-from bigforest.grow.subspace import SubspaceFamily, check_subspaces, subspace_family
+from bigforest.grow.subspace import SubspaceFamily, subspace_family
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.oblique import Oblique
-from bigforest.kernels.rows import by_rows
+from bigforest.kernels.rows import NO_ROWS, by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
@@ -66,7 +66,7 @@ def grow_forest(
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
     way = way or choose_way(store.shape, config, resources)
-    _check(store, config, way)
+    _check_rows(store, config, way)
     parts = part_groups(store.rows, config.trees)
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
@@ -101,7 +101,7 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(_share(store, config, by_rows(store.codes)), tree)
+    return _grow(_share(store, config, NO_ROWS if config.in_subspaces else by_rows(store.codes)), tree)
 
 
 class _Shared(NamedTuple):
@@ -133,7 +133,7 @@ _lock = threading.Lock()
 
 def _shared_of(store: Store, config: TrainConfig) -> _Shared:
     """What trees share, made once in each process."""
-    by_row = rows_of(store)
+    by_row = NO_ROWS if config.in_subspaces else rows_of(store)
     with _lock:
         if (store, config) not in _kept:
             _kept[store, config] = _share(store, config, by_row)
@@ -173,8 +173,7 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
     return groups
 
 
-def _check(store: Store, config: TrainConfig, way: Way) -> None:
-    check_subspaces(config, len(store.spec.features))
+def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
     draws = most_weight(store, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
     if draws > most:

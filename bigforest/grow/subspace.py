@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.errors import ConfigError
+from bigforest.grow.need import seen_as_bits
 from bigforest.kernels.bits import PACKED_ROWS, WORD, pack_bits
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.space import STEPS, Space, Subspace, fill_values, make_subspace
@@ -30,7 +30,7 @@ _ROUNDS = 4
 class Columns(NamedTuple):
     """The features as the kernels see them: which take part, and in which steps they are counted; see kernels/space.py.
 
-    bits  whether all that take part hold zeros and ones only.
+    bits  whether they are seen as bits, as all hold zeros and ones only.
     """
 
     bits: bool
@@ -66,21 +66,6 @@ def subspace_family(store: Store, config: TrainConfig) -> SubspaceFamily:
     return SubspaceFamily(config, columns, make_space(store, columns, np.arange(features)) if same else None)
 
 
-def check_subspaces(config: TrainConfig, features: int) -> None:
-    """Raise ConfigError where a table of so many features has fewer subspaces than the forest has trees."""
-    if not config.in_subspaces:
-        return
-    size = config.subspace_size(features)
-    known = math.comb(features, size)
-    if config.subspace_per == "node" and known > 1:
-        return
-    if config.trees > known:
-        raise ConfigError(
-            f"{features} features have {known} subspace{'s' * (known > 1)} of {size}, and no two trees may have the "
-            f"same: ask for at most {known} tree{'s' * (known > 1)}, or for another --subspace"
-        )
-
-
 def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
     """The features that a tree sees, ascending, int64 [subspace_size]."""
     size = config.subspace_size(features)
@@ -109,7 +94,7 @@ def _permuted(number: int, count: int, seed: int) -> int:
 
 def _combination(number: int, features: int, size: int, known: int) -> NDArray[np.int64]:
     """Combination `number`, in lexicographic order, of `size` out of `features`, of which there are `known`."""
-    chosen = []
+    chosen: list[int] = []
     for feature in range(features):
         if len(chosen) == size:
             break
@@ -127,7 +112,6 @@ def _combination(number: int, features: int, size: int, known: int) -> NDArray[n
 def _columns(store: Store, config: TrainConfig) -> Columns:
     features = len(store.spec.features)
     low, per_step, unit = np.zeros(features), np.zeros(features), np.zeros(features)
-    bits = True
     for feature in range(features):
         values = store.low(feature)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -137,11 +121,7 @@ def _columns(store: Store, config: TrainConfig) -> Columns:
         low[feature] = values[0]
         whole = span <= STEPS and bool((np.floor(values) == values).all())
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
-        bits = bits and values.size == 2 and values[0] == 0.0 and values[1] == 1.0
-    width = config.subspace_size(features) + 1
-    # Weights of bits have 32 bits. The square of a perceptron's grows by at most `width` a mistake (Novikoff 1962).
-    few = config.family == "subspace-cap" or store.rows * config.max_epochs * width**2 < 2**62
-    return Columns(bits and few, low, per_step, unit)
+    return Columns(seen_as_bits(store.shape, config), low, per_step, unit)
 
 
 def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Space:

@@ -25,18 +25,18 @@ def aim_axis(subspace, first, second):
     """
     mean, weight = subspace.mean, subspace.weight
     most = 0.0
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         weight[c] = mean[second, c] - mean[first, c]
         most = max(most, abs(weight[c]))
     if has_bits(subspace):
-        bound = most * np.float64(subspace.drawn)
+        bound = most * np.float64(subspace.size[0])
         scale = 1.0
         while bound * scale > MOST_WEIGHT:
             scale *= 0.5
         while bound * scale <= 0.5 * MOST_WEIGHT:
             scale *= 2.0
-        for j in range(subspace.drawn):
+        for j in range(subspace.size[0]):
             c = np.uint64(subspace.column[j])
             weight[c] = np.rint(weight[c] * scale)
             subspace.whole[c] = np.int32(weight[c])
@@ -46,7 +46,7 @@ def aim_axis(subspace, first, second):
 def weigh_mean(subspace, k):
     """Projection of the mean of class k on the direction in hand."""
     total = 0.0
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         total += subspace.weight[c] * (subspace.space.low[c] + subspace.mean[k, c])
     return total

@@ -32,7 +32,7 @@ def add_row(subspace, row, sign):
             subspace.picked[number] = space.bits[row, number] & subspace.mask[number]
         add_bits(subspace.picked, sign, subspace.whole)
     else:
-        for j in range(subspace.drawn):
+        for j in range(subspace.size[0]):
             c = np.uint64(subspace.column[j])
             subspace.weight[c] += np.float64(sign) * space.value[row, c]
 
@@ -49,7 +49,7 @@ def count_errors(subspace, items, cut):
 @inlined
 def keep_direction(subspace):
     """Remember the direction in hand."""
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         subspace.kept[c] = np.float64(subspace.whole[c]) if has_bits(subspace) else subspace.weight[c]
 
@@ -57,7 +57,7 @@ def keep_direction(subspace):
 @inlined
 def take_kept(subspace):
     """Make the direction that was kept the one in hand."""
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         subspace.weight[c] = subspace.kept[c]
         if has_bits(subspace):
@@ -71,7 +71,7 @@ def train_perceptron(subspace, items):
     Stops after a pass that leaves no error, or `epochs` passes. The best has the fewest errors after a pass, the
     first of equals.
     """
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         subspace.weight[c] = 0.0
         if has_bits(subspace):

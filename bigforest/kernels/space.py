@@ -43,9 +43,10 @@ class Subspace(NamedTuple):
 
     space    the columns of the tree
     drawn    uint64, columns that a node draws from them; all of them are always the same
+    size     uint64 [1], columns of the node in hand: `drawn`, or all where these cannot split it
     steps    into which the way from mean to mean is divided (`cut_axis`)
     epochs   of a perceptron (perceptron.py); 0 for none
-    column   uint32 [columns], those of the node: the first `drawn`, ascending
+    column   uint32 [columns], those of the node: the first `size`, ascending
     mask     uint64 [words], a bit for each of these
     start    int64 [classes + 1], where the rows of a class begin in `order`
     order    uint32 [rows], rows of the table, by class
@@ -58,11 +59,12 @@ class Subspace(NamedTuple):
     hist     uint32 [steps + 1, classes]
     left     int64 [classes]
     far      bool [classes], whether a class is on the side of the second mean
-    planes   uint64 [2, PLANES]; count int32 [64]; picked uint64 [words]: scratch of bits.py
+    planes   uint64 [2, PLANES]; counted int32 [64]; picked uint64 [words]: scratch of bits.py
     """
 
     space: Space
     drawn: np.uint64
+    size: NDArray[np.uint64]
     steps: int
     epochs: int
     column: NDArray[np.uint32]
@@ -79,7 +81,7 @@ class Subspace(NamedTuple):
     left: NDArray[np.int64]
     far: NDArray[np.bool_]
     planes: NDArray[np.uint64]
-    count: NDArray[np.int32]
+    counted: NDArray[np.int32]
     picked: NDArray[np.uint64]
 
 
@@ -90,6 +92,7 @@ def make_subspace(space: Space, drawn: int, steps: int, epochs: int, classes: in
     return Subspace(
         space,
         np.uint64(drawn),
+        np.full(1, drawn, np.uint64),
         steps,
         epochs,
         np.arange(columns, dtype=np.uint32),
@@ -151,20 +154,20 @@ def find_means(subspace, total):
         size = np.float64(total[k])
         if has_bits(subspace):
             for number in range(np.uint64(space.bits.shape[1])):
-                count_word(space.bits, rows, number, subspace.planes, subspace.count)
+                count_word(space.bits, rows, number, subspace.planes, subspace.counted)
                 first = number * np.uint64(WORD)
                 for b in range(np.uint64(WORD)):
-                    mean[k, first + b] = np.float64(subspace.count[b]) / size
+                    mean[k, first + b] = np.float64(subspace.counted[b]) / size
         else:
-            for j in range(subspace.drawn):
+            for j in range(subspace.size[0]):
                 c = np.uint64(subspace.column[j])
                 mean[k, c] = 0.0
             for i in range(np.uint64(rows.size)):
                 row = np.uint64(rows[i])
-                for j in range(subspace.drawn):
+                for j in range(subspace.size[0]):
                     c = np.uint64(subspace.column[j])
                     mean[k, c] += np.rint((space.value[row, c] - space.low[c]) * space.per_step[c])
-            for j in range(subspace.drawn):
+            for j in range(subspace.size[0]):
                 c = np.uint64(subspace.column[j])
                 mean[k, c] = mean[k, c] / size * space.unit[c]
 
@@ -173,7 +176,7 @@ def find_means(subspace, total):
 def distance(subspace, one, two):
     """Square of the Euclidean distance of the means of two classes, added up in the order of the columns."""
     total = 0.0
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         apart = subspace.mean[two, c] - subspace.mean[one, c]
         total += apart * apart
@@ -203,7 +206,7 @@ def weigh_row(subspace, row):
     if has_bits(subspace):
         return np.float64(weigh_bits(subspace.space.bits[row], subspace.whole))
     total = 0.0
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         total += subspace.weight[c] * subspace.space.value[row, c]
     return total

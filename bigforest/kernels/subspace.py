@@ -1,6 +1,7 @@
 """Split a node of a tree in a subspace (Ho 1995): by a perceptron, or by central axis projection.
 
-A node may draw columns of its own. Oracle: tests/naive/subspace.py.
+A node may draw columns of its own, and takes all there are where these cannot split it.
+Oracle: tests/naive/subspace.py.
 """
 
 from __future__ import annotations
@@ -36,18 +37,19 @@ def smallest_subspace(features: int, rows: int) -> Subspace:
 
 
 @inlined
-def draw_columns(subspace, key):
-    """Draw the columns of the node of this key, in ascending order: selection sampling (Knuth, TAOCP 3.4.2 S)."""
+def draw_columns(subspace, key, wanted):
+    """Draw `wanted` columns (uint64) for the node of this key, ascending: selection sampling (Knuth, TAOCP 3.4.2 S)."""
     columns = np.uint64(subspace.column.size)
     if subspace.drawn == columns:
         return
+    subspace.size[ZERO] = wanted
     for number in range(np.uint64(subspace.mask.size)):
         subspace.mask[number] = ZERO
     state = mix(key ^ COLUMNS)
     have = ZERO
     for c in range(columns):
         state += GOLDEN
-        taken = ((mix(state) >> SHIFT32) * (columns - c)) >> SHIFT32 < subspace.drawn - have
+        taken = ((mix(state) >> SHIFT32) * (columns - c)) >> SHIFT32 < wanted - have
         if taken:
             subspace.column[have] = np.uint32(c)
             have += ONE
@@ -57,29 +59,39 @@ def draw_columns(subspace, key):
 
 
 @inlined
+def find_cut(subspace, node, min_leaf):
+    """Aim at a split of the node in its columns; returns the cut of the projections, and whether there is one."""
+    find_means(subspace, node.total)
+    first, second = farthest_classes(subspace, node.total)
+    cut, found = 0.0, False
+    if first != second:
+        if subspace.epochs > 0:
+            cut, found = cut_perceptron(subspace, node, min_leaf, first, second)
+        if not found:
+            cut, found = cut_axis(subspace, node, min_leaf, first, second)
+    return cut, found
+
+
+@inlined
 def split_in_subspace(subspace, node, key, min_leaf, work, nodes, pool, number, total_l):
     """Send the rows of a node to the sides of its split, and write it as node `number`.
 
     Returns the number of rows on the left, 0 where there is no split; total_l gets their class weights.
     """
-    draw_columns(subspace, key)
     group_by_class(node.items, node.total, subspace.start, subspace.order)
-    find_means(subspace, node.total)
-    first, second = farthest_classes(subspace, node.total)
-    if first == second:
-        return ZERO
     cut, found = 0.0, False
-    if subspace.epochs > 0:
-        cut, found = cut_perceptron(subspace, node, min_leaf, first, second)
-    if not found:
-        cut, found = cut_axis(subspace, node, min_leaf, first, second)
+    wanted, columns = subspace.drawn, np.uint64(subspace.column.size)
+    while not found and wanted <= columns:
+        draw_columns(subspace, key, wanted)
+        cut, found = find_cut(subspace, node, min_leaf)
+        wanted = columns if wanted < columns else columns + ONE
     if not found:
         return ZERO
     size_l, _ = partition_values(subspace.value, cut, node.items, work.keys, total_l)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = cut
     used = pool.used[0]
-    for j in range(subspace.drawn):
+    for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         if subspace.weight[c] != 0.0:
             pool.feature[used] = subspace.space.feature[c]

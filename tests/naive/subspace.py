@@ -28,7 +28,10 @@ class Cut(NamedTuple):
 
 
 class Column(NamedTuple):
-    """A feature that is counted in steps of `unit`, `per_step` to a unit of its values; left out where unit is 0."""
+    """A feature that is counted in steps of `unit`, `per_step` to a unit of its values; left out where unit is 0.
+
+    binary: whether it may be a bit, having the values 0 and 1 or but one.
+    """
 
     low: float
     per_step: float
@@ -69,10 +72,16 @@ def node_features(config: TrainConfig, features: int, seen: Sequence[int], key: 
 
 
 def find_cut(table: Table, rows: Sequence[int], key: int, config: TrainConfig, seen: Sequence[int]) -> Cut | None:
-    """The cut of a node whose tree sees these features; None if there is none."""
+    """The cut of a node whose tree sees these features; None if there is none, even in all of them."""
+    own = node_features(config, table.low.shape[1], seen, key)
+    return cut_in(table, rows, config, own) or (cut_in(table, rows, config, seen) if len(own) < len(seen) else None)
+
+
+def cut_in(table: Table, rows: Sequence[int], config: TrainConfig, features: Sequence[int]) -> Cut | None:
+    """The cut of a node that sees these features; None if there is none."""
     columns = [column_of(column.tobytes()) for column in table.low.T]
-    binary = all(column.binary for column in columns if column.unit)
-    space = [f for f in node_features(config, len(columns), seen, key) if columns[f].unit]
+    binary = all(column.binary for column in columns)
+    space = [f for f in features if columns[f].unit]
     values = {row: [float(table.low[row, f]) for f in space] for row in rows}
     columns = [columns[f] for f in space]
     members = {k: [row for row in rows if table.target[row] == k] for k in range(table.classes)}
@@ -86,7 +95,7 @@ def find_cut(table: Table, rows: Sequence[int], key: int, config: TrainConfig, s
     if config.family == "subspace-perceptron":
         found = perceptron(values, members, means, first, second, config)
     if found is None:
-        found = central_axis(values, members, means, columns, first, second, binary, config, table.low.shape[1])
+        found = central_axis(values, members, means, columns, first, second, binary, config, len(features))
     if found is None:
         return None
     weights, threshold = found
@@ -99,7 +108,7 @@ def column_of(column: bytes) -> Column:
     values = set(np.frombuffer(column).tolist())
     low, high = min(values), max(values)
     if max(-low, high) > 2.0**400 or high - low < 2.0**-400:
-        return Column(0.0, 0.0, 0.0, False)
+        return Column(0.0, 0.0, 0.0, low == high)
     if high - low <= STEPS and all(value == math.floor(value) for value in values):
         return Column(low, 1.0, 1.0, values == {0.0, 1.0})
     return Column(low, STEPS / (high - low), (high - low) / STEPS, False)
@@ -143,7 +152,7 @@ def central_axis(
     """The stop between two means that leaves the fewest rows on the wrong sides of their classes."""
     weights = [b - a for a, b in zip(means[first], means[second], strict=True)]
     if binary:
-        weights = whole_numbers(weights, config.subspace_size(features))
+        weights = whole_numbers(weights, features)
     begin, end = (
         dot(weights, [column.low + above for column, above in zip(columns, means[k], strict=True)])
         for k in (first, second)
