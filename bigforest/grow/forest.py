@@ -152,7 +152,7 @@ def compile_for(config: TrainConfig, passes: bool, scratch: Path | None) -> None
     if passes:
         compile_passes(config, scratch)
     else:
-        compile_kernels(_OBLIQUE[config.family][1] if config.family in _OBLIQUE else None)
+        compile_kernels(_OBLIQUE[config.family][1] if config.family in _OBLIQUE else None, mixed=False)
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:

@@ -16,6 +16,7 @@ from bigforest.kernels.axis import find_feature, make_draw, split_by_feature
 from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF, Codes, Rows
+from bigforest.kernels.mixed import CATEGORY, UNSEEN, Mixed, Subsets, make_mixed, make_subsets, split_mixed
 from bigforest.kernels.nearby import look_near, make_nearby
 from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO, Best, Node, make_work
 from bigforest.kernels.oblique import (
@@ -26,9 +27,9 @@ from bigforest.kernels.oblique import (
     make_pool,
     smallest,
     split_by_direction,
-    trimmed,
 )
 from bigforest.kernels.partition import sum_classes
+from bigforest.kernels.pool import trimmed, twice_as_long, with_room
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.space import Subspace
@@ -135,9 +136,13 @@ def put_root(stack, items, key, depth, constant):
 
 
 @inlined
-def has_room(nodes, count, stack, top, features, pool):
-    """Whether another node can be numbered and split, into one with as many terms as features where there are any."""
-    if pool is not None and pool.used[0] + features > np.uint64(pool.feature.size):
+def has_room(nodes, count, stack, top, oblique, subspace, mixed, pool):
+    """Whether another node can be numbered and split."""
+    if oblique is not None and pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) > np.uint64(pool.feature.size):
+        return False
+    if subspace is not None and pool.used[0] + np.uint64(subspace.column.size) > np.uint64(pool.feature.size):
+        return False
+    if mixed is not None and pool.used[0] + np.uint64(mixed.levels.code.size) > np.uint64(pool.level.size):
         return False
     return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)
 
@@ -161,23 +166,26 @@ def grow_while_room(
     nearby,
     oblique,
     subspace,
+    mixed,
     pool,
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
-    totals int64 [2, classes], constant uint64 [words]: scratch. nearby: what nodes split by features copy. oblique,
-    subspace: the family, None for others; pool: None for features. Each family is compiled apart.
+    totals int64 [2, classes], constant uint64 [words]: scratch. nearby: what nodes split by features copy. oblique:
+    Oblique, with its Pool as `pool`; subspace: Subspace, with a Pool; mixed: Mixed, with its Subsets; all None where
+    splits are on plain numbers, compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
-    features = np.uint64(draw.perm.size)
-    while top > ZERO and has_room(nodes, count, stack, top, features, pool):
+    while top > ZERO and has_room(nodes, count, stack, top, oblique, subspace, mixed, pool):
         top -= ONE
         number = count
         count += ONE
         weight, sq = number_node(nodes, number, stack, top, total)
         if pool is not None:
             pool.size[number] = 0
+        if mixed is not None:
+            pool.missing[number] = UNSEEN
         depth = stack.depth[top]
         if sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth:
             continue
@@ -185,23 +193,26 @@ def grow_while_room(
         for word in range(np.uint64(constant.size)):
             constant[word] = stack.constant[top, word]
         node = Node(items[begin:end], total, weight, sq)
-        if oblique is not None:
+        if subspace is not None:
+            size_l = split_in_subspace(subspace, node, key, rules.min_leaf, work, nodes, pool, number, total_l)
+            if size_l == ZERO:
+                continue
+        elif oblique is None:
+            here, rows_here = look_near(codes, by_row, items, begin, end, constant, nearby)
+            find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work, mixed)
+            if best.split[FEATURE] < 0:
+                continue
+            if mixed is None:
+                feature, code = best.split[FEATURE] >> 1, best.split[CODE]
+                size_l = split_by_feature(here, node, feature, code, work, nodes, number, total_l)
+            else:
+                size_l = split_mixed(here, rows_here, node, mixed, best, work, nodes, pool, number, total_l)
+        else:
             here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
             which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
             if best.split[FEATURE] < 0:
                 continue
             size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
-        elif subspace is not None:
-            size_l = split_in_subspace(subspace, node, key, rules.min_leaf, work, nodes, pool, number, total_l)
-            if size_l == ZERO:
-                continue
-        else:
-            here, rows_here = look_near(codes, by_row, items, begin, end, constant, nearby)
-            find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work)
-            if best.split[FEATURE] < 0:
-                continue
-            feature, code = best.split[FEATURE], best.split[CODE]
-            size_l = split_by_feature(here, node, feature, code, work, nodes, number, total_l)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
@@ -229,7 +240,24 @@ def grow(
     impurity.entropy_table. key, depth: of the topmost node; constant bool [features]: features known to be constant
     in it, None for none known. The total weight must be below 2**31.
     """
-    return _grow(codes, by_row, items, classes, key, rules, table, depth, constant)[0]
+    return _grow(codes, by_row, items, classes, key, rules, table, depth, constant, None)[0]
+
+
+def grow_mixed(
+    codes: Codes,
+    by_row: Rows,
+    items: NDArray[np.uint64],
+    classes: int,
+    key: np.uint64,
+    rules: Rules,
+    table: NDArray[np.int64],
+    mixed: Mixed,
+) -> tuple[CodeTree, Subsets]:
+    """Grow a tree of splits on features of which some are categories or have missing values, like `grow`.
+
+    mixed  says which, and is scratch: not for two trees at once.
+    """
+    return _grow(codes, by_row, items, classes, key, rules, table, 0, None, mixed)
 
 
 def grow_oblique(
@@ -243,9 +271,7 @@ def grow_oblique(
     family: Oblique | Subspace,
 ) -> tuple[CodeTree, Pool]:
     """Grow a tree of oblique splits, like `grow`; `family` says which and is used up. The pool has its terms."""
-    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, family=family)
-    assert pool is not None
-    return nodes, pool
+    return _grow(codes, by_row, items, classes, key, rules, table, 0, None, family)
 
 
 def _grow(
@@ -256,12 +282,11 @@ def _grow(
     key: np.uint64,
     rules: Rules,
     table: NDArray[np.int64],
-    depth: int = 0,
-    constant: NDArray[np.bool_] | None = None,
-    family: Oblique | Subspace | None = None,
-) -> tuple[CodeTree, Pool | None]:
-    oblique = family if isinstance(family, Oblique) else None
-    subspace = family if isinstance(family, Subspace) else None
+    depth: int,
+    constant: NDArray[np.bool_] | None,
+    more: Oblique | Subspace | Mixed | None,
+) -> tuple[CodeTree, Any]:
+    """The tree, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
     features = codes.place.shape[0]
     words = -(-features // 64)
     work = make_work(items.size, classes)
@@ -289,29 +314,34 @@ def _grow(
         total=np.empty((64, classes), np.int64),
         constant=np.empty((64, words), np.uint64),
     )
-    pool = None if family is None else make_pool(room, features)
+    oblique = more if isinstance(more, Oblique) else None
+    subspace = more if isinstance(more, Subspace) else None
+    mixed = more if isinstance(more, Mixed) else None
+    most = features if mixed is None else mixed.levels.code.size  # entries of a node
+    pool: Pool | Subsets | None = None
+    if oblique is not None or subspace is not None:
+        pool = make_pool(room, most)
+    elif mixed is not None:
+        pool = make_subsets(room, most)
     scratch = (totals, known_words, draw, best, work, make_nearby(codes, items.size))
     put_root(stack, items, key, depth, known_words)
     count, top = ZERO, ONE
     while top > 0:
         state = (nodes, count, stack, top)
-        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, subspace, pool)
+        count, top = grow_while_room(
+            codes, by_row, items, rules, table, *state, *scratch, oblique, subspace, mixed, pool
+        )
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
-            nodes = CodeTree(*[_twice_as_long(array) for array in nodes])
-            pool = pool and pool._replace(threshold=_twice_as_long(pool.threshold), size=_twice_as_long(pool.size))
+            nodes = CodeTree(*[twice_as_long(array) for array in nodes])
         if top == stack.begin.size:
-            stack = Stack(*(_twice_as_long(array) for array in stack))
-        if pool is not None and pool.used[0] + features > pool.feature.size:
-            pool = pool._replace(feature=_twice_as_long(pool.feature), weight=_twice_as_long(pool.weight))
+            stack = Stack(*(twice_as_long(array) for array in stack))
+        pool = pool and with_room(pool, nodes.feature.size, most)
     return CodeTree(*[_first(array, int(count)) for array in nodes]), pool and trimmed(pool, int(count))
 
 
-def compile_kernels(family: type[Oblique | Subspace] | None) -> None:
-    """Compile, or load from the cache, everything `grow` or `grow_oblique` needs, by growing on a table of two rows.
-
-    family  what the latter would be given; None for `grow`.
-    """
+def compile_kernels(family: type[Oblique | Subspace] | None, *, mixed: bool) -> None:
+    """Compile, or load from the cache, what growing needs: `grow_oblique` or `grow_mixed`, otherwise `grow`."""
     with np.errstate(over="ignore"):
         codes = Codes(
             u8=np.zeros((1, 2), np.uint8),
@@ -324,15 +354,13 @@ def compile_kernels(family: type[Oblique | Subspace] | None) -> None:
         items = np.array([1, 1 << 32 | 1 << 16 | 1], np.uint64)
         rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         arguments = (codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
-        if family is None:
-            grow(*arguments)
+        if family is not None:
+            make = smallest if family is Oblique else smallest_subspace
+            grow_oblique(*arguments, make(codes.place.shape[0], items.size))
+        elif mixed:
+            grow_mixed(*arguments, make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2))
         else:
-            made = smallest if family is Oblique else smallest_subspace
-            grow_oblique(*arguments, made(codes.place.shape[0], items.size))
-
-
-def _twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([array, np.empty_like(array)])
+            grow(*arguments)
 
 
 def _first(array: NDArray[Any], count: int) -> NDArray[Any]:

@@ -24,14 +24,15 @@ class ObliqueSplit(NamedTuple):
     left: list[int]
     right: list[int]
 
+    def goes_left(self, row: Sequence[float]) -> bool:
+        """Whether a row of the node goes left."""
+        return project(self.terms, row) <= self.threshold
+
 
 def project(terms: Direction, row: Sequence[float]) -> float:
     """The projection of a row; for one term the value of its feature."""
-    return float(row[terms[0][0]]) if len(terms) == 1 else weigh(terms, row)
-
-
-def weigh(terms: Direction, row: Sequence[float]) -> float:
-    """The sum of weight times value, in the order of the terms."""
+    if len(terms) == 1:
+        return float(row[terms[0][0]])
     total = 0.0
     for feature, weight in terms:
         total += weight * float(row[feature])

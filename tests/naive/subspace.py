@@ -21,10 +21,17 @@ STEPS = 2**22
 
 
 class Cut(NamedTuple):
-    """Rows with a projection of at most `threshold` go left."""
+    """Rows with a projection of at most `threshold` go left; left and right are the rows of each class on the sides."""
 
     terms: Direction
     threshold: float
+    left: list[int]
+    right: list[int]
+
+    def goes_left(self, row: Sequence[float]) -> bool:
+        """Whether a row of the node goes left."""
+        features, weights = zip(*self.terms, strict=True)
+        return dot(weights, [float(row[feature]) for feature in features]) <= self.threshold
 
 
 class Column(NamedTuple):
@@ -99,7 +106,12 @@ def cut_in(table: Table, rows: Sequence[int], config: TrainConfig, features: Seq
     if found is None:
         return None
     weights, threshold = found
-    return Cut([(f, weight) for f, weight in zip(space, weights, strict=True) if weight], threshold)
+    cut = Cut([(f, weight) for f, weight in zip(space, weights, strict=True) if weight], threshold, [], [])
+    for k in range(table.classes):
+        left = sum(cut.goes_left(table.low[row].tolist()) for row in members.get(k, []))
+        cut.left.append(left)
+        cut.right.append(len(members.get(k, [])) - left)
+    return cut
 
 
 @lru_cache(maxsize=1000)
