@@ -25,7 +25,7 @@ def calibrate(
     threads: options.Threads = None,
     scratch: options.Scratch = None,
 ) -> None:
-    """Estimate the posteriors of the leaves anew, from a secondary training set.
+    """Estimate the posteriors of the leaves anew, from other rows.
 
     A leaf gets the classes of the rows that end in it; one that none reaches keeps its own.
 
