@@ -52,6 +52,7 @@ from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics import MOST_SCORES, SCORE_BYTES, Area, ClassMetrics, Metrics, Scores
 from bigforest.output import TemporaryFolder
+from bigforest.places import inbox, made
 from bigforest.resources import Resources, parse_bytes
 from bigforest.sample import BLOCK_ROWS, Sampler, distinct_rows, draws_bytes, kept_trees, most_nodes
 from bigforest.schedule.crew import Crew
@@ -340,6 +341,9 @@ def judge_range(
     pieces = _ranges(begin, end, size, max(2, _PIECES * work.workers))
     for entries in work.groups:
         group = _load(sampler, work, entries)
+        sampler.store.fetch(
+            group.packed.used.tolist(), range(begin // sampler.store.block_rows, -(-end // sampler.store.block_rows))
+        )
         here = slice(group.trees.start, group.trees.stop)
 
         def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
@@ -360,7 +364,7 @@ def _no_votes(rows: int, classes: int) -> _Tally:
 def _kept(tally: _Tally, folder: Path) -> Path:
     """A file with the arrays of the tally one after the other, and their CRC-32; each attempt has one of its own."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
-    with path.open("wb") as file:
+    with made(path) as here, here.open("wb") as file:
         crc = 0
         for array in tally:
             crc = zlib.crc32(array.data, crc)
@@ -372,7 +376,7 @@ def _kept(tally: _Tally, folder: Path) -> Path:
 def _fetched(path: Path, rows: int, classes: int) -> _Tally:
     """Inverse of `_kept`; removes the file. Raises FormatError when it is damaged."""
     tally = _no_votes(rows, classes)
-    with path.open("rb", buffering=0) as file:
+    with inbox([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
         for array in tally:
             data = array.data.cast("B")
@@ -415,7 +419,7 @@ def _vote(sampler: Sampler, group: _Group, tally: _Tally, start: int, stop: int)
         bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
-    codes = [store.feature_codes(int(feature)) for feature in packed.used]
+    codes = [store.feature_codes(int(feature), range(block, block + 1)) for feature in packed.used]
     values = None if packed.directions is None else [store.low(int(feature)) for feature in packed.used]
     kind = Rows(codes).tile_type(group.narrow)
     step = min(chunk_rows(packed.used.size, kind), stop - start)
@@ -436,7 +440,7 @@ def _vote(sampler: Sampler, group: _Group, tally: _Tally, start: int, stop: int)
             packed.roots,
             group.mixed,
             bags[:, here],
-            store.target[first:last],
+            store.labels(first, last),
             tally.votes[here],
             tally.voters[here],
             tally.prediction[here],

@@ -34,6 +34,12 @@ def parse_bytes(size: str | int) -> int:
     return total
 
 
+def _is_folder(path: Path) -> bool:
+    from bigforest.places import is_folder  # which limits its copies to a size in our units
+
+    return is_folder(path)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resources:
     """Where a run goes.
@@ -55,7 +61,7 @@ class Resources:
             not isinstance(self.threads, int) or isinstance(self.threads, bool) or self.threads < 1
         ):
             raise ConfigError(f"threads must be a whole number of at least 1, not {self.threads!r}")
-        if self.scratch is not None and not Path(self.scratch).is_dir():
+        if self.scratch is not None and not _is_folder(self.scratch):
             raise ConfigError(f"scratch folder {self.scratch} does not exist; create it or name another")
         if self.memory is not None:
             parse_bytes(self.memory)

@@ -22,6 +22,7 @@ from bigforest.forest.parts import check_count, check_parts, part_paths, whole_p
 from bigforest.forest.table import CURVE, FEATURES, PRUNED, RANKS, RUN, confusion, metrics, oob_rows
 from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
 from bigforest.output import staged
+from bigforest.places import fetched, place_of
 from bigforest.resources import Resources, available_threads
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
     or of a newer version.
     """
-    directory = Path(path)
+    directory = place_of(path)
     paths = part_paths(directory)
     header = check_parts(paths)
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
@@ -227,7 +228,7 @@ class Forest:
             for source in self._files():
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+                shutil.copyfile(fetched(source), target)
 
     def rule(self, vote: str | None, ties: str) -> Rule:
         """The rule of an answer. Raises ConfigError."""
@@ -371,7 +372,7 @@ def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...]) -
 
 def _scan(paths: list[Path], holding: object) -> pl.LazyFrame:
     """The rows of files; every query made of them keeps the object `holding`."""
-    scan = pl.scan_parquet(paths)
+    scan = pl.scan_parquet([str(path) for path in paths], glob=False)
     return scan if holding is None else scan.map_batches(partial(_unchanged, holding), streamable=True)
 
 

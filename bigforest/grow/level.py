@@ -146,11 +146,12 @@ def route(
     needed  features whose codes are wanted. `replies` learn which codes were sent left and right.
     """
     items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
-    with BlockReader(store.path, store.spec, store.block_rows, store.codes.place) as reader:
+    store.fetch(needed, blocks)
+    with BlockReader(store.folder, store.spec, store.block_rows, store.place) as reader:
         for block in blocks:
             codes = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
             start = block * store.block_rows
-            target = store.target[start : start + reader.size(block)]
+            target = store.labels(start, start + reader.size(block))
             for at, asked in enumerate(questions):
                 bag = sampler.block(asked.tree, block)
                 here = items[: np.count_nonzero(bag)]
