@@ -23,10 +23,11 @@ from bigforest.places import is_folder, place_of
 from bigforest.plan import Plan, make_plan
 from bigforest.predict import FilePrediction, is_prediction
 from bigforest.predict import predict_file as predict_source
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
 from bigforest.run import Clock, Task, open_table, train_new, train_temporary
 from bigforest.run import resume as resume_run
 from bigforest.schedule.connect import crew_of
+from bigforest.sizes import parse_bytes
 from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store

@@ -13,12 +13,13 @@ import shutil
 import tempfile
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
 
 from bigforest.errors import ConfigError
-from bigforest.resources import parse_bytes
+from bigforest.sizes import parse_bytes
 
 try:
     import fcntl
@@ -37,11 +38,12 @@ class Copies:
     def __init__(self) -> None:
         home = Path(os.environ.get("BIGFOREST_CACHE") or tempfile.gettempdir())
         limit = os.environ.get("BIGFOREST_CACHE_SIZE")
-        self._limit = None if limit is None else parse_bytes(limit)
+        self._limit = None if limit is None else parse_bytes(limit, "BIGFOREST_CACHE_SIZE")
         if not home.is_dir():
             raise ConfigError(f"the folder {home} for local copies does not exist; create it, or set BIGFOREST_CACHE")
         _sweep(home)
         self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
+        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
         self._held_lock = _lock(self.folder)
         self._lock = threading.Lock()
         self._making: dict[tuple[object, ...], threading.Lock] = {}

@@ -53,10 +53,11 @@ from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics import MOST_SCORES, SCORE_BYTES, Area, ClassMetrics, Metrics, Scores
 from bigforest.output import TemporaryFolder
 from bigforest.places import inbox, made
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, Sampler, distinct_rows, draws_bytes, kept_trees, most_nodes
 from bigforest.schedule.crew import Crew
 from bigforest.schedule.tasks import run
+from bigforest.sizes import parse_bytes
 from bigforest.store.store import Store
 
 # Trees that go over the rows together when memory is not limited: their bytes, also per row of the table, which keeps

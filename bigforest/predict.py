@@ -26,7 +26,8 @@ from bigforest.memory import Shape
 from bigforest.metrics import ClassMetrics, Metrics
 from bigforest.output import TemporaryFolder, staged
 from bigforest.places import inbox, made
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 if TYPE_CHECKING:
     import pyarrow as pa

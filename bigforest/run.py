@@ -10,7 +10,15 @@ from typing import Any
 
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
-from bigforest.errors import BigForestError, ClusterError, ConfigError, DataError, DiskFullError, FormatError
+from bigforest.errors import (
+    BigForestError,
+    ClusterError,
+    ConfigError,
+    DataError,
+    DiskFullError,
+    FormatError,
+    StorageError,
+)
 from bigforest.events import Event, Listener, Notice, StageFinished
 from bigforest.forest.forest import is_forest, read_forest
 from bigforest.forest.origin import Origin
@@ -188,7 +196,7 @@ def _kept(run: Unfinished) -> Iterator[None]:
     except BaseException as error:
         if disk_full(error):
             raise DiskFullError(f"{_full_folder(run, error)}; make room and {go_on(run.out)}") from error
-        if not isinstance(error, BigForestError) or isinstance(error, ClusterError):
+        if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(go_on(run.out))
         elif run.fresh and not (run.forest / "trees").exists():
             run.discard()

@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest import copies, lock, places
+from bigforest import copies, lock, objects, places
 from bigforest.config import TrainConfig
 from bigforest.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError
 from bigforest.events import Event, StageAdvanced, silent
@@ -51,10 +51,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         for name, value in environment.items():
             patch.setenv(name, value)
         patch.setenv("BIGFOREST_CACHE", str(tmp_path_factory.mktemp("cache")))
-        places._store.cache_clear()
+        objects.forget_store()
         places.local_copies.cache_clear()
         yield place_of(f"s3://{BUCKET}/tests")
-        places._store.cache_clear()
+        objects.forget_store()
         places.local_copies.cache_clear()
 
 
@@ -266,9 +266,9 @@ def test_copies__of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setenv("BIGFOREST_CACHE", str(tmp_path))
     (tmp_path / "bigforest-copies-dead").mkdir()
     monkeypatch.setattr(copies, "_KEPT", -1.0)
-    living = copies.Copies().folder
+    living = copies.Copies()
     copies.Copies()
-    assert living.exists()
+    assert living.folder.exists()
     assert not (tmp_path / "bigforest-copies-dead").exists()
 
 

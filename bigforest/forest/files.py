@@ -29,7 +29,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import BigForestError, FormatError
 from bigforest.output import sync
-from bigforest.places import fetched, is_remote, made
+from bigforest.places import fetched, made, readable
 
 VERSION = 1
 METADATA_KEY = b"bigforest"
@@ -182,8 +182,6 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it
     fails. The content is on the disk before the name is, and both when this returns.
     """
-    if not is_remote(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
     with made(path) as temporary:
         write(temporary)
         sync(temporary)
@@ -193,7 +191,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
 def file_kind(path: Path) -> str | None:
     """The kind that a file of ours, of whatever version, says it is; None for any other file."""
     try:
-        kind = json.loads((pq.read_schema(fetched(path)).metadata or {})[METADATA_KEY])["kind"]
+        kind = json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])["kind"]
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return kind if isinstance(kind, str) else None
@@ -204,7 +202,7 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
     if not path.is_file():
         raise FormatError(f"{path} is missing; the forest is not complete")
     try:
-        schema = pq.read_schema(fetched(path))
+        schema = pq.read_schema(readable(path))
         _ = schema.names  # damaged bytes may be no text
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error

@@ -16,7 +16,8 @@ from bigforest.forest.groups import COUNT_NS, LOADING_BYTES, LOADING_NS, Trees, 
 from bigforest.forest.values import CHUNK_BYTES, Rows
 from bigforest.forest.voting import Answers, Voting
 from bigforest.memory import BASE_BYTES, Need, Shape
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 Batch = TypeVar("Batch")
 

@@ -13,7 +13,7 @@ from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
-from bigforest.errors import BigForestError, ClusterError
+from bigforest.errors import BigForestError, ClusterError, StorageError
 from bigforest.places import place_of
 from bigforest.version import __version__
 
@@ -104,6 +104,8 @@ def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Don
         function, arguments = pickle.loads(packed)
         first = unpack(shared) if isinstance(shared, bytes) else shared
         result, failure = function(*first, *arguments), None
+    except StorageError:  # the store may answer when Dask tries again
+        raise
     except BigForestError as error:
         result, failure = None, error
     finally:
