@@ -2,39 +2,66 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyarrow.fs import S3FileSystem
+
+from bigforest import objects, places
 
 BUCKET = "bigforest-tests"
 
 
 @contextmanager
-def running_store() -> Iterator[dict[str, str]]:
-    """The environment of clients of a store with the empty bucket BUCKET, for as long as the block runs."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
+def using_store(cache: Path) -> Iterator[None]:
+    """Let this process, and those it starts, use a store with the empty bucket BUCKET while the block runs.
+
+    cache  folder for local copies.
+    """
+    address = f"http://127.0.0.1:{free_port()}"
+    command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", address.rpartition(":")[2]]
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        _wait(port)
-        environment = {
-            "AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}",
-            "AWS_ACCESS_KEY_ID": "test",
-            "AWS_SECRET_ACCESS_KEY": "test",
-            "AWS_REGION": "us-east-1",
-            "AWS_EC2_METADATA_DISABLED": "true",
-        }
-        _make_bucket(environment)
-        yield environment
+        with pytest.MonkeyPatch.context() as patch:
+            for name, value in {**credentials(address), "BIGFOREST_CACHE": str(cache)}.items():
+                patch.setenv(name, value)
+            _forget()
+            _wait(int(address.rpartition(":")[2]))
+            S3FileSystem(endpoint_override=address, allow_bucket_creation=True).create_dir(BUCKET)
+            yield
+        _forget()
     finally:
         server.kill()
         server.wait()
+
+
+def credentials(address: str) -> dict[str, str]:
+    """The environment of clients of a store."""
+    return {
+        "AWS_ENDPOINT_URL": address,
+        "AWS_ACCESS_KEY_ID": "test",
+        "AWS_SECRET_ACCESS_KEY": "test",
+        "AWS_REGION": "us-east-1",
+        "AWS_EC2_METADATA_DISABLED": "true",
+    }
+
+
+def free_port() -> int:
+    """A port that nobody listens to."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def _forget() -> None:
+    objects.forget_store()
+    places.local_copies.cache_clear()
 
 
 def _wait(port: int) -> None:
@@ -48,13 +75,3 @@ def _wait(port: int) -> None:
             time.sleep(0.1)
         else:
             return
-
-
-def _make_bucket(environment: dict[str, str]) -> None:
-    """In a process of its own, since Arrow's client keeps its endpoint."""
-    code = (
-        "import os; from pyarrow.fs import S3FileSystem; "
-        "S3FileSystem(endpoint_override=os.environ['AWS_ENDPOINT_URL'], allow_bucket_creation=True)"
-        f".create_dir('{BUCKET}')"
-    )
-    subprocess.run([sys.executable, "-c", code], env=os.environ | environment, check=True, timeout=60)

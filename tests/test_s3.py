@@ -17,7 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigforest
-from bigforest import copies, lock, objects, places
+from bigforest import copies, lock, places
 from bigforest.config import TrainConfig
 from bigforest.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError
 from bigforest.events import Event, StageAdvanced, silent
@@ -29,7 +29,7 @@ from bigforest.places import fetched, is_remote, place_of
 from bigforest.resources import Resources
 from bigforest.schedule.cluster import Cluster
 from bigforest.store.store import Store
-from tests.s3 import BUCKET, running_store
+from tests.s3 import BUCKET, using_store
 from tests.test_invariance import frame
 
 pytestmark = [
@@ -47,15 +47,8 @@ BY_PASSES = Way(1, Limits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18)
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """The folder of the store for this module."""
-    with running_store() as environment, pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        patch.setenv("BIGFOREST_CACHE", str(tmp_path_factory.mktemp("cache")))
-        objects.forget_store()
-        places.local_copies.cache_clear()
+    with using_store(tmp_path_factory.mktemp("cache")):
         yield place_of(f"s3://{BUCKET}/tests")
-        objects.forget_store()
-        places.local_copies.cache_clear()
 
 
 @pytest.fixture(scope="module")
