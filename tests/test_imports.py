@@ -19,13 +19,14 @@ PACKAGE = ROOT / "bigforest"
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
 COMMON = {
-    *("columns", "config", "copies", "errors", "events", "memory", "metrics", "objects", "output", "places"),
+    *("columns", "config", "copies", "errors", "events", "levels", "memory", "metrics", "objects", "output", "places"),
     *("resources", "schedule", "sizes", "version"),
 }
 MAY_IMPORT = {
     "source": set(),
     "encode": {"source", "store", "kernels"},
     "store": {"encode.dataspec", "kernels.layout"},
+    "levels": {"encode.dataspec"},
     "sample": {"kernels", "store"},
     "grow": {
         *("store", "sample", "kernels", "encode.dataspec", "encode.ranks"),
