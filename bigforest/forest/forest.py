@@ -231,7 +231,7 @@ class Forest:
     def rule(self, vote: str | None, ties: str | None) -> Rule:
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
         vote = vote or self.config.vote
-        own = "lowest" if vote == "stochastic" else self.config.ties  # such a vote has no ties to decide
+        own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
         return Rule(vote, ties or own, self.config.seed)
 
     def voting(

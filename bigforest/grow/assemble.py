@@ -118,21 +118,18 @@ def _crc(arrays: Sequence[NDArray[Any]]) -> int:
 
 def assemble(
     top: TreeTop,
-    below: NDArray[np.uint32],
-    above: NDArray[np.uint32],
     subtrees: Mapping[int, tuple[Path, int]],
     dictionaries: Dictionaries,
     impurity: Impurity,
 ) -> Iterator[TreeArrays]:
     """The nodes of a tree in preorder, in pieces.
 
-    below, above  as from route_block
-    subtrees      of the small nodes of the top, by their entries: the file, looked up, and its number of nodes
+    subtrees  of the small nodes of the top, by their entries: the file, looked up, and its number of nodes
 
     Memory: one subtree.
     """
     order = list(top.preorder())
-    upper = tree_arrays(top.skeleton(below, above), dictionaries, impurity)
+    upper = tree_arrays(top.skeleton(), dictionaries, impurity)
     sizes = np.array([subtrees[entry][1] if entry in subtrees else 1 for entry in order], np.int64)
     numbers = np.cumsum(sizes) - sizes
     left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)

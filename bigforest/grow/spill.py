@@ -64,7 +64,7 @@ def spill(
     held = 0
     every = range(len(store.spec.features))
     with outbox(folder) as here:
-        for at, routed in route(store, sampler, questions, blocks, every, replies):
+        for at, routed in route(store, sampler, questions, blocks, every, replies, None):
             for entry, chunk in _chunks(routed, small[at]):
                 waiting.setdefault(rows_path(here, questions[at].tree, entry, suffix), []).extend(chunk)
                 held += sum(part.nbytes for part in chunk)
