@@ -35,6 +35,7 @@ from bigforest.forest.trees import write_nodes
 from bigforest.forest.values import check_schema, chunk_rows, frame_rows, nan_error, tiles_for
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
+from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source, open_source
@@ -92,7 +93,7 @@ def revise(
     Raises ConfigError, DataError for rows that cannot be predicted or have no known label, FormatError and
     OutputExistsError.
     """
-    resources = Resources(threads=threads, scratch=None if scratch is None else Path(scratch))
+    resources = Resources(threads=threads, scratch=None if scratch is None else place_of(scratch))
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     with (
@@ -130,7 +131,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, send: Callable[[Co
         write_nodes([table], directory / "trees" / path.name, spec, config)
     write_features(directory, spec, config)
     if config.ranks:
-        shutil.copyfile(whole.forest.directory / ranks.FILE, directory / ranks.FILE)
+        shutil.copyfile(fetched(whole.forest.directory / ranks.FILE), directory / ranks.FILE)
 
 
 def _send(

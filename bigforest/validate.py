@@ -24,8 +24,10 @@ from bigforest.forest.table import VALIDATION, VALIDATION_KIND
 from bigforest.forest.values import check_schema, frame_rows
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
+from bigforest.places import place_of
 from bigforest.predict.columns import all_narrow, read_columns, shape_of
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 from bigforest.source import Source, open_source
 
 
@@ -53,7 +55,7 @@ def validate_forest(
     """
     resources = Resources(
         threads=threads,
-        scratch=None if scratch is None else Path(scratch),
+        scratch=None if scratch is None else place_of(scratch),
         memory=None if memory is None else parse_bytes(memory),
     )
     if not isinstance(forest, Forest):
@@ -76,7 +78,6 @@ def write_validation(directory: Path, source: Source, resources: Resources, list
     """Judge the trees in a directory by the rule of their configuration, and write the curve among their files."""
     forest = grown_forest(directory)
     table = measure(forest, source, None, None, resources, listener)
-    (directory / VALIDATION_FILE).parent.mkdir(exist_ok=True)
     write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.spec, forest.config)
 
 

@@ -23,6 +23,7 @@ from bigforest.forest.report import OutOfBag
 from bigforest.forest.table import CALIBRATED, FEATURES, PRUNED, RANKS, RUN, VALIDATION, VALIDATION_KIND
 from bigforest.forest.votes import Rule, label_type
 from bigforest.output import staged
+from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
     or of a newer version.
     """
-    directory = Path(path)
+    directory = place_of(path)
     paths = part_paths(directory)
     header = check_parts(paths)
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
@@ -253,7 +254,7 @@ class Forest:
             for source in self._files():
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+                shutil.copyfile(fetched(source), target)
 
     def rule(self, vote: str | None, ties: str | None) -> Rule:
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""

@@ -166,8 +166,9 @@ def route(
     folder   for the files of where they stand; None to forget it.
     """
     items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
+    store.fetch(needed, blocks)
     with ExitStack() as stack:
-        reader = stack.enter_context(BlockReader(store.path, store.spec, store.block_rows, store.codes.place))
+        reader = stack.enter_context(BlockReader(store.folder, store.spec, store.block_rows, store.place))
         standing = []
         for asked, reply in zip(questions, replies, strict=True):
             if folder is not None and asked.splits.node.size:
@@ -179,7 +180,7 @@ def route(
         for block in blocks:
             codes = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
             start = block * store.block_rows
-            target = store.target[start : start + reader.size(block)]
+            target = store.labels(start, start + reader.size(block))
             for at, asked in enumerate(questions):
                 here, begin, end = standing[at].take(block, target, asked.nodes, items)
                 total = np.empty(asked.classes, np.int64)

@@ -88,8 +88,9 @@ def grow_by_passes(
 def count_bags(store: Store, sampler: Sampler, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
     """Task: class weights of the bags of the trees in some blocks, int64 [trees, classes]."""
     totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
+    store.fetch([], blocks)
     for block in blocks:
-        target = store.target[block * store.block_rows : (block + 1) * store.block_rows]
+        target = store.labels(block * store.block_rows, (block + 1) * store.block_rows)
         for at, tree in enumerate(trees):
             count_classes(target, sampler.block(tree, block), totals[at])
     return totals

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from bigforest.errors import FormatError
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.level import checksum, pack_places, unpack_places
+from bigforest.places import inbox, made
 from bigforest.sample import Sampler
 
 # Bytes of a row in such a file.
@@ -56,15 +57,17 @@ class Standing:
 
     def __enter__(self) -> Standing:
         if self._kept is not None:
-            self._source = self._files.enter_context(self._kept.open("rb", buffering=0))
+            [kept] = self._files.enter_context(inbox([self._kept]))
+            self._source = self._files.enter_context(kept.open("rb", buffering=0))
         if self._out is not None:
-            self._sink = self._files.enter_context(self._out.open("xb", buffering=0))
+            out = self._files.enter_context(made(self._out))
+            self._sink = self._files.enter_context(out.open("xb", buffering=0))
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._files.close()
+        self._files.__exit__(kind, error, trace)
 
     def take(self, block: int, target: NDArray[np.uint16], nodes: int, items: NDArray[np.uint64]) -> Stood:
         """The rows of the next block; nodes that were not there when they were kept have none.
