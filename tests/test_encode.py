@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigforest.config import TrainConfig
 from bigforest.encode import need
 from bigforest.encode.pipeline import encode
 from bigforest.encode.target import MAX_FLOAT_CLASSES
@@ -30,8 +31,10 @@ from tests.strategies import cuts, frames
 
 
 def encoded(data: Any, folder: Path, name: str = "a.store", threads: int = 1, **options: Any) -> Store:
-    """The store of a table, in `folder`."""
-    arguments = {"target": None, "resources": Resources(threads=threads), "listener": silent, **options}
+    """The store of a table, in `folder`; options are those of encode, or of its configuration. Floats are classes."""
+    own = {key: options.pop(key) for key in ("target", "exclude", "resources", "listener") if key in options}
+    arguments = {"target": None, "resources": Resources(threads=threads), "listener": silent, **own}
+    arguments["config"] = TrainConfig(**{"task": "classification", **options})
     return encode(open_source(data, scratch=folder), path=folder / name, **arguments)
 
 
