@@ -37,7 +37,8 @@ def shape_of(
 
     data  what the table was opened from: the statistics of Parquet files bound the values of integer columns.
 
-    Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table.
+    Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table, and
+    ConfigError for options that are not for what is learned of the target.
     """
     if isinstance(table, Store):
         return table.shape
@@ -51,8 +52,9 @@ def shape_of(
         most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
-    classes = 1
-    if find_task(found[name].dtype, config.task) == "classification":
+    classes, task = 1, find_task(found[name].dtype, config.task)
+    config.settled(task)
+    if task == "classification":
         classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
     return Shape(table.rows, widths, sum(most), classes, sizes)
 
@@ -72,7 +74,7 @@ UNKNOWN = Known(None, False)
 
 
 def _statistics(data: Any) -> dict[str, Known]:
-    """What the statistics of Parquet files tell of their columns of integers."""
+    """What the statistics of Parquet files tell."""
     if not isinstance(data, str | Path):
         return {}
     files = find_files(data)[1]
@@ -93,15 +95,15 @@ def _statistics(data: Any) -> dict[str, Known]:
             for position in range(metadata.num_columns):
                 column = metadata.row_group(group).column(position)
                 name, known = column.path_in_schema, column.statistics
+                if known is None or not known.has_null_count or known.null_count:
+                    gaps.add(name)
                 if known is None or not known.has_min_max or type(known.min) is not int:
                     silent.add(name)
                 else:
                     low, high = found.get(name, (known.min, known.max))
                     found[name] = (min(low, known.min), max(high, known.max))
-                    if not known.has_null_count or known.null_count:
-                        gaps.add(name)
     spans = {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
-    return {name: Known(span, name not in gaps) for name, span in spans.items()}
+    return {name: Known(spans.get(name), name not in gaps) for name in {*found, *silent}}
 
 
 def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
