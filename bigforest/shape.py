@@ -17,6 +17,7 @@ from bigforest.encode.pipeline import check_roles
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target, find_task
 from bigforest.errors import DataError
 from bigforest.memory import Shape
+from bigforest.places import readable
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
 from bigforest.store.store import Store
@@ -56,7 +57,11 @@ def shape_of(
     config.settled(task)
     if task == "classification":
         classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
-    return Shape(table.rows, widths, sum(most), classes, sizes)
+    bits = all(
+        kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole
+        for feature, kind in kinds.items()
+    )
+    return Shape(table.rows, widths, sum(most), classes, sizes, bits)
 
 
 class Known(NamedTuple):
@@ -88,7 +93,7 @@ def _statistics(data: Any) -> dict[str, Known]:
     gaps: set[str] = set()
     for file in files:
         try:
-            metadata = pq.read_metadata(file)
+            metadata = pq.read_metadata(readable(file))
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file}: not a readable Parquet file: {error}") from error
         for group in range(metadata.num_row_groups):

@@ -251,7 +251,7 @@ def test_train__store_has_decided_target_and_columns(tmp_path: Path) -> None:
         bigforest.train(store, "size")
     with pytest.raises(bigforest.ConfigError, match="excluded when a table is encoded"):
         bigforest.train(store, exclude=["noise"])
-    with pytest.raises(bigforest.ConfigError, match="made with max_bins exact, not 8"):
+    with pytest.raises(bigforest.ConfigError, match="made with max_bins 'exact', not 8"):
         bigforest.train(store, max_bins=8)
 
 

@@ -21,6 +21,7 @@ from bigforest.encode.need import EncodePlan
 from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.target import check_column, listed
 from bigforest.errors import DataError
+from bigforest.places import fetched, workshop
 from bigforest.source import Source
 from bigforest.store.format import ROW_NUMBER_TYPE
 from bigforest.store.writer import Part, PartWriter
@@ -140,8 +141,11 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
 
     with PartWriter(job.parts, index) as part:
         dictionary = _dictionary(maker, job, part, missing=missing)
-        most, path = job.plan.rows_at_once(maker.size), job.scratch / f"column-{index}-{secrets.token_hex(8)}"
-        with presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, most, path) as ranks:
+        most, path = job.plan.rows_at_once(maker.size), f"column-{index}-{secrets.token_hex(8)}"
+        with (
+            workshop(job.scratch) as here,
+            presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, most, here / path) as ranks,
+        ):
             # Ranks come slice by slice, each right after its keys.
             _end_feature(dictionary, ((piece, absent) for piece in ranks), maker, job, part)
         return part.part()
@@ -182,7 +186,7 @@ def kept_column(job: Job, name: str) -> Iterator[pl.Series]:
 
 def kept_slices(job: Job, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     """The rows to encode of the named columns, slice by slice."""
-    kept = None if job.kept is None else np.asarray(np.memmap(job.kept, ROW_NUMBER_TYPE, "r"))
+    kept = None if job.kept is None else np.asarray(np.memmap(fetched(job.kept), ROW_NUMBER_TYPE, "r"))
     first = begin = 0
     for frame in job.source.slices(names, job.plan.slice_rows):
         if kept is None:

@@ -22,6 +22,7 @@ from bigforest.encode.weights import check_weight
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.output import TemporaryFolder, naming_full_disk, staged
+from bigforest.places import copy, is_remote
 from bigforest.resources import Resources
 from bigforest.schedule.crew import Crew
 from bigforest.source import Source
@@ -69,7 +70,7 @@ def encode(
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
-        StoreWriter(folder, max_bins=config.max_bins) as writer,
+        StoreWriter(folder, max_bins=config.max_bins, parts=_shared_parts(scratch)) as writer,
         stage("encode", len(kinds), "columns", listener) as running,
     ):
         source = flattened(source, found, [*kinds, name, *roles], scratch)
@@ -82,7 +83,7 @@ def encode(
             reason = "" if config.weight is None else f", or 0 in {config.weight!r},"
             listener(Notice(f"{dropped} rows have no value in {name!r}{reason} and are left out"))
         columns = {one: found[one].column for one in kinds}
-        kept = writer.row_numbers()
+        kept = _shared_rows(writer, scratch)
         job = Job(source, kept, rows.target.kept, config.max_bins, plan, writer.parts, scratch, columns, kinds)
         weight = encode_row_weights(job, rows, config, writer)
         # A table in memory stays where it is.
@@ -109,6 +110,20 @@ def check_roles(config: TrainConfig, columns: Mapping[str, Leaf], target: str) -
             check(name, columns[name].dtype)
             roles[name] = role
     return list(roles)
+
+
+def _shared_parts(scratch: Path) -> Path | None:
+    """Where tasks leave their parts when it cannot be beside the store, which is made here."""
+    return scratch / "parts" if is_remote(scratch) else None
+
+
+def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
+    """The file of the rows to encode, where tasks find it; None for all rows."""
+    rows = writer.row_numbers()
+    if rows is None or not is_remote(scratch):
+        return rows
+    copy(rows, scratch / rows.name)
+    return scratch / rows.name
 
 
 def _encode_features(job: Job, writer: StoreWriter, running: Stage, crew: Crew) -> None:

@@ -16,7 +16,8 @@ from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
 from bigforest.predict.columns import all_narrow, answer_names, answer_table, check_kept, read_columns, shape_of
 from bigforest.predict.lazy import predict_lazy
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest
@@ -27,7 +28,7 @@ def predict(
     data: Any,
     *,
     vote: str | None,
-    ties: str,
+    ties: str | None,
     keep: Sequence[str],
     threads: int | None,
     memory: int | str | None,
@@ -62,7 +63,7 @@ def predict(
 
 
 def _predict_matrix(
-    forest: Forest, matrix: NDArray[Any], vote: str | None, ties: str, proba: bool, resources: Resources
+    forest: Forest, matrix: NDArray[Any], vote: str | None, ties: str | None, proba: bool, resources: Resources
 ) -> Any:
     spec = forest.spec
     rows = matrix_rows(matrix, spec, np.arange(len(spec.features)))
@@ -89,7 +90,7 @@ def _predict_frame(
     forest: Forest,
     frame: pl.DataFrame,
     vote: str | None,
-    ties: str,
+    ties: str | None,
     keep: list[str],
     proba: bool,
     resources: Resources,

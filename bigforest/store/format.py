@@ -38,7 +38,7 @@ from typing import Any
 import numpy as np
 
 from bigforest.config import MAX_BINS
-from bigforest.encode.dataspec import DataSpec
+from bigforest.encode.dataspec import DataSpec, most_number
 from bigforest.errors import FormatError
 
 FORMAT = "bigforest-store"
@@ -164,6 +164,14 @@ def is_store(path: Path) -> bool:
 def target_type(*, regression: bool) -> np.dtype[Any]:
     """Type of the targets: whole numbers of a regression, or classes."""
     return NUMBER_TYPE if regression else CLASS_TYPE
+
+
+def target_span(spec: DataSpec) -> tuple[int, int]:
+    """The smallest and the largest target that a store may hold."""
+    if spec.target.task == "classification":
+        return 0, len(spec.target.classes) - 1
+    most = most_number(spec.rows, weighted=spec.weight is not None)
+    return -most, most
 
 
 def blocks(rows: int, block_rows: int) -> range:

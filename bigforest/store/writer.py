@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import zlib
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
 from bigforest.levels import LEVELS as LEVEL_SCHEMA
 from bigforest.levels import LevelsFile, level_tables
+from bigforest.output import remove
+from bigforest.places import outbox, readable
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -116,7 +118,9 @@ class PartWriter:
     """
 
     def __init__(self, folder: Path, index: int) -> None:
-        self._files = _Files(folder, f"{index}-{secrets.token_hex(8)}-")
+        self._folder = folder
+        self._outbox = ExitStack()
+        self._files = _Files(self._outbox.enter_context(outbox(folder)), f"{index}-{secrets.token_hex(8)}-")
         self._levels = LevelsFile(self._files.path(LEVELS))
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
@@ -125,9 +129,10 @@ class PartWriter:
     def __enter__(self) -> PartWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *failure: Any) -> None:
         self._files.close()
         self._levels.close()
+        self._outbox.__exit__(*failure)
 
     def values(self, low: NDArray[np.float64], high: NDArray[np.float64] | None) -> None:
         """The smallest and the largest value of the next codes of the feature; `high` is None without max_bins."""
@@ -164,7 +169,10 @@ class PartWriter:
     def part(self) -> Part:
         """What has been written."""
         levels = self._levels.close()
-        return Part(self._features, self._checksums, self._files.close() | ({LEVELS: levels} if levels else {}))
+        local = self._files.close() | ({LEVELS: levels} if levels else {})
+        files = {name: self._folder / path.name for name, path in local.items()}
+        self._outbox.close()
+        return Part(self._features, self._checksums, files)
 
 
 class StoreWriter:
@@ -172,12 +180,14 @@ class StoreWriter:
 
     Parts are written by any thread, in any order, to files of their own; `append` copies them while they are still in
     the page cache. So no codes wait in memory for a slow column before them.
+
+    parts  where they are written; in the folder of the store unless given.
     """
 
-    def __init__(self, folder: Path, *, max_bins: str | int) -> None:
+    def __init__(self, folder: Path, *, max_bins: str | int, parts: Path | None = None) -> None:
         self._folder = folder
         self._max_bins = max_bins
-        self.parts = folder / "parts"
+        self.parts = parts or folder / "parts"
         self._files = _Files(folder)
         self._levels = LevelsFile(folder / LEVELS)
         self._features: list[FeatureSpec] = []
@@ -255,7 +265,7 @@ class StoreWriter:
             with levels.open("rb") as content:
                 for piece in iter(lambda: content.read(COPY_BYTES), b""):
                     self._crc[LEVELS] = zlib.crc32(piece, self._crc.get(LEVELS, 0))
-        shutil.rmtree(self.parts)  # attempts of tasks that were done twice may have left files
+        remove(self.parts)  # attempts of tasks that were done twice may have left files
         spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight)
         size = 0 if levels is None else levels.stat().st_size
         manifest = Manifest(spec, BLOCK_ROWS, self._max_bins, self._crc, size)
@@ -272,7 +282,7 @@ class StoreWriter:
 
     def _append_levels(self, path: Path) -> None:
         """Append the levels of a part, some at a time. They are by the features of the part, which follow ours."""
-        with pq.ParquetFile(path) as file:
+        with pq.ParquetFile(readable(path)) as file:
             for group in range(file.num_row_groups):
                 table = file.read_row_group(group)
                 feature = pc.add(table["feature"], pa.scalar(len(self._features), pa.uint32()))
