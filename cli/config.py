@@ -24,8 +24,8 @@ CONFIG: dict[str, Choice] = {
         str | None, None, "classification|regression", "What is learned; a target of floats is regression unless given."
     ),
     "categories": option(
-        list[str] | None,
-        None,
+        list[str],
+        (),
         "COL",
         "Column of whole numbers or booleans that are names, in no order; repeat for more. Text is so anyway.",
     ),
