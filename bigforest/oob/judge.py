@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from bigforest.forest.groups import Trees
 from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows, chunk_rows, tiles_for
-from bigforest.oob.plan import PIECES, TURNED_NODES, cut_ranges
+from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges
 from bigforest.oob.tally import Tally, no_votes, write_tally
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
@@ -143,14 +143,17 @@ def _turn_features(
     step: int,
 ) -> None:
     """Do it for each `step`-th feature."""
+    held = max(1, HELD_NODES // step)
     for place in range(first, used.size, step):
-        nodes = order[ends[place - 1] if place else 0 : ends[place]]
         low = store.low(int(used[place]))
-        values = thresholds[2 * nodes.astype(np.int64)]
-        if low.size > _CACHED_VALUES:
-            ascending = values.argsort()
-            nodes, values = nodes[ascending], values[ascending]
-        thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
+        end = int(ends[place])
+        for begin in range(int(ends[place - 1]) if place else 0, end, held):
+            nodes = order[begin : min(begin + held, end)]
+            values = thresholds[2 * nodes.astype(np.int64)]
+            if low.size > _CACHED_VALUES:
+                ascending = values.argsort()
+                nodes, values = nodes[ascending], values[ascending]
+            thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
 
 
 def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -> NDArray[np.int64]:
