@@ -5,9 +5,10 @@
 
 All read the same Parquet files, a half of the rows in each, and grow the same number of trees on bags of N draws with
 replacement (0.632 N without, where a library has no other), with mtry = floor(sqrt(features)) and no limit of depth,
-LightGBM with at most LEAVES leaves. XGBoost and LightGBM split at 255 edges, bigforest at any value. Seconds are from the files to the forest, after one
-tree for compiling and first use; bigforest's out-of-bag report is in them and shown apart. Memory is the peak of the
-anonymous memory of all processes: scheduler, client and workers, which hold no more than one contestant at a time.
+LightGBM with at most LEAVES leaves. XGBoost and LightGBM split at 255 edges, bigforest at any value. Seconds are from
+the files to the forest, after one tree for compiling and first use; bigforest's out-of-bag report is in them and shown
+apart. Memory is the peak of the anonymous memory of all processes: scheduler, client and workers, which hold no more
+than one contestant at a time.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from tables import markdown, save, sized
 
 WORKERS = 2
 # Most leaves of a tree of LightGBM, whose workers exchange histograms leaf by leaf: a tree until pure on the synthetic
-# set has 23,000, and takes minutes. Without a limit of the pool it holds the histograms of all leaves, which is gigabytes.
+# set has 23,000, and takes minutes. Without a limit of the pool it holds the histograms of all leaves, gigabytes.
 LEAVES = 2_048
 # Expected share of different rows among N draws with replacement.
 DISTINCT = 1.0 - math.exp(-1.0)
