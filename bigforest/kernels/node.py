@@ -84,6 +84,7 @@ class Work(NamedTuple):
     pair_key             uint64 [PAIRS]
     pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairs.py
     pair_one             uint32 [PAIRS], ones
+    pair_score           float32 [PAIRS]
     """
 
     codes: NDArray[np.uint32]
@@ -104,6 +105,7 @@ class Work(NamedTuple):
     pair_add: NDArray[np.uint32]
     pair_sum: NDArray[np.uint32]
     pair_one: NDArray[np.uint32]
+    pair_score: NDArray[np.float32]
 
 
 def make_work(rows: int, classes: int) -> Work:
@@ -128,6 +130,7 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(PAIRS, np.uint32),
         np.empty(PAIRS, np.uint32),
         np.ones(PAIRS, np.uint32),
+        np.empty(PAIRS, np.float32),
     )
 
 

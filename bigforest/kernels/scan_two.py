@@ -24,7 +24,7 @@ from bigforest.kernels.node import (
     shift_for,
 )
 from bigforest.kernels.order import keep_cut, order_bucket
-from bigforest.kernels.pairs import PAIRS, sums_up_to
+from bigforest.kernels.pairs import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two, sums_up_to
 from bigforest.kernels.sort import sort_many
 
 # Pairs keep both classes' weights in one 32-bit number.
@@ -130,9 +130,26 @@ def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, bes
 
 
 @inlined
+def small_two(node, min_leaf, feature, best, work):
+    """What scan_two does for nodes that are `by_pairs`: scores of all splits first, then those that may be the best."""
+    codes, sums = work.codes, work.pair_sum
+    n = np.uint64(node.items.size)
+    ones, weight = node.total[ONE], node.weight
+    bar = score_pairs_two(codes, work.pair_add, n, ones, weight, min_leaf, sums, work.pair_score)
+    bar *= 1.0 - SCORE_ERROR
+    if bar * (1.0 + 3.0 * SCORE_ERROR) < best.limit[0]:
+        return
+    for i in range(n):
+        if work.pair_score[i] >= bar:
+            ones_l = np.int64(sums[i] >> _HALF)
+            w_l = ones_l + np.int64(sums[i] & _LOW_HALF)
+            offer_two(ones, weight, min_leaf, feature, np.int64(codes[i]), ones_l, w_l, best)
+
+
+@inlined
 def by_pairs(node):
     """Whether the node is small enough to compare all pairs."""
-    return node.items.size <= PAIRS and node.weight < _PAIR_WEIGHT
+    return node.items.size <= PAIRS and node.weight < SCORED_WEIGHT
 
 
 @inlined
@@ -255,7 +272,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
     """
     n = np.uint64(node.items.size)
     if by_pairs(node):
-        pairs_two(work.codes, n, NONE, NONE, node, min_leaf, feature, best, work)
+        small_two(node, min_leaf, feature, best, work)
         return
     span = np.uint64(high - low)
     shift = shift_for(span, buckets_for_two(n))
