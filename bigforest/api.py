@@ -20,8 +20,9 @@ from bigforest.events import Listener, silent
 from bigforest.forest.forest import Forest, read_forest
 from bigforest.output import TemporaryFolder, check_output, staged
 from bigforest.plan import Plan, make_plan
-from bigforest.predict import FilePrediction, is_prediction
-from bigforest.predict import predict_file as predict_source
+from bigforest.predict.files import is_prediction
+from bigforest.predict.files import predict_file as predict_source
+from bigforest.predict.score import FilePrediction
 from bigforest.resources import Resources, parse_bytes
 from bigforest.run import Clock, Task, open_table, train_new, train_temporary
 from bigforest.run import resume as resume_run

@@ -14,7 +14,7 @@ from bigforest.encode.need import encode_need
 from bigforest.errors import ConfigError
 from bigforest.grow.need import drawn_from, grow_need
 from bigforest.memory import Need, Shape
-from bigforest.oob import oob_need
+from bigforest.oob.plan import oob_need
 from bigforest.resources import Resources
 from bigforest.sample import block_count
 from bigforest.shape import shape_of

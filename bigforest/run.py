@@ -20,7 +20,7 @@ from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.trees import recut
 from bigforest.grow.forest import grow_forest, part_groups
 from bigforest.grow.ranked import ranked_store
-from bigforest.oob import write_oob
+from bigforest.oob.pipeline import write_oob
 from bigforest.output import disk_full, sync
 from bigforest.plan import check_budget
 from bigforest.resources import Resources

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,12 +11,13 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
-from bigforest.kernels.grow import CodeTree, Rules, grow
+from bigforest.kernels.grow import CodeTree, Rules, grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
+from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, SEEN_LEFT, UNSEEN, make_mixed
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
-from tests.naive.split import Split, Table, best_split
+from tests.naive.split import Split, Table, best_split, threshold_between
 from tests.naive.tree import Node
 from tests.naive.tree import grow as grow_naively
 from tests.strategies import Data
@@ -38,6 +40,63 @@ def check_kernel(
     table = Table(data.values, data.values, data.target.tolist(), data.classes)
     expected = grow_naively(table, weights, config, 0, split)
     dictionaries, codes = encoded(data.values, width, gaps)
+    with np.errstate(over="ignore"):
+        found = grow(*kernel_arguments(data, weights, config, codes))
+    tree = in_values(found, dictionaries, config)
+    for number, node in enumerate(expected):
+        assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
+        got = (found.feature[number], found.depth[number], found.counts[number].tolist())
+        assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
+        if node.feature >= 0:
+            assert tree.threshold[number] == node.threshold, f"node {number}: {tree.threshold[number]} {node}"
+            assert tree.left[number] == number + 1
+            assert tree.right[number] == node.right
+            assert abs(tree.gain[number] - node.gain) < 1e-9
+    assert found.feature.size == len(expected)
+    return expected
+
+
+def check_mixed_kernel(
+    data: Data, weights: Sequence[int], config: TrainConfig, width: int = 4, gaps: Sequence[int] = (1,)
+) -> list[Node]:
+    """`check_kernel` for tables with categories and missing values, whose code is 0."""
+    table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories)
+    expected = grow_naively(table, weights, config, 0)
+    dictionaries, codes = encoded(data.values, width, gaps)
+    kind = np.where(np.isnan(data.values).any(axis=0), MISSING, NUMBER).astype(np.uint8)
+    kind[list(data.categories)] = CATEGORY
+    most = max((max(dictionaries[feature]) + 1 for feature in data.categories), default=0)
+    call = kernel_arguments(data, weights, config, codes)
+    mixed = make_mixed(kind, most, call[2].size, data.classes)
+    with np.errstate(over="ignore"):
+        found, subsets = grow_mixed(*call, mixed)
+    assert (mixed.levels.slot == 0).all()
+    assert found.feature.size == len(expected) == subsets.size.size
+    ends = np.cumsum(subsets.size)
+    for number, node in enumerate(expected):
+        got = (found.feature[number], found.depth[number], found.counts[number].tolist())
+        assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
+        listed = subsets.level[ends[number] - subsets.size[number] : ends[number]].tolist()
+        if node.feature < 0:
+            assert not listed
+            continue
+        values = dictionaries[node.feature]
+        assert found.right[number] == node.right
+        if node.levels is not None:
+            assert listed == sorted(set(listed))
+            assert {None if np.isnan(values[code]) else values[code] for code in listed} == node.levels
+            continue
+        assert not listed
+        below, above = (values[side[number]] for side in (found.left_code, found.right_code))
+        alone = found.right_code[number] == 0
+        assert node.threshold == (np.inf if alone else threshold_between(below, above))
+        if subsets.missing[number] != UNSEEN:
+            assert node.default_left == (subsets.missing[number] == SEEN_LEFT)
+    return expected
+
+
+def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, codes: Codes) -> tuple[Any, ...]:
+    """What `grow` is called with."""
     rows = np.flatnonzero(weights).astype(np.uint64)
     multiplicity = np.asarray(weights, np.uint64)[rows]
     items = rows << np.uint64(32) | data.target.astype(np.uint64)[rows] << np.uint64(16) | multiplicity
@@ -53,20 +112,7 @@ def check_kernel(
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
-    with np.errstate(over="ignore"):
-        found = grow(codes, by_row, items, data.classes, key, rules, entropy_table())
-    tree = in_values(found, dictionaries, config)
-    for number, node in enumerate(expected):
-        assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
-        got = (found.feature[number], found.depth[number], found.counts[number].tolist())
-        assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
-        if node.feature >= 0:
-            assert tree.threshold[number] == node.threshold, f"node {number}: {tree.threshold[number]} {node}"
-            assert tree.left[number] == number + 1
-            assert tree.right[number] == node.right
-            assert abs(tree.gain[number] - node.gain) < 1e-9
-    assert found.feature.size == len(expected)
-    return expected
+    return codes, by_row, items, data.classes, key, rules, entropy_table()
 
 
 def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:
@@ -83,11 +129,13 @@ def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: Tra
 
 
 def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:
-    """The value of every code, column by column, and the columns as codes."""
+    """The value of every code, column by column, and the columns as codes, 0 for NaN."""
     dictionaries, columns = [], []
     for column in values.T:
         distinct, ranks = np.unique(column, return_inverse=True)
         code_of = np.cumsum(np.resize(gaps, distinct.size)) - gaps[0]
+        if np.isnan(distinct[-1]):
+            code_of = np.append(code_of[:-1] + 1, 0)
         assert code_of[-1] <= np.iinfo(WIDTHS[width]).max
         dictionaries.append(dict(zip(code_of.tolist(), distinct.tolist(), strict=True)))
         columns.append(code_of[ranks])

@@ -39,10 +39,14 @@ EXTREMES = [
 
 
 class Data(NamedTuple):
-    """A table of float64 features [rows, features] and class numbers [rows], every class present."""
+    """A table of float64 features [rows, features] and class numbers [rows], every class present.
+
+    NaN is missing; the numbers of the features `categories` are levels.
+    """
 
     values: NDArray[np.float64]
     target: NDArray[np.int64]
+    categories: frozenset[int] = frozenset()
 
     @property
     def classes(self) -> int:
@@ -98,6 +102,19 @@ def tables(draw: st.DrawFn, max_rows: int = 60, max_features: int = 6, max_class
         chosen = np.array(draw(st.lists(st.integers(0, rows - 1), min_size=rows, max_size=rows)))
         values = values[chosen]
     return Data(np.ascontiguousarray(values), target)
+
+
+@st.composite
+def mixed_tables(draw: st.DrawFn, max_rows: int = 60, max_features: int = 6, max_classes: int = 30) -> Data:
+    """`tables` with values missing in some columns, and categories."""
+    data = draw(tables(max_rows, max_features, max_classes))
+    rows, features = data.values.shape
+    values = data.values.copy()
+    for feature in range(features):
+        share = draw(st.sampled_from([0, 0, 1, 3, 9]))  # of ten
+        tenths = st.lists(st.integers(0, 9), min_size=rows, max_size=rows)
+        values[np.array(draw(tenths)) < share if share else [], feature] = np.nan
+    return Data(values, data.target, frozenset(draw(st.sets(st.integers(0, features - 1)))))
 
 
 def weights(rows: int) -> st.SearchStrategy[list[int]]:

@@ -18,11 +18,24 @@ PACKAGE = ROOT / "bigforest"
 
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
-COMMON = {"columns", "config", "errors", "events", "memory", "metrics", "output", "resources", "schedule", "version"}
+COMMON = {
+    "columns",
+    "config",
+    "errors",
+    "events",
+    "levels",
+    "memory",
+    "metrics",
+    "output",
+    "resources",
+    "schedule",
+    "version",
+}
 MAY_IMPORT = {
     "source": set(),
     "encode": {"source", "store", "kernels"},
     "store": {"encode.dataspec", "kernels.layout"},
+    "levels": {"encode.dataspec"},
     "sample": {"kernels", "store"},
     "grow": {
         *("store", "sample", "kernels", "encode.dataspec", "encode.ranks"),

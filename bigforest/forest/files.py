@@ -1,11 +1,9 @@
 """One Parquet file of a forest: written whole or not at all, and checked before any of it is believed.
 
-Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of
-the format), kind ("trees", "features", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec
-(DataSpec)
-and config (TrainConfig). All files of one forest carry the same spec and config; the run file also has
-"origin" (origin.py). A file is written under a temporary name that starts
-with a dot and is renamed when complete.
+Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
+kind ("trees", "features", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec (DataSpec) and
+config (TrainConfig). All files of one forest carry the same spec and config; the run file also has "origin"
+(origin.py). A file is written under a temporary name that starts with a dot and is renamed when complete.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -40,8 +38,8 @@ _BLANK = b"00000000"
 _READ_BYTES = 1 << 20
 
 # Chosen by measurement on the nodes of deep trees, where they halve the bytes and cost no time: integers as
-# differences, thresholds by byte planes. Names are paths of Parquet columns; a file without the column
-# ignores its entry.
+# differences, thresholds by byte planes. Names are paths of Parquet columns; a file without the column ignores its
+# entry.
 _ENCODING = {
     **dict.fromkeys(["tree", "node", "left", "right", "depth", "weight"], "DELTA_BINARY_PACKED"),
     "counts.list.element": "DELTA_BINARY_PACKED",
@@ -180,8 +178,9 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it
-    fails. The content is on the disk before the name is, and both when this returns.
+    """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it fails.
+
+    The content is on the disk before the name is, and both when this returns.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")

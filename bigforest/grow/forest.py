@@ -141,7 +141,7 @@ def compile_for(config: TrainConfig, passes: bool, scratch: Path | None) -> None
     if passes:
         compile_passes(config, scratch)
     else:
-        compile_kernels(oblique=config.family == "sparse-oblique")
+        compile_kernels(oblique=config.family == "sparse-oblique", mixed=False)
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:

@@ -190,9 +190,9 @@ def _store_bytes(shape: Shape, config: TrainConfig) -> int:
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
     drawn = _drawn(shape, config)
-    block = BLOCK_ROWS * (shape.row_bytes + 24 + 8 * (drawn + 1))
+    block = BLOCK_ROWS * (2 * shape.row_bytes + 28 + 8 * (drawn + 1))
     base = _base(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config)
-    free = budget - base - workers * (block + BUFFER_BYTES * 5 // 4)
+    free = budget - base - workers * (block + BUFFER_BYTES)
     # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
     room = free // (4 * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.gather import gather
 from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
+from bigforest.kernels.mixed import first_order, missing_last
 from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
@@ -105,8 +106,11 @@ def look_up(codes, by_row, node, feature, constant, work):
 
 
 @inlined
-def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work):
-    """Draw features and scan them; the best split is left in `best` (feature -1: none). constant: see look_up."""
+def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work, mixed):
+    """Draw features and scan them; the best split is left in `best`, its feature doubled (mixed.py; -1: none).
+
+    constant: see look_up. mixed: Mixed, or None where all features are plain numbers, compiled apart.
+    """
     features = np.uint64(draw.perm.size)
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
@@ -122,7 +126,13 @@ def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, w
         low, high = look_up(codes, by_row, node, np.uint64(feature), constant, work)
         if low < high:
             usable += ONE
-            scan_codes(low, high, node, rules, table, feature, best, work)
+            orders = ONE
+            if mixed is not None:
+                low, high, orders = first_order(np.uint64(feature), low, high, node, mixed, work)
+            for order in range(orders):
+                if order == ONE:
+                    low, high = missing_last(work.codes, np.uint64(node.items.size), high)
+                scan_codes(low, high, node, rules, table, feature + feature + np.int64(order), best, work)
     put_back(draw, drawn)
 
 

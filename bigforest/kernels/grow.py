@@ -16,6 +16,7 @@ from bigforest.kernels.axis import find_feature, make_draw, split_by_feature
 from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF, Codes, Rows
+from bigforest.kernels.mixed import CATEGORY, UNSEEN, Mixed, Subsets, make_mixed, make_subsets, split_mixed
 from bigforest.kernels.nearby import look_near, make_nearby
 from bigforest.kernels.node import CODE, FEATURE, ONE, ZERO, Best, Node, make_work
 from bigforest.kernels.oblique import (
@@ -26,9 +27,9 @@ from bigforest.kernels.oblique import (
     make_pool,
     smallest,
     split_by_direction,
-    trimmed,
 )
 from bigforest.kernels.partition import sum_classes
+from bigforest.kernels.pool import trimmed, twice_as_long, with_room
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
 
@@ -133,9 +134,11 @@ def put_root(stack, items, key, depth, constant):
 
 
 @inlined
-def has_room(nodes, count, stack, top, oblique, pool):
+def has_room(nodes, count, stack, top, oblique, mixed, pool):
     """Whether another node can be numbered and split."""
     if oblique is not None and pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) > np.uint64(pool.feature.size):
+        return False
+    if mixed is not None and pool.used[0] + np.uint64(mixed.levels.code.size) > np.uint64(pool.level.size):
         return False
     return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)
 
@@ -158,22 +161,26 @@ def grow_while_room(
     work,
     nearby,
     oblique,
+    mixed,
     pool,
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
-    totals int64 [2, classes], constant uint64 [words]: scratch. nearby: what nodes split by features copy. oblique,
-    pool: None for features, compiled apart.
+    totals int64 [2, classes], constant uint64 [words]: scratch. nearby: what nodes split by features copy. oblique:
+    Oblique, with its Pool as `pool`; mixed: Mixed, with its Subsets; all None where splits are on plain numbers,
+    compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
-    while top > ZERO and has_room(nodes, count, stack, top, oblique, pool):
+    while top > ZERO and has_room(nodes, count, stack, top, oblique, mixed, pool):
         top -= ONE
         number = count
         count += ONE
         weight, sq = number_node(nodes, number, stack, top, total)
-        if oblique is not None:
+        if pool is not None:
             pool.size[number] = 0
+        if mixed is not None:
+            pool.missing[number] = UNSEEN
         depth = stack.depth[top]
         if sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth:
             continue
@@ -183,11 +190,14 @@ def grow_while_room(
         node = Node(items[begin:end], total, weight, sq)
         if oblique is None:
             here, rows_here = look_near(codes, by_row, items, begin, end, constant, nearby)
-            find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work)
+            find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work, mixed)
             if best.split[FEATURE] < 0:
                 continue
-            feature, code = best.split[FEATURE], best.split[CODE]
-            size_l = split_by_feature(here, node, feature, code, work, nodes, number, total_l)
+            if mixed is None:
+                feature, code = best.split[FEATURE] >> 1, best.split[CODE]
+                size_l = split_by_feature(here, node, feature, code, work, nodes, number, total_l)
+            else:
+                size_l = split_mixed(here, rows_here, node, mixed, best, work, nodes, pool, number, total_l)
         else:
             here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
             which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
@@ -224,6 +234,23 @@ def grow(
     return _grow(codes, by_row, items, classes, key, rules, table, depth, constant, None)[0]
 
 
+def grow_mixed(
+    codes: Codes,
+    by_row: Rows,
+    items: NDArray[np.uint64],
+    classes: int,
+    key: np.uint64,
+    rules: Rules,
+    table: NDArray[np.int64],
+    mixed: Mixed,
+) -> tuple[CodeTree, Subsets]:
+    """Grow a tree of splits on features of which some are categories or have missing values, like `grow`.
+
+    mixed  says which, and is scratch: not for two trees at once.
+    """
+    return _grow(codes, by_row, items, classes, key, rules, table, 0, None, mixed)
+
+
 def grow_oblique(
     codes: Codes,
     by_row: Rows,
@@ -235,9 +262,7 @@ def grow_oblique(
     oblique: Oblique,
 ) -> tuple[CodeTree, Pool]:
     """Grow a tree of oblique splits, like `grow`; `oblique` says which and is used up. The pool has its terms."""
-    nodes, pool = _grow(codes, by_row, items, classes, key, rules, table, 0, None, oblique)
-    assert pool is not None
-    return nodes, pool
+    return _grow(codes, by_row, items, classes, key, rules, table, 0, None, oblique)
 
 
 def _grow(
@@ -250,8 +275,9 @@ def _grow(
     table: NDArray[np.int64],
     depth: int,
     constant: NDArray[np.bool_] | None,
-    oblique: Oblique | None,
-) -> tuple[CodeTree, Pool | None]:
+    more: Oblique | Mixed | None,
+) -> tuple[CodeTree, Any]:
+    """The tree, and the Pool of an Oblique or the Subsets of a Mixed; None for neither."""
     features = codes.place.shape[0]
     words = -(-features // 64)
     work = make_work(items.size, classes)
@@ -279,26 +305,31 @@ def _grow(
         total=np.empty((64, classes), np.int64),
         constant=np.empty((64, words), np.uint64),
     )
-    pool = None if oblique is None else make_pool(room, features)
+    oblique = more if isinstance(more, Oblique) else None
+    mixed = more if isinstance(more, Mixed) else None
+    most = features if mixed is None else mixed.levels.code.size  # entries of a node
+    pool: Pool | Subsets | None = None
+    if oblique is not None:
+        pool = make_pool(room, most)
+    elif mixed is not None:
+        pool = make_subsets(room, most)
     scratch = (totals, known_words, draw, best, work, make_nearby(codes, items.size))
     put_root(stack, items, key, depth, known_words)
     count, top = ZERO, ONE
     while top > 0:
         state = (nodes, count, stack, top)
-        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, pool)
+        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, mixed, pool)
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
-            nodes = CodeTree(*[_twice_as_long(array) for array in nodes])
-            pool = pool and pool._replace(threshold=_twice_as_long(pool.threshold), size=_twice_as_long(pool.size))
+            nodes = CodeTree(*[twice_as_long(array) for array in nodes])
         if top == stack.begin.size:
-            stack = Stack(*(_twice_as_long(array) for array in stack))
-        if pool is not None and pool.used[0] + features > pool.feature.size:
-            pool = pool._replace(feature=_twice_as_long(pool.feature), weight=_twice_as_long(pool.weight))
+            stack = Stack(*(twice_as_long(array) for array in stack))
+        pool = pool and with_room(pool, nodes.feature.size, most)
     return CodeTree(*[_first(array, int(count)) for array in nodes]), pool and trimmed(pool, int(count))
 
 
-def compile_kernels(*, oblique: bool) -> None:
-    """Compile, or load from the cache, everything `grow` or `grow_oblique` needs, by growing on a table of two rows."""
+def compile_kernels(*, oblique: bool, mixed: bool) -> None:
+    """Compile, or load from the cache, what growing needs: `grow_oblique` or `grow_mixed`, otherwise `grow`."""
     with np.errstate(over="ignore"):
         codes = Codes(
             u8=np.zeros((1, 2), np.uint8),
@@ -313,12 +344,10 @@ def compile_kernels(*, oblique: bool) -> None:
         arguments = (codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
         if oblique:
             grow_oblique(*arguments, smallest(codes.place.shape[0], items.size))
+        elif mixed:
+            grow_mixed(*arguments, make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2))
         else:
             grow(*arguments)
-
-
-def _twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
-    return np.concatenate([array, np.empty_like(array)])
 
 
 def _first(array: NDArray[Any], count: int) -> NDArray[Any]:

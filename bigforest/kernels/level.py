@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.axis import draw_feature, wanted_features
 from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import kernel
-from bigforest.kernels.node import BITS16, BITS32, SHIFT32, ZERO, as_key, class_of
+from bigforest.kernels.node import BITS16, BITS32, ONE, SHIFT32, ZERO, as_key, class_of
 from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 
@@ -124,11 +124,22 @@ def collect_block(codes, by_row, items, begin, end, probes, wanted, fetched, key
 
 
 @kernel
-def pick_columns(matrix, items, out):
-    """out[c, i] = matrix[c, row of items[i]]; matrix [columns, rows of the block], out [columns, n]."""
-    for c in range(np.uint64(matrix.shape[0])):
-        for i in range(np.uint64(items.size)):
-            out[c, i] = matrix[c, items[i] >> SHIFT32]
+def pick_columns(matrix, items, begin, end, out):
+    """The codes of ranges of items, range by range and within a range column by column.
+
+    matrix      [columns, rows of the block]; a column is read for all ranges while it is in the cache
+    begin, end  uint64 [ranges], disjoint ranges of items
+    out         [columns * items], out: range k begins at columns * begin[k], where code i of its column c is
+                out[columns * begin[k] + c * (end[k] - begin[k]) + i]
+    """
+    columns = np.uint64(matrix.shape[0])
+    for c in range(columns):
+        column = matrix[c]
+        for k in range(np.uint64(begin.size)):
+            place = columns * begin[k] + c * (end[k] - begin[k])
+            for i in range(begin[k], end[k]):
+                out[place] = column[items[i] >> SHIFT32]
+                place += ONE
 
 
 @kernel

@@ -78,18 +78,6 @@ def make_pool(nodes: int, features: int) -> Pool:
     )
 
 
-def trimmed(pool: Pool, nodes: int) -> Pool:
-    """The pool without the room that so many nodes do not need."""
-    used = int(pool.used[0])
-    return Pool(
-        pool.threshold[:nodes].copy(),
-        pool.size[:nodes].copy(),
-        pool.feature[:used].copy(),
-        pool.weight[:used].copy(),
-        pool.used,
-    )
-
-
 def make_oblique(sparse: Sparse, means: Means, values: Values, rows: int) -> Oblique:
     """Oblique for nodes of up to `rows` rows."""
     local = make_local(sparse.scale.size, means.value.shape[0], rows)

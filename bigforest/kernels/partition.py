@@ -67,3 +67,26 @@ def partition(codes, feature, code, items, spare, total_l):
         size_l, below, above = partition_column(codes.u32[slot], limit, items, spare)
     sum_classes(items[:size_l], total_l)
     return size_l, below, above
+
+
+@inlined
+def partition_gathered(here, limit, items, spare, total_l):
+    """`partition` by the codes here[i] of items[i], uint32 [>= n], those up to `limit` first."""
+    at_l = ZERO
+    at_r = ZERO
+    below = np.uint32(0)
+    above = np.uint32(0xFFFFFFFF)
+    for i in range(np.uint64(items.size)):
+        item = items[i]
+        code = here[i]
+        goes_left = code <= limit
+        items[at_l] = item
+        spare[at_r] = item
+        at_l += np.uint64(goes_left)
+        at_r += np.uint64(not goes_left)
+        below = max(below, code if goes_left else np.uint32(0))
+        above = min(above, np.uint32(0xFFFFFFFF) if goes_left else code)
+    for i in range(at_r):
+        items[at_l + i] = spare[i]
+    sum_classes(items[:at_l], total_l)
+    return at_l, below, above

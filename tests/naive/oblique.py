@@ -24,6 +24,10 @@ class ObliqueSplit(NamedTuple):
     left: list[int]
     right: list[int]
 
+    def goes_left(self, row: Sequence[float]) -> bool:
+        """Whether a row of the node goes left."""
+        return project(self.terms, row) <= self.threshold
+
 
 def project(terms: Direction, row: Sequence[float]) -> float:
     """The projection of a row; for one term the value of its feature."""

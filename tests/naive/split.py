@@ -1,35 +1,61 @@
-"""Best split of one node: every threshold of the given features, scored in exact arithmetic."""
+"""Best split of one node: every threshold and subset of the given features, scored in exact arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from itertools import pairwise
+from math import inf, isnan, nan
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.naive.levels import Level, level_order
+
 
 class Table(NamedTuple):
     """Rows to learn from. `low` and `high` [rows, features]: the range of values that share the cell's code.
 
-    They are one and the same array unless the codes are capped.
+    They are one and the same array unless the codes are capped. NaN is missing. In `categories` numbers are levels.
     """
 
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     target: Sequence[int]
     classes: int
+    categories: frozenset[int] = frozenset()
 
 
 class Split(NamedTuple):
-    """Rows with a value of at most `threshold` go left; `left` and `right` are the class counts there."""
+    """Rows with a value of at most `threshold` go left; `left` and `right` are the class counts there.
+
+    missing_left  whether rows without a value go left; None where the node has none, and in a category.
+    levels        of a category: the levels that go left, and those that go right; None (missing) may be one of them.
+    """
 
     feature: int
     threshold: float
     left: list[int]
     right: list[int]
+    missing_left: bool | None = None
+    levels: tuple[frozenset[Level], frozenset[Level]] | None = None
+
+    @property
+    def terms(self) -> list[tuple[int, float]]:
+        """The split as one on a projection."""
+        return [(self.feature, 1.0)]
+
+    def goes_left(self, row: Sequence[float]) -> bool:
+        """Whether a row of the node goes left."""
+        value = known(row[self.feature])
+        if self.levels is not None:
+            return value in self.levels[0]
+        return bool(self.missing_left) if value is None else value <= self.threshold
+
+
+def known(value: float) -> Level:
+    """The value, None where it is missing."""
+    return None if isnan(value) else value
 
 
 def gini_score(left: list[int], right: list[int]) -> Fraction:
@@ -74,29 +100,56 @@ def best_split(
     impurity: str,
     min_leaf: int,
 ) -> Split | None:
-    """The best of all admissible splits; ties to the lowest feature, then the lowest threshold.
+    """The best of all admissible splits; ties to the lowest feature, the first of its `orders`, the lowest place in it.
 
     `weights[row]` counts the row; a child of less than `min_leaf` is not admissible. None: there is no split.
     """
     best = None
     best_score: Fraction | int | None = None
     for feature in sorted(features):
-        counts_of: dict[float, list[int]] = {}
-        high_of: dict[float, float] = {}
+        counts_of: dict[Level, list[int]] = {}
+        high_of: dict[Level, float] = {}
         for row, low, high in zip(
             rows, table.low[rows, feature].tolist(), table.high[rows, feature].tolist(), strict=True
         ):
-            counts_of.setdefault(low, [0] * table.classes)[table.target[row]] += weights[row]
-            high_of[low] = high
-        left = [0] * table.classes
-        right = [sum(column) for column in zip(*counts_of.values(), strict=True)]
-        for value, following in pairwise(sorted(counts_of)):
-            left = [a + b for a, b in zip(left, counts_of[value], strict=True)]
-            right = [a - b for a, b in zip(right, counts_of[value], strict=True)]
-            if min(sum(left), sum(right)) < min_leaf:
-                continue
-            score = SCORES[impurity](left, right)
-            if best_score is None or score > best_score:
-                best_score = score
-                best = Split(feature, threshold_between(high_of[value], following), left, right)
+            counts_of.setdefault(known(low), [0] * table.classes)[table.target[row]] += weights[row]
+            high_of[known(low)] = high
+        for order in orders(counts_of, feature in table.categories):
+            left = [0] * table.classes
+            right = [sum(column) for column in zip(*counts_of.values(), strict=True)]
+            for place in range(1, len(order)):
+                left = [a + b for a, b in zip(left, counts_of[order[place - 1]], strict=True)]
+                right = [a - b for a, b in zip(right, counts_of[order[place - 1]], strict=True)]
+                if min(sum(left), sum(right)) < min_leaf:
+                    continue
+                score = SCORES[impurity](left, right)
+                if best_score is None or score > best_score:
+                    best_score = score
+                    sides = (order[:place], left), (order[place:], right)
+                    best = as_split(feature, *sides, high_of, feature in table.categories)
     return best
+
+
+def orders(counts: dict[Level, list[int]], category: bool) -> list[list[Level]]:
+    """The orders that are cut in two at every place: of levels, or of values with those missing first, and last."""
+    if category:
+        return [level_order(counts)]
+    values: list[Level] = sorted(value for value in counts if value is not None)
+    return [[None, *values], [*values, None]] if None in counts else [values]
+
+
+Side = tuple[list[Level], list[int]]
+
+
+def as_split(feature: int, one: Side, two: Side, high_of: dict[Level, float], category: bool) -> Split:
+    """The split of an order in two: the values, and the class counts, of both sides."""
+    if category:
+        return Split(feature, nan, one[1], two[1], None, (frozenset(one[0]), frozenset(two[0])))
+    if one[0] == [None]:  # all values go left, whichever came first
+        one, two = two, one
+    if two[0] == [None]:
+        return Split(feature, inf, one[1], two[1], False)
+    missing_left = True if None in one[0] else False if None in two[0] else None
+    below = max(value for value in one[0] if value is not None)
+    above = min(value for value in two[0] if value is not None)
+    return Split(feature, threshold_between(high_of[below], above), one[1], two[1], missing_left)

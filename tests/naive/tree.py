@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 from bigforest.config import TrainConfig
 from tests.naive import rng
-from tests.naive.oblique import ObliqueSplit, find_oblique, project
-from tests.naive.split import Split, Table, best_split
+from tests.naive.levels import Level
+from tests.naive.oblique import ObliqueSplit, find_oblique
+from tests.naive.split import Split, Table, best_split, known
 
 CHANCES = 0x589965CC75374CC3
 
@@ -17,7 +18,8 @@ CHANCES = 0x589965CC75374CC3
 class Node(NamedTuple):
     """One node. A leaf has feature -1, no threshold and no gain (nan) and no children (-1).
 
-    An oblique node has feature -2, and terms.
+    An oblique node has feature -2, and terms. A node on a feature has default_left: where rows without a value, or of a
+    level that it has not seen, go. One on a category has no threshold and the levels of its lighter child.
     """
 
     feature: int
@@ -29,6 +31,8 @@ class Node(NamedTuple):
     counts: list[int]
     gain: float
     terms: tuple[tuple[int, float], ...] = ()
+    default_left: bool | None = None
+    levels: frozenset[Level] | None = None
 
 
 def grow(
@@ -62,13 +66,20 @@ def grow(
         terms = chosen.terms
         feature = terms[0][0] if len(terms) == 1 else -2
         own = () if len(terms) == 1 else tuple(terms)
-        nodes.append(leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own))
-        goes_left = [project(terms, row) <= chosen.threshold for row in table.low[rows].tolist()]
+        node = leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own)
+        nodes.append(with_default(node, chosen) if isinstance(chosen, Split) else node)
+        goes_left = [chosen.goes_left(row) for row in table.low[rows].tolist()]
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
         waiting.append((right_rows, rng.mix(key ^ rng.RIGHT), depth + 1, number))
         waiting.append((left_rows, rng.mix(key ^ rng.LEFT), depth + 1, number))
     return nodes
+
+
+def with_default(node: Node, split: Split) -> Node:
+    """The node of a split on one feature."""
+    default_left = sum(split.left) >= sum(split.right) if split.missing_left is None else split.missing_left
+    return node._replace(default_left=default_left, levels=split.levels and split.levels[default_left])
 
 
 def find_split(
@@ -78,13 +89,12 @@ def find_split(
     key: int,
     config: TrainConfig,
     split: Callable[..., Split | None],
-) -> ObliqueSplit | None:
+) -> ObliqueSplit | Split | None:
     """The best split of a node by the family of the configuration; None if there is none."""
     if config.family == "sparse-oblique":
         return find_oblique(table, rows, weights, key, config, split)
     features = seen_features(table, rows, key, config)
-    found = split(table, rows, weights, features, config.impurity, config.min_leaf)
-    return found and ObliqueSplit([(found.feature, 1.0)], found.threshold, found.left, found.right)
+    return split(table, rows, weights, features, config.impurity, config.min_leaf)
 
 
 def class_counts(table: Table, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
@@ -114,8 +124,7 @@ def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConf
         counted = len(seen) if config.constants == "redraw" else draws
         if counted >= wanted and seen:
             break
-        values = table.low[rows, feature]
-        if values.min() != values.max():
+        if len(set(map(known, table.low[rows, feature].tolist()))) > 1:
             seen.append(feature)
     return seen
 

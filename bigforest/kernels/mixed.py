@@ -1,0 +1,148 @@
+"""Features that are more than numbers: with missing values, and categories. Oracle: tests/naive/split.py.
+
+Both are made an order first and scanned like any other. Rows without a value have code 0. They are scanned twice where
+a node has some: before all values, and after them. A category is scanned in the order of its levels (category.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.category import Levels, make_levels, order_levels, sort_by_digits
+from bigforest.kernels.gather import gather
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.node import CODE, FEATURE, ONE, TWO, ZERO
+from bigforest.kernels.partition import partition_gathered
+
+# Kinds of features: numbers of which none is missing, numbers of which some are, categories.
+NUMBER, MISSING, CATEGORY = 0, 1, 2
+# Where the rows without a value went in a node: it had none, or they went left, or right.
+UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
+
+
+class Mixed(NamedTuple):
+    """kind uint8 [features], see above; levels: scratch of one growing tree."""
+
+    kind: NDArray[np.uint8]
+    levels: Levels
+
+
+class Subsets(NamedTuple):
+    """What nodes on such features have beside CodeTree, in the order of the nodes.
+
+    missing  uint8 [nodes], UNSEEN, SEEN_LEFT or SEEN_RIGHT; UNSEEN in leaves and on categories
+    size     uint32 [nodes], levels listed: those of the lighter child, of the right one where both weigh the same; 0
+             but in nodes on categories
+    level    uint32 [room], codes of the levels of all nodes, ascending within each
+    used     uint64 [1], levels so far
+    """
+
+    missing: NDArray[np.uint8]
+    size: NDArray[np.uint32]
+    level: NDArray[np.uint32]
+    used: NDArray[np.uint64]
+
+
+def make_mixed(kind: NDArray[np.uint8], codes: int, rows: int, classes: int) -> Mixed:
+    """Mixed for features of these kinds and up to `rows` rows; `codes`: levels of the largest category."""
+    return Mixed(kind, make_levels(codes, rows, classes))
+
+
+def make_subsets(nodes: int, most: int) -> Subsets:
+    """Room for so many nodes, and for the levels of some, of which a node has `most` at most."""
+    room = 2 * max(nodes, most)
+    return Subsets(
+        np.empty(nodes, np.uint8), np.empty(nodes, np.uint32), np.empty(room, np.uint32), np.zeros(1, np.uint64)
+    )
+
+
+@inlined
+def first_order(feature, low, high, node, mixed, work):
+    """Make work.codes, `low` to `high`, an order to be scanned.
+
+    Returns the smallest and the largest code now, and how many orders there are to scan (uint64): see `missing_last`.
+    """
+    if mixed.kind[feature] == CATEGORY:
+        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels) - ONE), ONE
+    if mixed.kind[feature] == MISSING and low == np.uint32(0):
+        return low, high, TWO
+    return low, high, ONE
+
+
+@inlined
+def missing_last(codes, n, high):
+    """Give rows without a value the code after `high`; returns the smallest and the largest code now."""
+    last = high + np.uint32(1)
+    low = last
+    for i in range(n):
+        here = codes[i]
+        here = last if here == np.uint32(0) else here
+        codes[i] = here
+        low = min(low, here)
+    return low, last
+
+
+@inlined
+def smallest_value(codes, n, high):
+    """The smallest code but 0; `high` is the largest, and not 0."""
+    least = high
+    for i in range(n):
+        least = min(least, high if codes[i] == np.uint32(0) else codes[i])
+    return least
+
+
+@inlined
+def list_levels(begin, end, levels, subsets):
+    """Append the levels in the places from `begin` to before `end`; returns their number."""
+    order = levels.order[begin:end]
+    sort_by_digits(levels.code, order, levels.rank, levels.digits)
+    used = subsets.used[0]
+    for i in range(end - begin):
+        subsets.level[used + i] = levels.code[np.uint64(order[i])]
+    subsets.used[0] = used + (end - begin)
+    return np.uint32(end - begin)
+
+
+@inlined
+def split_mixed(codes, by_row, node, mixed, best, work, nodes, subsets, number, total_l):
+    """Send the rows of a node to the sides of its best split, and write it as node `number`.
+
+    best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between those and all
+    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; total_l gets
+    their class weights.
+    """
+    feature = np.uint64(best.split[FEATURE]) >> ONE
+    limit = np.uint32(best.split[CODE])
+    n = np.uint64(node.items.size)
+    kind = mixed.kind[feature]
+    low, high = gather(codes, by_row, feature, node.items, work.codes)
+    found = ZERO
+    missing = UNSEEN
+    if kind == CATEGORY:
+        found = order_levels(work.codes, node, mixed.levels)
+    elif kind == MISSING and low == np.uint32(0):
+        missing = SEEN_LEFT
+        alone = limit < smallest_value(work.codes, n, high)
+        if alone or np.uint64(best.split[FEATURE]) & ONE:
+            missing = SEEN_RIGHT
+            limit = high if alone else limit
+            missing_last(work.codes, n, high)
+    size_l, below, above = partition_gathered(work.codes, limit, node.items, work.keys, total_l)
+    nodes.feature[number] = feature
+    nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below
+    nodes.right_code[number] = np.uint32(0) if kind == CATEGORY or above > high else above
+    subsets.missing[number] = missing
+    subsets.size[number] = np.uint32(0)
+    if kind == CATEGORY:
+        weight_l = np.int64(0)
+        for k in range(np.uint64(total_l.size)):
+            weight_l += total_l[k]
+        cut = np.uint64(limit) + ONE
+        if 2 * weight_l >= node.weight:
+            subsets.size[number] = list_levels(cut, found, mixed.levels, subsets)
+        else:
+            subsets.size[number] = list_levels(ZERO, cut, mixed.levels, subsets)
+    return size_l

@@ -1,0 +1,43 @@
+"""The order of the levels of a category in a node, as ARCHITECTURE.md says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import floor
+
+from tests.naive import rng
+
+# A level by its number, or none: a value that is missing. As a level it is the lowest.
+Level = float | None
+Counts = list[int]
+
+
+def level_order(counts: Mapping[Level, Counts]) -> list[Level]:
+    """The levels by their mean, equal ones by number; `counts` are the class weights of each."""
+    ascending = sorted(counts, key=lambda level: (level is not None, level))
+    if len(next(iter(counts.values()))) == 2:
+        return sorted(ascending, key=lambda level: Fraction(counts[level][1], sum(counts[level])))
+    direction = principal_component(list(counts.values()))
+    return sorted(ascending, key=lambda level: floor(mean(counts[level], direction) * 2**44))
+
+
+def mean(counts: Counts, direction: list[int]) -> Fraction:
+    """Mean of the direction's entries for the classes of some rows."""
+    return Fraction(sum(n * entry for n, entry in zip(counts, direction, strict=True)), sum(counts))
+
+
+def principal_component(levels: list[Counts]) -> list[int]:
+    """First principal component of the class shares of levels, by ten steps of power iteration in whole numbers."""
+    classes = range(len(levels[0]))
+    together = [sum(level[k] for level in levels) for k in classes]
+    direction = [rng.mix(k + 1) >> 48 for k in classes]
+    for _ in range(10):
+        middle = floor(mean(together, direction) * 2**14)
+        deviation = [floor(mean(level, direction) * 2**14) - middle for level in levels]
+        turned = [sum(level[k] * d for level, d in zip(levels, deviation, strict=True)) for k in classes]
+        if not any(turned):
+            break
+        bits = max(map(abs, turned)).bit_length() - 16
+        direction = [entry >> bits if bits > 0 else entry << -bits for entry in turned]
+    return direction
