@@ -171,7 +171,7 @@ def predict_file(
     proba: bool = False,
     keep: Sequence[str] = (),
     vote: str | None = None,
-    ties: str = "lowest",
+    ties: str | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: int | str | None = None,
@@ -186,7 +186,8 @@ def predict_file(
     proba      also write one column p_<class> per class.
     keep       columns of the table to copy to the file.
     vote       "soft", "hard" or "stochastic"; None as in training.
-    ties       among equal classes "lowest", "reject" (null) or "random".
+    ties       among equal classes "lowest", "reject" (null) or "random"; None as in training: "lowest", or "reject"
+               for forests in subspaces.
     memory     most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a
                group at a time. Never changes an answer.
     overwrite  replace a file of predictions that is already at `out`.

@@ -179,6 +179,9 @@ def _looks(features: int, config: TrainConfig) -> float:
     """How often a node looks at each of its rows, about: for a feature, or for a term of a projection."""
     if config.family == "sparse-oblique":
         return config.drawn_projections(features) * config.most_terms(features)
+    if config.in_subspaces:
+        passes = 2 if config.family == "subspace-cap" else 2 * config.max_epochs
+        return passes * config.most_terms(features)
     if config.feature_fraction is not None:
         return config.feature_fraction * drawn_from(features, config)
     return config.drawn_features(drawn_from(features, config))

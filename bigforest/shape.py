@@ -50,7 +50,9 @@ def shape_of(
         most = [min(values, config.max_bins) for values in most]
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in names)
-    return Shape(table.rows, widths, sum(most), _most_classes(table, found[name], spans.get(name)), sizes)
+    classes = _most_classes(table, found[name], spans.get(name))
+    bits = all(found[feature].dtype == pl.Boolean for feature in names)
+    return Shape(table.rows, widths, sum(most), classes, sizes, bits)
 
 
 def _spans(data: Any) -> dict[str, int]:

@@ -154,7 +154,7 @@ class Forest:
         self,
         data: Any,
         vote: str | None = None,
-        ties: str = "lowest",
+        ties: str | None = None,
         keep: Sequence[str] = (),
         threads: int | None = None,
         memory: int | str | None = None,
@@ -165,7 +165,8 @@ class Forest:
                  features by name, or a numpy array [rows, features] with the features in the order of
                  training.
         vote     "soft", "hard" or "stochastic" (see forest/votes.py Rule); None as in training.
-        ties     "lowest", "reject" (a null prediction) or "random".
+        ties     "lowest", "reject" (a null prediction) or "random"; None as in training: "lowest", or "reject" for
+                 forests in subspaces.
         keep     columns of a table to hand through.
         threads  worker threads, None for all processors; a LazyFrame is run by Polars' own. Never changes an
                  answer.
@@ -203,7 +204,7 @@ class Forest:
         return predict(self, data, vote=vote, ties="lowest", keep=keep, threads=threads, memory=memory, proba=True)
 
     def expr(
-        self, proba: bool = False, vote: str | None = None, ties: str = "lowest", row: str | None = None
+        self, proba: bool = False, vote: str | None = None, ties: str | None = None, row: str | None = None
     ) -> pl.Expr:
         """A Polars expression for the class of each row, named "prediction", in any frame with the features.
 
@@ -226,12 +227,14 @@ class Forest:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(source, target)
 
-    def rule(self, vote: str | None, ties: str) -> Rule:
-        """The rule of an answer. Raises ConfigError."""
-        return Rule(vote or self.config.vote, ties, self.config.seed)
+    def rule(self, vote: str | None, ties: str | None) -> Rule:
+        """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
+        vote = vote or self.config.vote
+        own = "lowest" if vote == "stochastic" else self.config.ties  # such a vote has no ties to decide
+        return Rule(vote, ties or own, self.config.seed)
 
     def voting(
-        self, vote: str | None, ties: str, memory: int | str | None = None, threads: int | None = None
+        self, vote: str | None, ties: str | None, memory: int | str | None = None, threads: int | None = None
     ) -> Voting:
         """The trees, ready to answer rows by a rule.
 
@@ -247,7 +250,7 @@ class Forest:
     def passes(
         self,
         vote: str | None,
-        ties: str,
+        ties: str | None,
         shape: Callable[[NDArray[np.int64]], Shape],
         resources: Resources,
         held: int,

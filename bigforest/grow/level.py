@@ -18,7 +18,8 @@ from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.layout import Codes
-from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
+from bigforest.kernels.level import Probes, Top, collect_block, count_block, route_block
+from bigforest.kernels.rows import no_rows
 from bigforest.memory import release_freed
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
@@ -146,6 +147,7 @@ def route(
     needed  features whose codes are wanted. `replies` learn which codes were sent left and right.
     """
     items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
+    by_row, fetched = no_rows(), np.empty(BLOCK_ROWS, np.uint32)
     with BlockReader(store.path, store.spec, store.block_rows, store.codes.place) as reader:
         for block in blocks:
             codes = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
@@ -157,9 +159,8 @@ def route(
                 pack_items(target, bag, here)
                 nodes = asked.top.feature.size
                 begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
-                total = np.empty(asked.classes, np.int64)
                 below, above = replies[at].below, replies[at].above
-                route_block(codes, here, spare, asked.top, begin, end, below, above, total)
+                route_block(codes, by_row, here, spare, fetched, asked.top, begin, end, below, above)
                 yield at, Routed(codes, here, begin, end)
 
 

@@ -12,6 +12,7 @@ from bigforest.grow.frontier import buckets_for
 from bigforest.grow.ranked import CODE_BYTES
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.top import Limits
+from bigforest.kernels.bits import WORD
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, draws_bytes, kept_trees, most_nodes
@@ -43,6 +44,8 @@ _WRITTEN_TERM = 64
 _BY_PASSES = ("axis", "tree")
 # Bytes of a row of a growing tree of oblique splits besides: projections on two directions 16, what orders them 26.
 _PROJECTED = 42
+# And of trees in subspaces: the row by class 4, its projection 8.
+_WEIGHED = 12
 # Bytes of a term of a growing tree, twice while it is copied, and of a finished one.
 _TERM = 36
 # Bytes per row of the table while columns are measured one at a time.
@@ -73,6 +76,16 @@ def part_size(rows: int, trees: int) -> int:
 def drawn_from(features: int, config: TrainConfig) -> int:
     """How many columns a node draws from: the axes of a rotated table, or the features."""
     return config.axes or features
+
+
+def seen_as_bits(shape: Shape, config: TrainConfig) -> bool:
+    """Whether trees in subspaces see the table as bits, see kernels/bits.py.
+
+    Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
+    one included, with every mistake (Novikoff 1962).
+    """
+    mistakes = 0 if config.family == "subspace-cap" else shape.rows * config.max_epochs
+    return shape.bits and not config.ranks and mistakes * (shape.features + 1) ** 2 < 2**62
 
 
 def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
@@ -145,7 +158,7 @@ def _written(classes: int) -> int:
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
     rows = distinct_rows(shape.rows, config, shape.classes)
     nodes = most_nodes(shape.rows, config, shape.classes)
-    by_row = shape.rows * shape.row_bytes
+    by_row = 0 if config.in_subspaces else shape.rows * shape.row_bytes
     tree = (
         4 * shape.rows
         + draws_bytes(shape, config)
@@ -167,6 +180,9 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
         return 0, 0
     terms = math.ceil(splits * config.most_terms(shape.features))
     tree = terms * _TERM + min(terms, GROUP_TERMS) * _WRITTEN_TERM
+    if config.in_subspaces:
+        own = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes
+        return _space_bytes(shape, config, own + tree)
     shared = shape.rows * _MEASURED
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
@@ -181,8 +197,25 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
     return shared, tree
 
 
+def _space_bytes(shape: Shape, config: TrainConfig, tree: int) -> tuple[int, int]:
+    """`_oblique_bytes` of trees in subspaces, which see copies of columns; `tree` is what each takes besides."""
+    size = config.subspace_size(shape.features)
+    same = config.subspace_per == "node" or size == shape.features
+    seen = shape.features if same else size
+    width = seen
+    row = 8 * seen
+    if seen_as_bits(shape, config):
+        width = -(-seen // WORD) * WORD
+        row = width // 8
+    columns = shape.rows * row
+    tree += 8 * width * (shape.classes + 4)
+    return (columns, tree) if same else (0, columns + tree)
+
+
 def _store_bytes(shape: Shape, config: TrainConfig) -> int:
     """What of the store is read at random: the codes, and the values where they are projected."""
+    if config.in_subspaces:  # read in order, column by column, once for each tree
+        return 0
     return shape.rows * shape.row_bytes + (0 if config.family in _BY_PASSES else 8 * shape.codes)
 
 

@@ -30,8 +30,7 @@ class Lanes:
     def __init__(self, context: Any, builder: Any, arrays: dict[str, tuple[Any, Any]]) -> None:
         self.builder = builder
         self.arrays = {
-            name: context.make_array(kind)(context, builder, value=value).data
-            for name, (kind, value) in arrays.items()
+            name: context.make_array(kind)(context, builder, value=value).data for name, (kind, value) in arrays.items()
         }
 
     def splat(self, scalar: Any) -> Any:

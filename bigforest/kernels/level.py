@@ -6,7 +6,7 @@ All row numbers are those within the block, so tables may be of any length.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,14 +48,15 @@ class Probes(NamedTuple):
 
 
 @kernel
-def route_block(codes, items, spare, top, begin, end, below, above, total):
+def route_block(codes, by_row, items, spare, fetched, top, begin, end, below, above):
     """Sort the items by the nodes of `top` they fall into, stably: those of node i are items[begin[i]:end[i]].
 
     codes         Codes of the block
+    by_row        Rows without reach
     items, spare  uint64 [n] (see node.py), mutated
+    fetched       uint32 [n], scratch
     begin, end    uint64 [nodes], out; an inner node has the range of all that passed it
     below, above  uint32 [nodes], in and out: largest code sent left, smallest sent right, over all blocks so far
-    total         int64 [classes], scratch
     """
     begin[ZERO] = ZERO
     end[ZERO] = np.uint64(items.size)
@@ -63,7 +64,8 @@ def route_block(codes, items, spare, top, begin, end, below, above, total):
         if top.feature[i] < 0:
             continue
         here = items[begin[i] : end[i]]
-        size_l, largest, smallest = partition(codes, np.uint64(top.feature[i]), top.code[i], here, spare, total)
+        gather(codes, by_row, np.uint64(top.feature[i]), here, fetched)
+        size_l, largest, smallest = partition(fetched, top.code[i], here, spare)
         middle = begin[i] + size_l
         begin[np.uint64(top.left[i])] = begin[i]
         end[np.uint64(top.left[i])] = middle
@@ -173,11 +175,3 @@ def draw_order(key, rules, draw):
 def child_keys(key):
     """Keys of the left and of the right child of the node `key`."""
     return mix(key ^ LEFT), mix(key ^ RIGHT)
-
-
-def no_rows() -> Any:
-    """Rows without reach, for kernels that can read a table by rows too and here read it by columns."""
-    from bigforest.kernels.layout import Rows
-
-    empty = [np.empty((0, 0), kind) for kind in (np.uint8, np.uint16, np.uint32)]
-    return Rows(empty[0], empty[1], empty[2], 0)

@@ -70,8 +70,8 @@ def copy_square(table, slot, items, at, out):
 def copy_codes(codes, by_row, items, constant, nearby):
     """Copy the codes of the rows of `items`, and let these number the rows of the copy.
 
-    constant uint64 [words]: features known to be constant, which nobody will look up. Of SQUARE rows at a time all codes
-    are copied while they are in the cache; bytes, where there are many, in whole squares.
+    constant uint64 [words]: features known to be constant, which nobody will look up. All codes of SQUARE rows are
+    copied while these are in the cache; bytes, where there are many, in whole squares.
     """
     n, columns = np.uint64(items.size), np.uint64(by_row.r8.shape[1])
     squares = columns >= _SIDE

@@ -1,10 +1,9 @@
-"""Splits of few rows by all pairs of them, sixteen at a time: sums over the rows that do not come after a row, and scores.
+"""Splits of few rows by all pairs of them, sixteen at a time: sums over the rows up to each, and their scores.
 
 Quadratic, but a pair costs a sixteenth of a few instructions and nothing branches on the data, so for few rows this
 beats sorting. As plain Python the functions below are what they are when compiled, and their oracle.
 
-Scores are float32: they say which splits are worth an exact comparison, as `highest * (1 - SCORE_ERROR)` and all above may
-be the best.
+Scores are float32: they say which splits are worth an exact comparison, those from the highest * (1 - SCORE_ERROR) on.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from numba.extending import intrinsic, overload
 from bigforest.kernels.lanes import FLOATS, LANES, VECTOR, Lanes
 
 PAIRS = 128
-# Up to this many rows splits of many classes are scored by all pairs: one block.
-FEW = LANES
 # Most weight of a node whose splits are scored here: no product of two weights reaches 31 bits.
 SCORED_WEIGHT = 1 << 15
 # Twice the relative error of a score, with room to spare: each of its few roundings is 2**-24.
@@ -69,10 +66,10 @@ def _compiled_sums(code, add, n, out):
 
 
 def score_pairs_two(code, add, n, ones, weight, min_leaf, out, score):
-    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (scan_two.py); returns the highest, float64.
+    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (scan_two.py); returns the highest.
 
-    add[j] is a weight, shifted 16 for class 1; together they weigh `weight` < SCORED_WEIGHT, of which `ones` is of class 1.
-    score float32, as long as out: -1 where a side has less than min_leaf, 1 at least.
+    add[j] is a weight, shifted 16 for class 1; together they weigh `weight` < SCORED_WEIGHT, `ones` of it in class 1.
+    score float32, as long as out: -1 where a side has less than min_leaf, which is 1 at least. The highest is float64.
     """
     sums_up_to(code, add, n, out)
     for i in range(int(n)):
@@ -122,8 +119,6 @@ def _allowed(lanes: Lanes, base: Any, rows: Any, w_l: Any, w_r: Any, least: Any)
 @overload(score_pairs_two)
 def _compiled_two(code, add, n, ones, weight, min_leaf, out, score):
     def vectors(code, add, n, ones, weight, min_leaf, out, score):
-        return _score_pairs_two(
-            code, add, np.intp(n), np.int64(ones), np.int64(weight), np.int64(min_leaf), out, score
-        )
+        return _score_pairs_two(code, add, np.intp(n), np.int64(ones), np.int64(weight), np.int64(min_leaf), out, score)
 
     return vectors

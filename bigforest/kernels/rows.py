@@ -9,9 +9,12 @@ from bigforest.kernels.layout import Codes, Rows
 
 # Bytes of a core's second-level cache that a node's rows may fill.
 CACHE_BYTES = 768 * 1024
-# Narrower rows are only copied from here (nearby.py). Nodes that read them gain nothing: measured on 28 columns of 4 bytes.
+# Narrower rows are only copied from here (nearby.py): reading them gained nothing, measured on 28 columns of 4 bytes.
 _WIDE_BYTES = 256
 _TILE = 64
+
+# No copy, for families that read no codes.
+NO_ROWS = Rows(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32), 0)
 
 
 def empty_rows(codes: Codes) -> Rows:
@@ -20,6 +23,12 @@ def empty_rows(codes: Codes) -> Rows:
     width = sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
     r8, r16, r32 = (np.empty((rows, matrix.shape[0]), matrix.dtype) for matrix in codes[:3])
     return Rows(r8, r16, r32, CACHE_BYTES // width if width >= _WIDE_BYTES else 0)
+
+
+def no_rows() -> Rows:
+    """Rows without reach, for kernels that can read a table by rows too and are to read it by columns."""
+    r8, r16, r32 = (np.empty((0, 0), kind) for kind in (np.uint8, np.uint16, np.uint32))
+    return Rows(r8, r16, r32, 0)
 
 
 def fill_rows(codes: Codes, by_row: Rows, start: int, stop: int) -> None:

@@ -55,7 +55,7 @@ def predict_file(
     proba: bool = False,
     keep: Sequence[str] = (),
     vote: str | None = None,
-    ties: str = "lowest",
+    ties: str | None = None,
     resources: Resources | None = None,
     listener: Listener = silent,
     overwrite: bool = False,
@@ -108,7 +108,7 @@ class _Job:
     keep: tuple[str, ...]
     proba: bool
     vote: str | None
-    ties: str
+    ties: str | None
     resources: Resources
 
     def answered(self, score: Score, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:

@@ -22,7 +22,7 @@ def expression(
     *,
     proba: bool,
     vote: str | None,
-    ties: str,
+    ties: str | None,
     row: str | None,
     schema: Mapping[str, pl.DataType] | None = None,
 ) -> pl.Expr:
@@ -63,7 +63,7 @@ def predict_lazy(
     forest: Forest,
     frame: pl.LazyFrame,
     vote: str | None,
-    ties: str,
+    ties: str | None,
     keep: list[str],
     proba: bool,
     resources: Resources,

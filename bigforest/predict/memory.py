@@ -27,7 +27,7 @@ def predict(
     data: Any,
     *,
     vote: str | None,
-    ties: str,
+    ties: str | None,
     keep: Sequence[str],
     threads: int | None,
     memory: int | str | None,
@@ -62,7 +62,7 @@ def predict(
 
 
 def _predict_matrix(
-    forest: Forest, matrix: NDArray[Any], vote: str | None, ties: str, proba: bool, resources: Resources
+    forest: Forest, matrix: NDArray[Any], vote: str | None, ties: str | None, proba: bool, resources: Resources
 ) -> Any:
     spec = forest.spec
     rows = matrix_rows(matrix, spec, np.arange(len(spec.features)))
@@ -89,7 +89,7 @@ def _predict_frame(
     forest: Forest,
     frame: pl.DataFrame,
     vote: str | None,
-    ties: str,
+    ties: str | None,
     keep: list[str],
     proba: bool,
     resources: Resources,

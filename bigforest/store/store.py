@@ -143,7 +143,13 @@ class Store:
             widths=tuple(feature.width for feature in features),
             codes=int(self._offsets[-1]),
             classes=len(self.spec.target.classes),
+            bits=self._holds_bits(),
         )
+
+    def _holds_bits(self) -> bool:
+        codes = np.diff(self._offsets)
+        first = self._offsets[:-1][codes > 1]
+        return bool((codes <= 2).all() and (self._low[first] == 0.0).all() and (self._low[first + 1] == 1.0).all())
 
     @property
     def fingerprint(self) -> str:
