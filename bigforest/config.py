@@ -57,8 +57,8 @@ _FAMILIES = {
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "tree": {"trees": 1, "bootstrap": False, "mtry": "all"},
     "rotation": {"mtry": "all"},
-    "subspace-cap": {"bootstrap": False, "ties": "reject"},
-    "subspace-perceptron": {"bootstrap": False, "ties": "reject"},
+    "subspace-cap": {"bootstrap": False},
+    "subspace-perceptron": {"bootstrap": False},
 }
 
 
@@ -118,8 +118,8 @@ class TrainConfig:
                      looks at all features where those cannot split it.
     steps            parts into which the way between two class means is divided to search it for the best cut.
     max_epochs       most passes of a perceptron over the rows of a node.
-    ties             what the forest answers where classes have equal votes, unless asked otherwise: "reject", the
-                     default of `TrainConfig.of` for these families, "lowest" or "random".
+    ties             what the forest answers where classes have equal votes, unless asked otherwise: "lowest", "random",
+                     or None for "reject".
     """
 
     trees: int = 100
@@ -153,7 +153,7 @@ class TrainConfig:
     subspace_per: Scope = "tree"
     steps: int = 50
     max_epochs: int = 100
-    ties: Ties = "lowest"
+    ties: Ties | None = None
 
     def __post_init__(self) -> None:
         _check_int("trees", self.trees, 1, MAX_TREES)
@@ -206,7 +206,6 @@ class TrainConfig:
             ("normalize", Normalize),
             ("rotation", Rotation),
             ("subspace_per", Scope),
-            ("ties", Ties),
         ):
             _check_choice(name, getattr(self, name), get_args(choices))
         _check_bool("ranks", self.ranks)
@@ -231,6 +230,8 @@ class TrainConfig:
             raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
         if self.in_subspaces and self.bootstrap:
             raise ConfigError(f"the family {self.family} grows every tree on all rows: bootstrap must be off")
+        if self.ties is not None:
+            _check_choice("ties", self.ties, get_args(Ties))
         if self.subspace is not None:
             _check_int("subspace", self.subspace, 1, MAX_PROJECTIONS)
         _check_int("steps", self.steps, 2, MAX_STEPS)
@@ -269,6 +270,11 @@ class TrainConfig:
     def in_subspaces(self) -> bool:
         """Whether trees or nodes see a subspace of the features."""
         return self.family in _SUBSPACE_FAMILIES
+
+    @property
+    def tie_rule(self) -> Ties:
+        """What the forest answers where classes have equal votes, unless asked otherwise."""
+        return self.ties or ("reject" if self.in_subspaces else "lowest")
 
     def subspace_size(self, features: int) -> int:
         """Features of a subspace when the table has `features` of them.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +10,15 @@ from typing import Any
 
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
-from bigforest.errors import BigForestError, ClusterError, ConfigError, DataError, DiskFullError, FormatError
+from bigforest.errors import (
+    BigForestError,
+    ClusterError,
+    ConfigError,
+    DataError,
+    DiskFullError,
+    FormatError,
+    StorageError,
+)
 from bigforest.events import Event, Listener, Notice, StageFinished
 from bigforest.forest.forest import is_forest, read_forest
 from bigforest.forest.origin import Origin
@@ -21,7 +27,8 @@ from bigforest.forest.trees import recut
 from bigforest.grow.forest import grow_forest, part_groups
 from bigforest.grow.ranked import ranked_store
 from bigforest.oob.pipeline import write_oob
-from bigforest.output import disk_full, sync
+from bigforest.output import disk_full, install, remove
+from bigforest.places import absolute, free_bytes, place_of, workshop
 from bigforest.plan import check_budget
 from bigforest.resources import Resources
 from bigforest.source import Source, open_source
@@ -29,16 +36,21 @@ from bigforest.state import State, versions
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.unfinished import Unfinished, begin, go_on, reopen
+from bigforest.validate import check_validation, write_validation
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given."""
+    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
+
+    validate  the table to judge the forest by; None for none. It is not part of what an unfinished run remembers.
+    """
 
     data: Any
     target: str | None
     exclude: tuple[str, ...]
     options: Mapping[str, Any]
+    validate: Any = None
 
     @property
     def config(self) -> TrainConfig:
@@ -49,7 +61,7 @@ class Task:
     def location(self) -> str | None:
         """Absolute path, or glob, of the table or kept store; None for a table in memory."""
         data = self.data.path if isinstance(self.data, Store) else self.data
-        return os.path.abspath(data) if isinstance(data, str | Path) else None  # noqa: PTH100 (a glob is no Path)
+        return absolute(data) if isinstance(data, str | Path) else None
 
 
 class Clock:
@@ -69,13 +81,14 @@ def train_temporary(task: Task, home: Path, resources: Resources, clock: Clock) 
     """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory."""
     temporary = home / "temporary"
     temporary.mkdir()
+    validation = _validation(task, temporary)
     store, config = _make_store(task, home / "table.store", temporary, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
-    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock)
+    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock, validation)
     for folder in (home / "table.store", temporary):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
     return forest
 
 
@@ -93,7 +106,7 @@ def train_new(task: Task, out: Path, resources: Resources, clock: Clock, *, over
         versions=versions(),
     )
     with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
-        _go_on(run, task.data, resources, clock)
+        _go_on(run, task, resources, clock)
 
 
 def resume(out: Path, task: Task, resources: Resources, clock: Clock) -> None:
@@ -115,7 +128,7 @@ def resume(out: Path, task: Task, resources: Resources, clock: Clock) -> None:
         with _kept(run):
             if resources.scratch is not None:
                 run.move_work(resources.scratch)
-            _go_on(run, task.data, resources, clock)
+            _go_on(run, task, resources, clock)
 
 
 def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfinished | None:
@@ -131,8 +144,8 @@ def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfini
             f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
             "its own and merge that"
         )
-    if forest.pruned:
-        raise ConfigError(f"{out} was pruned, so no trees can be added to it; add them before pruning")
+    if forest.revised:
+        raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
     trees = task.options.get("trees", config.trees)
     state = State(
         data=origin.data,
@@ -148,6 +161,8 @@ def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfini
     _check_options(out, state, task)
     if trees < config.trees:
         raise ConfigError(f"{out} has {config.trees} trees, more than {trees}; trees can be added but not removed")
+    if trees == config.trees and task.validate is not None:
+        raise ConfigError(f"{out} is finished and has {trees} trees; judge it with validate_forest, or ask for more")
     if trees == config.trees:
         clock(Notice(f"{out} is finished and has {trees} trees; ask for more with trees to add some"))
         return None
@@ -189,7 +204,7 @@ def _kept(run: Unfinished) -> Iterator[None]:
     except BaseException as error:
         if disk_full(error):
             raise DiskFullError(f"{_full_folder(run, error)}; make room and {go_on(run.out)}") from error
-        if not isinstance(error, BigForestError) or isinstance(error, ClusterError):
+        if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(go_on(run.out))
         elif run.fresh and not (run.forest / "trees").exists():
             run.discard()
@@ -197,22 +212,22 @@ def _kept(run: Unfinished) -> Iterator[None]:
 
 
 def _full_folder(run: Unfinished, error: BaseException) -> str:
-    places = {Path(run.state.work), run.folder}
-    full = min(places, key=lambda place: shutil.disk_usage(place).free)
+    full = min({place_of(run.state.work), run.folder}, key=free_bytes)
     return f"the disk of {full} has no room ({error})"
 
 
-def _go_on(run: Unfinished, data: Any, resources: Resources, clock: Clock) -> None:
+def _go_on(run: Unfinished, task: Task, resources: Resources, clock: Clock) -> None:
     """Do what is left to do."""
     resources = replace(resources, scratch=run.temporary)
-    store = _run_store(run, data, resources, clock)
+    validation = _validation(task, run.temporary)
+    store = _run_store(run, task.data, resources, clock)
     state = run.state
     if state.extends:
         groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
         recut(run.place, groups, run.forest, store.spec, state.config)
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
-    _write_forest(store, state.config, origin, run.forest, resources, clock)
+    _write_forest(store, state.config, origin, run.forest, resources, clock, validation)
     run.finish()
 
 
@@ -227,19 +242,19 @@ def _run_store(run: Unfinished, data: Any, resources: Resources, clock: Clock) -
     if task.data is None and not complete:
         raise ConfigError(f"{run.out} was begun with a table in memory; give DATA again")
     moved = data is not None and (task.location is None or task.location != state.data)
-    made = run.temporary / "table.store"
     if not complete or moved:
-        store, config = _make_store(task, made, run.temporary, resources, clock)
-        if state.fingerprint not in (None, store.fingerprint):
-            raise DataError(
-                f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "
-                "table, or train anew"
-            )
-        run.save(data=task.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
-        if complete or store.path != made:
-            return store
-        made.rename(run.store)
-        sync(run.store.parent)
+        with workshop(run.temporary) as here:
+            made = here / "table.store"
+            store, config = _make_store(task, made, run.temporary, resources, clock)
+            if state.fingerprint not in (None, store.fingerprint):
+                raise DataError(
+                    f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "
+                    "table, or train anew"
+                )
+            run.save(data=task.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
+            if complete or store.path != made:
+                return store
+            install(made, run.store, here / "replaced")
     try:
         store = Store.open(run.store, verify=complete)
         if store.fingerprint != run.state.fingerprint:
@@ -254,8 +269,8 @@ def open_table(data: Any, temporary: Path, *, verify: bool = True) -> Source | S
 
     verify  read and check all of a store on the disk.
     """
-    if isinstance(data, str | Path) and is_store(Path(data)):
-        return Store.open(Path(data), verify=verify)
+    if isinstance(data, str | Path) and is_store(place_of(data)):
+        return Store.open(data, verify=verify)
     return data if isinstance(data, Store) else open_source(data, scratch=temporary)
 
 
@@ -305,13 +320,28 @@ def _agree(store: Store, task: Task) -> TrainConfig:
     return replace(config, max_bins=store.max_bins, group=group)
 
 
+def _validation(task: Task, temporary: Path) -> Source | None:
+    """The validation set, opened before anything is done."""
+    return None if task.validate is None else open_source(task.validate, scratch=temporary)
+
+
 def _write_forest(
-    store: Store, config: TrainConfig, origin: Origin, directory: Path, resources: Resources, clock: Clock
+    store: Store,
+    config: TrainConfig,
+    origin: Origin,
+    directory: Path,
+    resources: Resources,
+    clock: Clock,
+    validation: Source | None,
 ) -> None:
-    """Write what is missing in the forest directory of a store."""
+    """Write what is missing in the forest directory of a store; `validation` is what to judge it by, if anything."""
+    if validation is not None:
+        check_validation(validation, store.spec)
     store = ranked_store(store, config, directory)
     grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
+    if validation is not None:
+        write_validation(directory, validation, resources, clock)
     write_run(directory, clock.seconds, resources.crew().size, store.spec, config, origin)

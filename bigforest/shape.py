@@ -17,6 +17,7 @@ from bigforest.encode.pipeline import check_groups
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target
 from bigforest.errors import DataError
 from bigforest.memory import Shape
+from bigforest.places import readable
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
 from bigforest.store.store import Store
@@ -69,7 +70,7 @@ def _spans(data: Any) -> dict[str, int]:
     silent: set[str] = set()
     for file in files:
         try:
-            metadata = pq.read_metadata(file)
+            metadata = pq.read_metadata(readable(file))
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file}: not a readable Parquet file: {error}") from error
         for group in range(metadata.num_row_groups):

@@ -72,7 +72,7 @@ def test_config__refuses(options: dict[str, Any], words: str) -> None:
 
 def test_config__defaults() -> None:
     config = TrainConfig.of(family="subspace-cap")
-    assert (config.bootstrap, config.ties, config.steps, config.subspace_per) == (False, "reject", 50, "tree")
+    assert (config.bootstrap, config.tie_rule, config.steps, config.subspace_per) == (False, "reject", 50, "tree")
     assert [config.subspace_size(features) for features in (400, 852, 150)] == [100, 100, 75]
 
 

@@ -17,7 +17,8 @@ from bigforest.forest.values import CHUNK_BYTES, Rows
 from bigforest.forest.voting import Answers, Voting
 from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 Batch = TypeVar("Batch")
 
@@ -166,6 +167,7 @@ def _plan(
         row_bytes=8 * shape.classes,
         step=fewest,
         row_ns=_CELL_NS * shape.features,
+        group_ns=0.0,
         one_keeps=False,
     )
     way = choose_way(sizes, first, visit, room - batch * row_batch, smallest)

@@ -11,6 +11,7 @@ from bigforest.forest.table import GROUP_NODES, GROUP_TERMS
 from bigforest.grow.frontier import buckets_for
 from bigforest.grow.ranked import CODE_BYTES
 from bigforest.grow.spill import BUFFER_BYTES
+from bigforest.grow.standing import STANDING_ROW
 from bigforest.grow.top import Limits
 from bigforest.kernels.bits import WORD
 from bigforest.memory import BASE_BYTES, Need, Shape
@@ -140,7 +141,7 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     if way.limits is None:
         return Need("grow", way.memory, smallest)
     rows = distinct_rows(shape.rows, config, shape.classes)
-    scratch = way.group * rows * (shape.row_bytes + 4)
+    scratch = way.group * rows * (shape.row_bytes + 4 + STANDING_ROW)
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
@@ -222,7 +223,7 @@ def _store_bytes(shape: Shape, config: TrainConfig) -> int:
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
     drawn = _drawn(shape, config)
-    block = BLOCK_ROWS * (2 * shape.row_bytes + 28 + 8 * (drawn + 1))
+    block = BLOCK_ROWS * (2 * shape.row_bytes + 36 + 8 * (drawn + 1))
     base = _base(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config)
     free = budget - base - workers * (block + BUFFER_BYTES)
     # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.

@@ -27,6 +27,7 @@ from bigforest.errors import FormatError
 from bigforest.grow.level import Question, Reply, Routed, merged_all, no_reply, route
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
+from bigforest.places import inbox, outbox
 from bigforest.sample import Sampler
 from bigforest.store.store import Store
 
@@ -62,14 +63,15 @@ def spill(
     waiting: dict[Path, list[NDArray[Any]]] = {}
     held = 0
     every = range(len(store.spec.features))
-    for at, routed in route(store, sampler, questions, blocks, every, replies):
-        for entry, chunk in _chunks(routed, small[at]):
-            waiting.setdefault(rows_path(folder, questions[at].tree, entry, suffix), []).extend(chunk)
-            held += sum(part.nbytes for part in chunk)
-        if held > BUFFER_BYTES:
-            _write(waiting)
-            held = 0
-    _write(waiting)
+    with outbox(folder) as here:
+        for at, routed in route(store, sampler, questions, blocks, every, replies, None):
+            for entry, chunk in _chunks(routed, small[at]):
+                waiting.setdefault(rows_path(here, questions[at].tree, entry, suffix), []).extend(chunk)
+                held += sum(part.nbytes for part in chunk)
+            if held > BUFFER_BYTES:
+                _write(waiting)
+                held = 0
+        _write(waiting)
     return Spilled(replies, {blocks.start: suffix})
 
 
@@ -88,11 +90,16 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
 
     most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
     """
-    chunks = [(path, list(_heads(path, store))) for path in paths if path.exists()]
+    with inbox(paths) as files:
+        return _load(files, store, most, paths[0])
+
+
+def _load(files: Sequence[Path], store: Store, most: int, where: Path) -> tuple[Codes, NDArray[np.uint64]]:
+    chunks = [(path, list(_heads(path, store))) for path in files]
     sizes = [chunk.rows for _, found in chunks for chunk in found]
     total = sum(sizes)
     if not 0 < total <= most:
-        raise FormatError(f"{paths[0]}: the file is damaged; start the training anew")
+        raise FormatError(f"{where}: the file is damaged; start the training anew")
     columns = _columns(store)
     matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
     tags = np.empty(total, np.uint32)
@@ -116,7 +123,7 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
     number_items(tags, items)
     for matrix in matrices.values():
         matrix.flags.writeable = False
-    return Codes(matrices[1], matrices[2], matrices[4], store.codes.place), items
+    return Codes(matrices[1], matrices[2], matrices[4], store.place), items
 
 
 def _chunks(routed: Routed, entries: Sequence[int]) -> Iterator[tuple[int, list[NDArray[Any]]]]:
@@ -149,7 +156,8 @@ def _write(waiting: dict[Path, list[NDArray[Any]]]) -> None:
 
 def _columns(store: Store) -> list[tuple[int, int]]:
     """Widths and their numbers of columns, as they follow each other in a chunk."""
-    return [(4, store.codes.u32.shape[0]), (2, store.codes.u16.shape[0]), (1, store.codes.u8.shape[0])]
+    widths = [feature.width for feature in store.spec.features]
+    return [(width, widths.count(width)) for width in (4, 2, 1)]
 
 
 def _size(rows: int, store: Store) -> int:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 from bigforest.forest.groups import Trees
 from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows, chunk_rows, tiles_for
-from bigforest.oob.plan import PIECES, TURNED_NODES, cut_ranges
+from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges
 from bigforest.oob.tally import Tally, no_votes, write_tally
-from bigforest.sample import Sampler
+from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -76,6 +76,7 @@ def judge_range(
     pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
     for entries in work.groups:
         group = _load(sampler, work, entries)
+        sampler.store.fetch(group.packed.used.tolist(), range(begin // BLOCK_ROWS, -(-end // BLOCK_ROWS)))
         here = slice(group.trees.start, group.trees.stop)
 
         def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
@@ -142,14 +143,17 @@ def _turn_features(
     step: int,
 ) -> None:
     """Do it for each `step`-th feature."""
+    held = max(1, HELD_NODES // step)
     for place in range(first, used.size, step):
-        nodes = order[ends[place - 1] if place else 0 : ends[place]]
         low = store.low(int(used[place]))
-        values = thresholds[2 * nodes.astype(np.int64)]
-        if low.size > _CACHED_VALUES:
-            ascending = values.argsort()
-            nodes, values = nodes[ascending], values[ascending]
-        thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
+        end = int(ends[place])
+        for begin in range(int(ends[place - 1]) if place else 0, end, held):
+            nodes = order[begin : min(begin + held, end)]
+            values = thresholds[2 * nodes.astype(np.int64)]
+            if low.size > _CACHED_VALUES:
+                ascending = values.argsort()
+                nodes, values = nodes[ascending], values[ascending]
+            thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
 
 
 def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -> NDArray[np.int64]:
@@ -167,7 +171,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -
         bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
-    codes = [store.feature_codes(int(feature)) for feature in packed.used]
+    codes = [store.feature_codes(int(feature), range(block, block + 1)) for feature in packed.used]
     values = None if packed.directions is None else [store.low(int(feature)) for feature in packed.used]
     kind = Rows(codes).tile_type(group.narrow)
     step = min(chunk_rows(packed.used.size, kind), stop - start)
@@ -188,7 +192,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -
             packed.roots,
             group.mixed,
             bags[:, here],
-            store.target[first:last],
+            store.labels(first, last),
             tally.votes[here],
             tally.voters[here],
             tally.prediction[here],

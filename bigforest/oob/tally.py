@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
+from bigforest.places import inbox, made
 
 
 class Tally(NamedTuple):
@@ -32,7 +33,7 @@ def no_votes(rows: int, classes: int) -> Tally:
 def write_tally(tally: Tally, folder: Path) -> Path:
     """A file with the arrays of the tally one after the other, and their CRC-32; each attempt has one of its own."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
-    with path.open("wb") as file:
+    with made(path) as here, here.open("wb") as file:
         crc = 0
         for array in tally:
             crc = zlib.crc32(array.data, crc)
@@ -44,7 +45,7 @@ def write_tally(tally: Tally, folder: Path) -> Path:
 def fetch_tally(path: Path, rows: int, classes: int) -> Tally:
     """Inverse of `write_tally`; removes the file. Raises FormatError when it is damaged."""
     tally = no_votes(rows, classes)
-    with path.open("rb", buffering=0) as file:
+    with inbox([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
         for array in tally:
             data = array.data.cast("B")

@@ -16,7 +16,8 @@ from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
 from bigforest.predict.columns import all_narrow, answer_names, answer_table, check_kept, read_columns, shape_of
 from bigforest.predict.lazy import predict_lazy
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest
