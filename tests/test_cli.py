@@ -18,9 +18,23 @@ from bigforest.config import TrainConfig
 from bigforest.events import Notice
 from cli.app import app
 from cli.config import CONFIG
+from cli.images import IMAGES
 from tests.commands import Run
 
-COMMANDS = ["train", "predict", "oob", "inspect", "encode", "plan", "merge", "prune", "images", "simulate"]
+COMMANDS = [
+    "train",
+    "predict",
+    "oob",
+    "inspect",
+    "encode",
+    "plan",
+    "merge",
+    "prune",
+    "calibrate",
+    "validate",
+    "images",
+    "simulate",
+]
 
 # Where the command line and the function of the same name may differ: what only a terminal has.
 # What a distributed.Client, which the keyword `scheduler` takes, knows already.
@@ -89,6 +103,13 @@ def test_plan__options_are_those_of_training() -> None:
 
 def test_train__defaults_are_those_of_the_configuration() -> None:
     assert {name: choice.default for name, choice in CONFIG.items()} == asdict(TrainConfig())
+
+
+def test_images__defaults_are_those_of_the_function() -> None:
+    parameters = inspect.signature(bigforest.images_to_features).parameters
+    assert {name: choice.default for name, choice in IMAGES.items()} == {
+        name: parameters[name].default for name in IMAGES
+    }
 
 
 def test_train__options_become_values(run: Run, calls: list[inspect.BoundArguments]) -> None:
