@@ -11,10 +11,12 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
-from bigforest.kernels.grow import CodeTree, Rules, grow, grow_mixed
+from bigforest.kernels.grow import grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, SEEN_LEFT, UNSEEN, make_mixed
+from bigforest.kernels.target import Classes
+from bigforest.kernels.tree import CodeTree, Rules
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
 from tests.naive.split import Split, Table, best_split, threshold_between
@@ -112,7 +114,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
-    return codes, by_row, items, data.classes, key, rules, entropy_table()
+    return codes, by_row, items, Classes(data.classes, entropy_table()), key, rules
 
 
 def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:

@@ -108,7 +108,7 @@ def test_order_levels__of_thousands(classes: int) -> None:
     levels = make_levels(most, rows, classes)
     places = codes.copy()
     with np.errstate(over="ignore"):
-        found = int(order_levels(places, Node(items, total, rows, int((total**2).sum())), levels))
+        found = int(order_levels(places, Node(items, total, rows, int((total**2).sum())), levels, None))
     assert found == len(expected)
     assert levels.code[levels.order[:found]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)

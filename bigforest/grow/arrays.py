@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from bigforest.config import Impurity
 from bigforest.forest.table import TreeArrays
-from bigforest.kernels.grow import CodeTree
 from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import Terms
 from bigforest.kernels.oblique import Pool
+from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import fill_values
 from bigforest.store.store import Dictionaries
 

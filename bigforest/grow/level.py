@@ -157,9 +157,8 @@ def route(
                 pack_items(target, bag, here)
                 nodes = asked.top.feature.size
                 begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
-                total = np.empty(asked.classes, np.int64)
                 below, above = replies[at].below, replies[at].above
-                route_block(codes, here, spare, asked.top, begin, end, below, above, total)
+                route_block(codes, here, spare, asked.top, begin, end, below, above)
                 yield at, Routed(codes, here, begin, end)
 
 

@@ -48,14 +48,13 @@ class Probes(NamedTuple):
 
 
 @kernel
-def route_block(codes, items, spare, top, begin, end, below, above, total):
+def route_block(codes, items, spare, top, begin, end, below, above):
     """Sort the items by the nodes of `top` they fall into, stably: those of node i are items[begin[i]:end[i]].
 
     codes         Codes of the block
     items, spare  uint64 [n] (see node.py), mutated
     begin, end    uint64 [nodes], out; an inner node has the range of all that passed it
     below, above  uint32 [nodes], in and out: largest code sent left, smallest sent right, over all blocks so far
-    total         int64 [classes], scratch
     """
     begin[ZERO] = ZERO
     end[ZERO] = np.uint64(items.size)
@@ -63,7 +62,7 @@ def route_block(codes, items, spare, top, begin, end, below, above, total):
         if top.feature[i] < 0:
             continue
         here = items[begin[i] : end[i]]
-        size_l, largest, smallest = partition(codes, np.uint64(top.feature[i]), top.code[i], here, spare, total)
+        size_l, largest, smallest = partition(codes, np.uint64(top.feature[i]), top.code[i], here, spare)
         middle = begin[i] + size_l
         begin[np.uint64(top.left[i])] = begin[i]
         end[np.uint64(top.left[i])] = middle

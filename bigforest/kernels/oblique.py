@@ -13,18 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.axis import draw_feature, look_up, put_back, scan_codes, split_by_feature
+from bigforest.kernels.axis import draw_feature, look_up, prepare, put_back, scan_codes, split_by_feature
 from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
-from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import OBLIQUE, Rows
 from bigforest.kernels.local import Local, copy_rows, is_local, make_local
 from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means, sum_steps
-from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
+from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.order import Projected, make_projected
 from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, project_local, range_of
 from bigforest.kernels.scan_projection import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
-from bigforest.kernels.scan_two import prepare_two
 from bigforest.kernels.values import midpoint
 
 
@@ -146,8 +144,7 @@ def find_direction(codes, by_row, node, local, key, constant, rules, table, draw
     """
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    if node.total.size == 2 and rules.impurity == GINI:
-        prepare_two(node, work)
+    prepare(node, rules, work, None)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
@@ -190,7 +187,7 @@ def find_direction(codes, by_row, node, local, key, constant, rules, table, draw
                     scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected)
         if least < most:
             usable += ONE
-            scan_codes(least, most, node, rules, table, np.int64(number), best, work)
+            scan_codes(least, most, node, rules, table, np.int64(number), best, work, None)
             if size > ONE and best.split[FEATURE] == np.int64(number):
                 cut_after_code(n, best, work, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):
@@ -232,7 +229,7 @@ def split_by_direction(codes, node, best, work, oblique, which, nodes, pool, num
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        return split_by_feature(codes, node, feature, best.split[CODE], work, nodes, number, total_l)
+        return split_by_feature(codes, node, feature, best, work, nodes, number, total_l, None)
     cut = oblique.projected.cut[0]
     size_l, least = partition_values(oblique.value[which], cut, node.items, work.keys, total_l)
     nodes.feature[number] = OBLIQUE

@@ -19,7 +19,7 @@ def level_order(counts: Mapping[Level, Counts]) -> list[Level]:
     if len(next(iter(counts.values()))) == 2:
         return sorted(ascending, key=lambda level: Fraction(counts[level][1], sum(counts[level])))
     direction = principal_component(list(counts.values()))
-    return sorted(ascending, key=lambda level: floor(mean(counts[level], direction) * 2**44))
+    return sorted(ascending, key=lambda level: mean(counts[level], direction))
 
 
 def mean(counts: Counts, direction: list[int]) -> Fraction:
