@@ -33,7 +33,9 @@ def tree_arrays(
     threshold = np.empty(size) if given is None else given.copy()
     gain, value = np.empty(size), np.empty(size)
     offsets, low, high = dictionaries
-    fill_values(nodes, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value)
+    fill_values(
+        nodes, nodes.sum, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value
+    )
     return TreeArrays(
         feature=nodes.feature,
         left=left,

@@ -84,15 +84,19 @@ def prepare(node, rules, work, sums):
 
 @inlined
 def scan_codes(low, high, node, rules, table, number, best, work, sums):
-    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64)."""
+    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
+
+    table, sums: see target.py.
+    """
     if sums is not None:
         scan_sums(low, high, node, rules.min_leaf, number, best, work, sums)
-    elif node.total.size == 2 and rules.impurity == GINI:
-        scan_two(low, high, node, rules.min_leaf, number, best, work)
-    elif rules.impurity == GINI:
-        scan_many(low, high, node, rules.min_leaf, number, best, work)
-    else:
-        scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
+    if table is not None:
+        if node.total.size == 2 and rules.impurity == GINI:
+            scan_two(low, high, node, rules.min_leaf, number, best, work)
+        elif rules.impurity == GINI:
+            scan_many(low, high, node, rules.min_leaf, number, best, work)
+        else:
+            scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
 
 
 @inlined
@@ -117,7 +121,7 @@ def look_up(codes, by_row, node, feature, constant, work):
 def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work, mixed, sums):
     """Draw features and scan them; the best split is left in `best`, its feature doubled (mixed.py; -1: none).
 
-    constant: see look_up. mixed: Mixed, or None where all features are plain numbers. sums: see target.py.
+    constant: see look_up. mixed: Mixed, or None where all features are plain numbers. table, sums: target.py.
     """
     features = np.uint64(draw.perm.size)
     mtry = wanted_features(rules, key, features)
@@ -135,7 +139,7 @@ def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, w
             usable += ONE
             orders = ONE
             if mixed is not None:
-                low, high, orders = first_order(np.uint64(feature), low, high, node, mixed, work, sums)
+                low, high, orders = first_order(np.uint64(feature), low, high, node, mixed, table, work, sums)
             for order in range(orders):
                 if order == ONE:
                     low, high = missing_last(work.codes, np.uint64(node.items.size), high)

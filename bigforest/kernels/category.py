@@ -184,31 +184,32 @@ def sort_slots(found, levels):
 
 
 @inlined
-def sum_slots(codes, node, found, levels, sums):
+def sum_slots(codes, node, found, levels, table, sums):
     """Set levels.sum to what the means of the levels are made of; codes[i] is the slot of row i."""
     items = node.items
-    if sums is None and node.total.size > 2:
-        find_component(codes, items, found, node, levels)
-        return
     for slot in range(found):
         levels.sum[slot] = NONE
-    for i in range(np.uint64(items.size)):
-        if sums is not None:
+    if sums is not None:
+        for i in range(np.uint64(items.size)):
             levels.sum[np.uint64(codes[i])] += sums.rows[i, ONE]
+    if table is not None:
+        if node.total.size == 2:
+            for i in range(np.uint64(items.size)):
+                levels.sum[np.uint64(codes[i])] += np.int64((items[i] & BITS16) * class_of(items[i]))
         else:
-            levels.sum[np.uint64(codes[i])] += np.int64((items[i] & BITS16) * class_of(items[i]))
+            find_component(codes, items, found, node, levels)
 
 
 @helper
-def order_levels(codes, node, levels, sums):
+def order_levels(codes, node, levels, table, sums):
     """Put the levels of a node in order: codes[i], the level of row i, becomes its place. Returns their number.
 
-    codes uint32 [>= rows], changed; node, sums: see target.py. levels.code[levels.order[p]] is the level in place p
-    afterwards.
+    codes uint32 [>= rows], changed; node Node; table, sums: see target.py. Afterwards levels.code[levels.order[p]] is the
+    level in place p.
     """
     items = node.items
     found = take_slots(codes, items, levels)
-    sum_slots(codes, node, found, levels, sums)
+    sum_slots(codes, node, found, levels, table, sums)
     find_means(found, levels)
     sort_slots(found, levels)
     for place in range(found):

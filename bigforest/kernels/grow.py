@@ -1,4 +1,4 @@
-"""Grow one tree depth-first from its bag, in memory. Oracles: tests/naive/tree.py, tests/naive/variance.py.
+"""Grow one tree depth-first from its bag, in memory. Oracle: tests/naive/tree.py.
 
 A node is popped, numbered (so numbers run in preorder), and either becomes a leaf or partitions its rows stably by its
 best split between its children, whose random keys follow from its own. What happens in a node therefore depends on
@@ -20,7 +20,7 @@ from bigforest.kernels.nearby import Nearby, look_near, make_nearby
 from bigforest.kernels.node import FEATURE, ONE, TWO, ZERO, Best, Node, Work, make_work
 from bigforest.kernels.oblique import Oblique, Pool, find_direction, look_nearby, make_pool, split_by_direction
 from bigforest.kernels.rng import LEFT, RIGHT, mix
-from bigforest.kernels.target import Classes, Numbers, Sums, are_alike, describe, make_sums, sum_items, view_node
+from bigforest.kernels.target import Classes, Numbers, Sums, describe, make_sums, sum_items, view_node
 from bigforest.kernels.tree import (
     CodeTree,
     Rules,
@@ -126,8 +126,8 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             constant[word] = stack.constant[top, word]
         if oblique is None:
             here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, constant, scratch.nearby)
-            node = view_node(items[begin:end], total, weight, sq, value_here, sums)
-            if are_alike(node, sums):
+            node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
+            if alike:
                 continue
             find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work, mixed, sums)
             if best.split[FEATURE] < 0:
@@ -136,7 +136,9 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
                 feature = np.uint64(best.split[FEATURE]) >> ONE
                 size_l = split_by_feature(here, node, feature, best, work, nodes, number, total_l, sums)
             else:
-                size_l = split_mixed(here, rows_here, node, mixed, best, work, nodes, pool, number, total_l, sums)
+                size_l = split_mixed(
+                    here, rows_here, node, mixed, table, best, work, nodes, pool, number, total_l, sums
+                )
         else:
             node = Node(items[begin:end], total, weight, sq)
             here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)

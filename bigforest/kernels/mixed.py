@@ -61,13 +61,13 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 
 @inlined
-def first_order(feature, low, high, node, mixed, work, sums):
+def first_order(feature, low, high, node, mixed, table, work, sums):
     """Make work.codes, `low` to `high`, an order to be scanned.
 
     Returns the smallest and the largest code now, and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
-        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels, sums) - ONE), ONE
+        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels, table, sums) - ONE), ONE
     if mixed.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
     return low, high, ONE
@@ -116,7 +116,7 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, mixed, best, work, nodes, subsets, number, total_l, sums):
+def split_mixed(codes, by_row, node, mixed, table, best, work, nodes, subsets, number, total_l, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between those and all
@@ -131,7 +131,7 @@ def split_mixed(codes, by_row, node, mixed, best, work, nodes, subsets, number, 
     found = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
-        found = order_levels(work.codes, node, mixed.levels, sums)
+        found = order_levels(work.codes, node, mixed.levels, table, sums)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(work.codes, n, high)

@@ -1,8 +1,9 @@
-"""The scan for numbers to predict: the largest decrease of variance. Oracle: tests/naive/variance.py.
+"""The scan for numbers to predict: the largest decrease of variance. Oracle: tests/naive/split.py.
 
 The decrease orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is that of the numbers of a side and w its weight
 (Breiman et al. 1984, section 8.4). Numbers are whole, so the sums do not depend on an order. They are counted from the
-node's mean, rounded down, which keeps scores in float64 right to 1e-15; scores closer than that are compared exactly.
+node's mean, rounded down (node.sq is the sum of all), which keeps scores in float64 right to 1e-15; scores closer than
+that are compared exactly.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def reaches(sum_l, w_l, node, bar):
     left = np.float64(w_l)
     right = np.float64(node.weight - w_l)
     one = np.float64(sum_l)
-    two = np.float64(node.sum - sum_l)
+    two = np.float64(node.sq - sum_l)
     return one * one * right + two * two * left >= bar * (left * right)
 
 
@@ -85,7 +86,7 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, rows, min_leaf, feature, best)
         sum_l += rows[at, ONE]
         key = keys[i]
         if key >> SHIFT32 != code and reaches(sum_l, w_l, node, bar):
-            offer_sums(node.weight, node.sum, min_leaf, feature, np.int64(code), w_l, sum_l, best)
+            offer_sums(node.weight, node.sq, min_leaf, feature, np.int64(code), w_l, sum_l, best)
             bar = best.limit[0]
 
 
@@ -119,7 +120,7 @@ def offer_edges(low, shift, buckets, node, min_leaf, feature, best, found):
         sum_l += inside
         if weight > 0 and b + ONE < buckets and reaches(sum_l, w_l, node, bar):
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            offer_sums(node.weight, node.sum, min_leaf, feature, code, w_l, sum_l, best)
+            offer_sums(node.weight, node.sq, min_leaf, feature, code, w_l, sum_l, best)
             bar = best.limit[0]
     found[buckets, ZERO] = w_l
 

@@ -1,8 +1,10 @@
 """What a tree predicts, classes or numbers, and what that changes for a node.
 
-Kernels take `value`: the numbers, or None for classes; and `sums`: scratch for these, or None. Numba compiles the two
-apart. A total, int64, is what a node holds: of classes [classes] their weights; of numbers [2] their weight, and their
-sum by weight.
+Kernels take `value`, the numbers, and `sums`, scratch for these, None for classes; and `table`, impurity.entropy_table,
+None for numbers. Numba compiles the two apart: it drops what stands behind `is not None`, where that is not so.
+
+A total, int64, is what a node holds: of classes [classes] their weights; of numbers [2] their weight, and their sum by
+weight.
 """
 
 from __future__ import annotations
@@ -55,23 +57,6 @@ def make_sums(rows: int) -> Sums:
     return Sums(place, np.empty((size, 2), np.int64), np.empty((BUCKETS_SUMS + 1, 4), np.int64))
 
 
-class Centred(NamedTuple):
-    """The node being split, like node.Node, where numbers are predicted.
-
-    items   uint64 [rows]
-    weight  of all items, below 2**31
-    centre  the mean of the numbers, rounded down
-    sum     of the numbers, counted from the centre: at least 0 and below the weight
-    alike   whether all numbers are the same
-    """
-
-    items: NDArray[np.uint64]
-    weight: int
-    centre: int
-    sum: int
-    alike: bool
-
-
 @inlined
 def sum_items(items, value, total):
     """total = that of the items."""
@@ -105,30 +90,22 @@ def describe(nodes, number, total, value):
 
 @inlined
 def view_node(items, total, weight, sq, value, sums):
-    """The node of the items, whose `total`, `weight` and `sq` are known: a Node, or for numbers a Centred.
+    """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its numbers are all the same.
 
-    value  the numbers, by the rows of the items. sums.rows is filled.
+    value  the numbers, by the rows of the items. sums.rows is filled. Classes are never the same, which has been seen.
     """
     if value is None:
-        return Node(items, total, weight, sq)
+        return Node(items, total, weight, sq), False
     centre = total[1] // weight
-    alike = True
+    spread = NONE
     rows = sums.rows
     for i in range(np.uint64(items.size)):
         multiplicity = np.int64(items[i] & BITS16)
         here = value[items[i] >> SHIFT32] - centre
-        alike &= here == 0
+        spread |= here
         rows[i, ZERO] = multiplicity
         rows[i, ONE] = multiplicity * here
-    return Centred(items, weight, centre, total[1] - centre * weight, alike)
-
-
-@inlined
-def are_alike(node, sums):
-    """Whether all numbers of the node are the same; False for classes."""
-    if sums is None:
-        return False
-    return node.alike
+    return Node(items, total, weight, total[1] - centre * weight), spread == 0
 
 
 @inlined
@@ -138,4 +115,4 @@ def sum_left(node, size_l, best, total_l, sums):
         sum_classes(node.items[:size_l], total_l)
     else:
         total_l[0] = best.split[W_L]
-        total_l[1] = best.split[SQ_L] + node.centre * best.split[W_L]
+        total_l[1] = best.split[SQ_L] + node.total[1] // node.weight * best.split[W_L]
