@@ -118,11 +118,12 @@ def look_up(codes, by_row, node, feature, constant, work):
 
 
 @inlined
-def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work, mixed, sums):
-    """Draw features and scan them; the best split is left in `best`, its feature doubled (mixed.py; -1: none).
+def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums):
+    """Draw features and scan them; scratch.best gets the best split, its feature doubled (mixed.py; -1: none).
 
-    constant: see look_up. mixed: Mixed, or None where all features are plain numbers. table, sums: target.py.
+    scratch: Scratch of grow.py. mixed: Mixed, or None where all features are plain numbers. table, sums: target.py.
     """
+    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     features = np.uint64(draw.perm.size)
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
@@ -149,13 +150,13 @@ def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, w
 
 
 @inlined
-def split_by_feature(codes, node, feature, best, work, nodes, number, total_l, sums):
+def split_by_feature(codes, node, feature, scratch, nodes, number, sums):
     """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
-    Returns the number of rows on the left; total_l gets what they hold (target.py).
+    Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
     """
-    size_l, below, above = partition(codes, feature, best.split[CODE], node.items, work.keys)
-    sum_left(node, size_l, best, total_l, sums)
+    size_l, below, above = partition(codes, feature, scratch.best.split[CODE], node.items, scratch.work.keys)
+    sum_left(node, size_l, scratch.best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = below
     nodes.right_code[number] = above

@@ -204,7 +204,7 @@ def sum_slots(codes, node, found, levels, table, sums):
 def order_levels(codes, node, levels, table, sums):
     """Put the levels of a node in order: codes[i], the level of row i, becomes its place. Returns their number.
 
-    codes uint32 [>= rows], changed; node Node; table, sums: see target.py. Afterwards levels.code[levels.order[p]] is the
+    codes uint32 [>= rows], changed; node Node; table, sums: target.py. Afterwards levels.code[levels.order[p]] is the
     level in place p.
     """
     items = node.items

@@ -36,12 +36,13 @@ from bigforest.kernels.tree import (
 class Scratch(NamedTuple):
     """Scratch of one growing tree; what is in it belongs to the node in hand.
 
-    totals    int64 [2, see target.py], what the node holds, and its left child
+    total     int64 [see target.py], what the node holds; total_l: its left child
     constant  uint64 [words], features known to be constant, see axis.look_up
     sums      where numbers are predicted; None for classes
     """
 
-    totals: NDArray[np.int64]
+    total: NDArray[np.int64]
+    total_l: NDArray[np.int64]
     constant: NDArray[np.uint64]
     draw: Draw
     best: Best
@@ -53,8 +54,10 @@ class Scratch(NamedTuple):
 def make_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> Scratch:
     """Scratch for nodes of up to `rows` rows; numbers: whether these are predicted, and classes is 1."""
     features = codes.place.shape[0]
+    parts = 2 if numbers else classes
     return Scratch(
-        np.zeros((2, 2 if numbers else classes), np.int64),
+        np.zeros(parts, np.int64),
+        np.zeros(parts, np.int64),
         np.zeros(-(-features // 64), np.uint64),
         make_draw(features),
         Best(np.empty(6, np.int64), np.empty(1)),
@@ -108,8 +111,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
     Compiled apart for each that is None.
     """
     nodes, stack, pool = growing.nodes, growing.stack, growing.pool
-    constant, draw, best, work, sums = scratch.constant, scratch.draw, scratch.best, scratch.work, scratch.sums
-    total, total_l = scratch.totals[ZERO], scratch.totals[ONE]
+    total, total_l, constant, best, sums = scratch.total, scratch.total_l, scratch.constant, scratch.best, scratch.sums
     count, top = growing.size[ZERO], growing.size[ONE]
     while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, mixed):
         top -= ONE
@@ -129,23 +131,21 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
             if alike:
                 continue
-            find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work, mixed, sums)
+            find_feature(here, rows_here, node, key, rules, table, scratch, mixed, sums)
             if best.split[FEATURE] < 0:
                 continue
             if mixed is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
-                size_l = split_by_feature(here, node, feature, best, work, nodes, number, total_l, sums)
+                size_l = split_by_feature(here, node, feature, scratch, nodes, number, sums)
             else:
-                size_l = split_mixed(
-                    here, rows_here, node, mixed, table, best, work, nodes, pool, number, total_l, sums
-                )
+                size_l = split_mixed(here, rows_here, node, mixed, table, scratch, nodes, pool, number, sums)
         else:
             node = Node(items[begin:end], total, weight, sq)
             here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
-            which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
+            which = find_direction(here, rows_here, node, local, key, rules, table, scratch, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
+            size_l = split_by_direction(here, node, scratch, oblique, which, nodes, pool, number)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l
@@ -234,7 +234,7 @@ def _grow(
     elif isinstance(kind, Mixed):
         mixed, entries = kind, kind.levels.code.size
         growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
-    put_root(growing.stack, items, value, key, depth, scratch.totals[0], scratch.constant)
+    put_root(growing.stack, items, value, key, depth, scratch.total, scratch.constant)
     growing.size[1] = 1
     while growing.size[1] > 0:
         grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, mixed)

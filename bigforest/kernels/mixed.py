@@ -116,13 +116,14 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, mixed, table, best, work, nodes, subsets, number, total_l, sums):
+def split_mixed(codes, by_row, node, mixed, table, scratch, nodes, subsets, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between those and all
-    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; total_l gets what
-    they hold (target.py).
+    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; scratch.total_l
+    gets what they hold (target.py).
     """
+    best, work = scratch.best, scratch.work
     feature = np.uint64(best.split[FEATURE]) >> ONE
     limit = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
@@ -142,7 +143,7 @@ def split_mixed(codes, by_row, node, mixed, table, best, work, nodes, subsets, n
             missing = SEEN_RIGHT
             missing_last(work.codes, n, high)
     size_l, below, above = partition_gathered(work.codes, limit, node.items, work.keys)
-    sum_left(node, size_l, best, total_l, sums)
+    sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below
     nodes.right_code[number] = np.uint32(0) if kind == CATEGORY or above > high else above

@@ -135,13 +135,14 @@ def look_nearby(codes, by_row, items, begin, end, oblique):
 
 
 @inlined
-def find_direction(codes, by_row, node, local, key, constant, rules, table, draw, best, work, oblique):
-    """Look at the directions of a node; the best split is left in `best` (feature -1: none), numbered by direction.
+def find_direction(codes, by_row, node, local, key, rules, table, scratch, oblique):
+    """Look at the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
     local  whether items number rows of oblique.local, as codes then do.
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
+    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
     prepare(node, rules, work, None)
@@ -220,18 +221,18 @@ def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
 
 
 @inlined
-def split_by_direction(codes, node, best, work, oblique, which, nodes, pool, number, total_l):
+def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Returns the number of rows on the left; total_l gets their class weights.
+    Returns the number of rows on the left; scratch.total_l gets their class weights.
     """
     drawn = oblique.drawn
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        return split_by_feature(codes, node, feature, best, work, nodes, number, total_l, None)
+        return split_by_feature(codes, node, feature, scratch, nodes, number, None)
     cut = oblique.projected.cut[0]
-    size_l, least = partition_values(oblique.value[which], cut, node.items, work.keys, total_l)
+    size_l, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys, scratch.total_l)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = midpoint(cut, least)
     pool.size[number] = np.uint32(size)
