@@ -1,9 +1,12 @@
 """Columns as features: which types can be, the features a nested column holds, and the numbers that values are.
 
-A feature is compared as float64. Dates are days since 1970, times nanoseconds since midnight; datetimes (since 1970, in
-UTC where they have a time zone) and durations count their own unit; a decimal is the float64 nearest to it, and so is
-an integer beyond 2**53. All of these keep the order of the values. Where two values of a column would become one
-number, encoding refuses it (encode/dictionary.py), so that what is learned from is in the very order of the column.
+A category is compared by its text, whatever the physical code; its number is its place among the levels of training.
+Nulls and NaN are missing, in prediction as in training.
+
+Any other feature is compared as float64. Dates are days since 1970, times nanoseconds since midnight; datetimes (since
+1970, in UTC where they have a time zone) and durations count their own unit; a decimal is the float64 nearest to it,
+and so is an integer beyond 2**53. All of these keep the order of the values. Where two values of a column would become
+one number, encoding refuses it (encode/dictionary.py), so that what is learned from is in the very order of the column.
 """
 
 from __future__ import annotations
@@ -22,6 +25,7 @@ TICKS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(None|'.*'))?\)")
 _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
+_TEXT = (pl.String, pl.Categorical, pl.Enum)
 
 
 class Leaf(NamedTuple):
@@ -42,6 +46,16 @@ class Kind(NamedTuple):
 def is_feature_type(dtype: pl.DataType) -> bool:
     """Whether columns of this type can be features: booleans, integers, floats, decimals, dates and times."""
     return dtype == pl.Boolean or dtype.is_numeric() or dtype in _TEMPORAL
+
+
+def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
+    """Whether columns of this type hold text: they are categories."""
+    return dtype in _TEXT
+
+
+def type_name(dtype: pl.DataType) -> str:
+    """The name of a type, as the dataspec keeps it: without the categories of an Enum."""
+    return str(dtype.base_type()) if is_text_type(dtype) else str(dtype)
 
 
 def is_nested(dtype: pl.DataType) -> bool:
@@ -83,7 +97,9 @@ def find_leaves(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, s
 
 def kind_of(dtype: pl.DataType | str) -> Kind:
     """The kind of a type, or of its name as the dataspec keeps it."""
-    name = str(dtype)
+    name = dtype if isinstance(dtype, str) else type_name(dtype)
+    if name in ("String", "Categorical", "Enum"):
+        return Kind("text", 1)
     match = _WITH_UNIT.fullmatch(name)
     if match:
         zone = " with a time zone" if match[3] not in (None, "None") else ""
@@ -102,10 +118,47 @@ def physical(series: pl.Series) -> pl.Series:
 
 
 def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
-    """The values of a column without nulls as numbers whose float64 is what training compared.
+    """The values of a column as numbers whose float64 is what training compared; nulls are NaN.
 
     trained  the type in training, of the same family.
     """
+    if not series.null_count():
+        return _present_numbers(series, trained)
+    values = np.full(len(series), np.nan)
+    values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
+    return values
+
+
+def level_codes(series: pl.Series, levels: pl.Series, first: int) -> NDArray[np.float64]:
+    """The code of each cell of a category: `first` and its place among the levels of training, float64 [rows].
+
+    first  code of the first level: 1 where a level was missing in training, else 0.
+
+    A level that was not there in training has the code first + len(levels); a missing one is NaN.
+    """
+    table = pl.DataFrame([levels.alias("level"), pl.int_range(first, first + len(levels), eager=True).alias("code")])
+    text = level_text(series)
+    codes = text.alias("level").to_frame().join(table, on="level", how="left", maintain_order="left")["code"]
+    found = codes.fill_null(first + len(levels)).cast(pl.Float64).to_numpy()
+    if text.null_count():
+        found = np.where(text.is_null().to_numpy(), np.nan, found)
+    return found
+
+
+def level_text(series: pl.Series) -> pl.Series:
+    """The levels of a column of text, booleans or whole numbers as text: `late`, `true`, `-7`; null where missing.
+
+    Floats that are whole numbers are read as such: that is what whole numbers with gaps become in other libraries.
+    """
+    if not series.dtype.is_float():
+        return series.cast(pl.String)
+    whole = series.cast(pl.Int64, strict=False)
+    is_whole = whole.cast(pl.Float64) == series.cast(pl.Float64)
+    return whole.cast(pl.String).zip_with(is_whole.fill_null(False), series.fill_nan(None).cast(pl.String))
+
+
+def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
+    """`numbers` of a column without nulls."""
     kind, wanted = kind_of(series.dtype), kind_of(trained)
     divisor = divisor_of(series.dtype)
     series = physical(series)

@@ -38,6 +38,7 @@ from bigforest.forest.trees import write_nodes
 from bigforest.forest.values import check_schema, chunk_rows, frame_rows, nan_error, tiles_for
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
+from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source, open_source
@@ -70,7 +71,7 @@ def prune_forest(
     The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
     DataError, FormatError and OutputExistsError.
     """
-    resources = Resources(threads=threads, scratch=None if scratch is None else Path(scratch))
+    resources = Resources(threads=threads, scratch=None if scratch is None else place_of(scratch))
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     with (
@@ -112,7 +113,7 @@ def write_pruned(
         write_nodes([pruned], directory / "trees" / path.name, header.spec, header.config)
     write_features(directory, header.spec, header.config)
     if header.config.ranks:
-        shutil.copyfile(forest.directory / ranks.FILE, directory / ranks.FILE)
+        shutil.copyfile(fetched(forest.directory / ranks.FILE), directory / ranks.FILE)
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
     seconds[PRUNED] = perf_counter() - begin
     write_run(directory, seconds, resources.workers, header.spec, header.config, forest.origin)

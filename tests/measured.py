@@ -17,8 +17,9 @@ from bigforest.forest.forest import read_forest
 from bigforest.forest.groups import survey
 from bigforest.forest.passes import predict_need
 from bigforest.memory import Shape
-from bigforest.oob import oob_need, write_oob
-from bigforest.predict import predict_file
+from bigforest.oob.pipeline import write_oob
+from bigforest.oob.plan import oob_need
+from bigforest.predict.files import predict_file
 from bigforest.resources import Resources
 from bigforest.source import open_source
 from bigforest.store.store import Store

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest.columns import kind_of, leaves, numbers
+from bigforest.columns import kind_of, leaves, level_codes, numbers, type_name
 from bigforest.encode import nested
 from bigforest.errors import DataError
 from tests.naive import encode as naive
@@ -215,6 +215,60 @@ def test_kind_of__types_and_their_names() -> None:
     assert kind_of(pl.Datetime("ms", "UTC")).family == "Datetime with a time zone"
     assert kind_of(pl.Decimal(10, 2)) == kind_of(pl.UInt8()) == ("number", 1)
     assert kind_of("Datetime(time_unit='h')") == ("number", 1)
+    for text in (pl.String(), pl.Categorical(), pl.Enum(["a", "b"])):
+        assert kind_of(text) == kind_of(type_name(text)) == ("text", 1)
+
+
+# Missing values and levels.
+
+
+@pytest.mark.parametrize("cut", [0, 1, 4])
+def test_numbers__nulls_are_nan(cut: int) -> None:
+    for series, expected in (
+        (pl.Series([1, None, -3, 2**53, None]), [1, None, -3, 2.0**53, None]),
+        (pl.Series([None, 0.5, float("nan"), -0.0, float("inf")]), [None, 0.5, None, 0.0, float("inf")]),
+        (pl.Series([True, None, False]), [1, None, 0]),
+        (pl.Series([date(1970, 1, 2), None]), [1, None]),
+        (pl.Series([None, "0.25"]).cast(pl.Decimal(10, 2)), [None, 0.25]),
+        (pl.Series([None, None], dtype=pl.Int8), [None, None]),
+    ):
+        found = numbers(series.slice(cut), str(series.dtype))
+        wanted = np.array([np.nan if value is None else value for value in expected[cut:]], np.float64)
+        assert np.array_equal(found.astype(np.float64), wanted, equal_nan=True)
+
+
+def test_numbers__units_stay_exact_beside_nulls() -> None:
+    exact = (2**53 - 1) * 1_000
+    series = pl.Series([exact, None], dtype=pl.Duration("ns"))
+    assert numbers(series, "Duration(time_unit='us')")[0] == exact // 1_000
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels", "codes"),
+    [
+        (pl.Series(["b", "a", None, "c", "", "b"]), ["a", "b"], [1, 0, NAN, 2, 2, 1]),
+        (pl.Series(["b", "a", None, "c"], dtype=pl.Categorical), ["a", "b"], [1, 0, NAN, 2]),
+        (pl.Series(["b", None], dtype=pl.Enum(["c", "b"])), ["a", "b"], [1, NAN]),
+        (pl.Series([True, False, None]), ["false", "true"], [1, 0, NAN]),
+        (pl.Series([10, -9, None, 3], dtype=pl.Int8), ["-9", "10"], [1, 0, NAN, 2]),
+        (pl.Series([2**64 - 1], dtype=pl.UInt64), ["0", str(2**64 - 1)], [1]),
+        (
+            pl.Series([10.0, -9.0, None, NAN, 9.5, 1e300, -0.0, float("inf")]),
+            ["-9", "0", "10"],
+            [2, 0, NAN, NAN, 3, 3, 1, 3],
+        ),
+        (pl.Series(["a", None]), [], [0, NAN]),
+        (pl.Series([], dtype=pl.String), ["a"], []),
+    ],
+)
+@pytest.mark.parametrize("first", [0, 1])
+def test_level_codes__by_value(cells: pl.Series, levels: list[str], codes: list[float], first: int) -> None:
+    found = level_codes(cells, pl.Series(levels, dtype=pl.String), first)
+    assert found.dtype == np.float64
+    assert np.array_equal(found, np.array(codes, np.float64) + first, equal_nan=True)
 
 
 # Nested columns.

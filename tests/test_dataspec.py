@@ -17,17 +17,34 @@ def spec_json() -> dict[str, Any]:
     features = [
         {"name": "a", "kind": "numeric", "dtype": "Int64", "codes": 3, "width": 1, "slot": 0, "column": "a"},
         {"name": "b", "kind": "numeric", "dtype": "Float64", "codes": 300, "width": 2, "slot": 0, "column": "b"},
-        {"name": "c", "kind": "numeric", "dtype": "Float64", "codes": 256, "width": 1, "slot": 1, "column": "c"},
+        {"name": "c", "kind": "category", "dtype": "String", "codes": 256, "width": 1, "slot": 1, "column": "c"},
     ]
-    target = {"name": "y", "dtype": "String", "classes": ["no", "yes"]}
+    for feature, missing in zip(features, (False, True, True), strict=True):
+        feature["missing"] = missing
+    target = {"name": "y", "dtype": "String", "classes": ["no", "yes"], "task": "classification"}
+    target |= {"offset": 0.0, "step": 1.0}
     group = {"name": "g", "dtype": "String", "groups": 4, "largest": 5}
-    return {"rows": 10, "dropped": 0, "features": features, "target": target, "group": group}
+    weight = {"name": "w", "classes": [1.0, 0.5], "balanced": False, "step": 0.25, "largest": 3, "total": 20}
+    return {"rows": 10, "dropped": 0, "features": features, "target": target, "group": group, "weight": weight}
 
 
-def test_dataspec__round_trip() -> None:
-    spec = DataSpec.from_json(json.dumps(spec_json()))
-    assert json.loads(spec.to_json()) == spec_json()
+def regression_json() -> dict[str, Any]:
+    """A sound dataspec of numbers to predict."""
+    spec = spec_json()
+    spec["target"] |= {"dtype": "Float64", "classes": [], "task": "regression", "offset": -2.5, "step": 2.0**-40}
+    spec["weight"]["classes"] = []
+    return spec
+
+
+@pytest.mark.parametrize("made", [spec_json, regression_json])
+def test_dataspec__round_trip(made: Callable[[], dict[str, Any]]) -> None:
+    spec = DataSpec.from_json(json.dumps(made()))
+    assert json.loads(spec.to_json()) == made()
     assert DataSpec.from_json(spec.to_json()) == spec
+
+
+def test_dataspec__levels_do_not_count_missing() -> None:
+    assert [feature.levels for feature in DataSpec.from_json(json.dumps(spec_json())).features] == [0, 0, 255]
 
 
 CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
@@ -46,7 +63,23 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "far slot": lambda s: s["features"][2].update(slot=2),
     "codes": lambda s: s["features"][0].update(codes=0),
     "many codes": lambda s: s["features"][0].update(codes=2**32 + 1, width=4),
-    "kind": lambda s: s["features"][0].update(kind="category"),
+    "kind": lambda s: s["features"][0].update(kind="text"),
+    "missing": lambda s: s["features"][0].update(missing=1),
+    "task": lambda s: s["target"].update(task="clustering"),
+    "step of classes": lambda s: s["target"].update(step=0.5),
+    "regression with classes": lambda s: s.update(target=regression_json()["target"] | {"classes": [1, 2]}),
+    "infinite offset": lambda s: s.update(target=regression_json()["target"] | {"offset": float("inf")}, weight=None),
+    "step of regression": lambda s: s.update(target=regression_json()["target"] | {"step": 0.75}, weight=None),
+    "no step": lambda s: s.update(target=regression_json()["target"] | {"step": 0.0}, weight=None),
+    "whole offset": lambda s: s.update(target=regression_json()["target"] | {"offset": 1}, weight=None),
+    "weights of classes": lambda s: s["weight"].update(classes=[1.0]),
+    "weight below 0": lambda s: s["weight"].update(classes=[1.0, -1.0]),
+    "name of weight": lambda s: s["weight"].update(name=3),
+    "balanced": lambda s: s["weight"].update(balanced=None),
+    "step of weight": lambda s: s["weight"].update(step=0.0),
+    "largest weight": lambda s: s["weight"].update(largest=1024),
+    "total weight": lambda s: s["weight"].update(total=31),
+    "little weight": lambda s: s["weight"].update(total=9),
     "one class": lambda s: s["target"].update(classes=["no"]),
     "order of classes": lambda s: s["target"].update(classes=["yes", "no"]),
     "same class": lambda s: s["target"].update(classes=["no", "no"]),

@@ -17,17 +17,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest import oob
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
-from bigforest.forest import groups, values
-from bigforest.forest.forest import OutOfBag, read_forest
+from bigforest.forest import groups, values, ways
+from bigforest.forest.forest import read_forest
 from bigforest.forest.parts import check_parts, part_paths
+from bigforest.forest.report import OutOfBag
 from bigforest.forest.table import TreeArrays
 from bigforest.memory import Shape
-from bigforest.oob import oob_need, write_oob
+from bigforest.oob import judge, plan
+from bigforest.oob.pipeline import write_oob
+from bigforest.oob.plan import choose_oob, cut_ranges, oob_need
 from bigforest.resources import Resources
 from bigforest.sample import bag
 from bigforest.source import open_source
@@ -153,7 +155,7 @@ def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
         [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
     ):
         monkeypatch.setattr(values, "CHUNK_BYTES", chunk)
-        monkeypatch.setattr(oob, "_GROUP_BYTES", 16 * nodes)
+        monkeypatch.setattr(plan, "_GROUP_BYTES", 16 * nodes)
         config = forest_in(tmp_path / f"f{number}", store, grown, parts)
         write(store, config, tmp_path / f"f{number}", threads)
     for name in FILES:
@@ -171,12 +173,14 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObject) -> None:
     """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(oob, "_STEP_BYTES", 1)
-        for constant in ("BASE_BYTES", "LOADING_BYTES", "CHUNK_BYTES", "_TURNED_BYTES"):
-            patch.setattr(oob, constant, 0)
-        patch.setattr(oob, "_TURNED_NODES", draws.draw(st.sampled_from([3, 1 << 20])))
-        patch.setattr(oob, "_CACHED_VALUES", draws.draw(st.sampled_from([0, 1 << 16])))
-        patch.setattr(oob, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
+        patch.setattr(plan, "_STEP_BYTES", 1)
+        for constant in ("BASE_BYTES", "CHUNK_BYTES", "TURNED_BYTES"):
+            patch.setattr(plan, constant, 0)
+        patch.setattr(ways, "LOADING_BYTES", 0)
+        patch.setattr(judge, "HELD_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
+        patch.setattr(judge, "TURNED_NODES", draws.draw(st.sampled_from([3, 1 << 20])))
+        patch.setattr(judge, "_CACHED_VALUES", draws.draw(st.sampled_from([0, 1 << 16])))
+        patch.setattr(judge, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
         store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
         config = forest_in(
             Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))
@@ -185,16 +189,16 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         sizes = groups.survey(Path(name) / "small", 1).sizes()
         threads = draws.draw(st.sampled_from([1, 2]))
-        least = oob._choose(store.shape, config, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
+        least = choose_oob(store.shape, config, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        plan = oob._choose(store.shape, config, sizes, np.arange(10), resources)
-        assert plan.need.memory <= least.smallest + more
+        way = choose_oob(store.shape, config, sizes, np.arange(10), resources)
+        assert way.need.memory <= least.smallest + more
         events: list[Any] = []
         write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)
-        assert events[0].total == 9 * -(-store.rows // plan.rows)
+        assert events[0].total == 9 * -(-store.rows // way.rows)
         if more == 0:
-            assert events[0].total > 9 and len(plan.groups) > 1  # several ranges, several groups
+            assert events[0].total > 9 and len(way.groups) > 1  # several ranges, several groups
         for file in FILES:
             found, expected = (Path(name) / kind / "oob" / f"{file}.parquet" for kind in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
@@ -230,7 +234,7 @@ def test_write_oob__several_blocks(tmp_path: Path) -> None:
 
 def test_ranges__cut_within_blocks() -> None:
     for rows, block, pieces in [(1, 10, 4), (10, 10, 1), (10, 10, 4), (25, 10, 2), (25, 10, 8), (100, 10, 3)]:
-        ranges = oob._ranges(0, rows, rows, max(2, pieces), block)
+        ranges = cut_ranges(0, rows, rows, max(2, pieces), block)
         assert [row for start, stop in ranges for row in range(start, stop)] == list(range(rows))
         assert all(start // block == (stop - 1) // block for start, stop in ranges)
         assert len(ranges) >= min(pieces, rows)
@@ -314,7 +318,7 @@ def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypa
     votes = rows["prediction"].cast(pl.Int8).to_list()
     check_metrics(forest.oob.metrics, (False, True), rows["truth"].cast(pl.Int8).to_list(), votes, shares)
     for most in (2, 7, 100):
-        monkeypatch.setattr(oob, "_most_scores", lambda _, most=most: most)
+        monkeypatch.setattr("bigforest.oob.report.most_scores", lambda _, most=most: most)
         assert bigforest.train(frame, "y", **options).oob.metrics.equals(forest.oob.metrics)
 
 

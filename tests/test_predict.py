@@ -30,7 +30,7 @@ from bigforest.forest.voting import Voting
 from bigforest.kernels.layout import LEAF
 from bigforest.kernels.route import TILE
 from bigforest.memory import Shape
-from bigforest.predict import predict_file
+from bigforest.predict.files import predict_file
 from bigforest.resources import Resources
 from bigforest.source import open_source
 from tests.forests import forest_of, nodes_of, random_tree, spec_of

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from bigforest.errors import FormatError
 
 MAX_CLASSES = 65_535
 MAX_FEATURES = 2**31 - 1
 MAX_CODES = 2**32
+# Weights of rows have so many bits that a row may be in a bag 64 times: together they fit the 16 of an item.
+MOST_WEIGHT = 1023
+
+KINDS = ("numeric", "category")
+TASKS = ("classification", "regression")
 
 Label = bool | int | float | str
+
+_Record = TypeVar("_Record")
 
 
 @dataclass(frozen=True, slots=True)
 class FeatureSpec:
     """One feature.
 
-    codes is their number (ranks run from 0 to codes - 1, in the order of the values);
+    codes is their number. They are ranks, in the order of the values or levels, from 0, or, where `missing` says that
+    some rows have no value, from 1: code 0 is then theirs.
     width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
-    kind is "numeric"; categories and missing values will be further kinds and codes.
+    kind is "numeric", or "category": its levels are text, in levels.parquet (bigforest/levels.py).
     column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, and if empty, `name`.
     """
 
@@ -34,15 +42,49 @@ class FeatureSpec:
     width: int
     slot: int
     column: str = ""
+    missing: bool = False
+
+    @property
+    def levels(self) -> int:
+        """Number of levels of a category, missing not counted."""
+        return self.codes - self.missing if self.kind == "category" else 0
 
 
 @dataclass(frozen=True, slots=True)
 class TargetSpec:
-    """The target column: its Polars type by name and its classes in ascending order; class k has code k."""
+    """The target column: its Polars type by name, and what it tells apart.
+
+    task          "classification" or "regression".
+    classes       of a classification, ascending; class k has code k.
+    offset, step  of a regression: its targets are kept as whole numbers q of 64 bits, and offset + q * step is the
+                  value, off by step / 2 at most (encode/numbers.py). The step is a power of two.
+    """
 
     name: str
     dtype: str
     classes: tuple[Label, ...]
+    task: str = "classification"
+    offset: float = 0.0
+    step: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """Weights of rows: a row's is `step` times its whole number in the store.
+
+    name      the column of weights; None where only classes have weights.
+    classes   the weight of each class, by which those of its rows are multiplied; empty where they have none.
+    balanced  whether these make up for the numbers of their rows.
+    largest   largest whole number in the store, MOST_WEIGHT at most.
+    total     sum of all of them.
+    """
+
+    name: str | None
+    classes: tuple[float, ...]
+    balanced: bool
+    step: float
+    largest: int
+    total: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +99,14 @@ class GroupSpec:
 
 @dataclass(frozen=True, slots=True)
 class DataSpec:
-    """All columns used in training. `rows` excludes the `dropped` rows whose target was null."""
+    """All columns used in training. `rows` excludes the `dropped` rows whose target was null or whose weight was 0."""
 
     rows: int
     dropped: int
     features: tuple[FeatureSpec, ...]
     target: TargetSpec
     group: GroupSpec | None = None
+    weight: WeightSpec | None = None
 
     def to_json(self) -> str:
         """The dataspec as one line of JSON."""
@@ -74,10 +117,16 @@ class DataSpec:
         """Inverse of `to_json`. Raises FormatError on anything that `to_json` cannot have written."""
         try:
             raw: dict[str, Any] = json.loads(text)
-            target = TargetSpec(**{**raw["target"], "classes": tuple(raw["target"]["classes"])})
-            features = tuple(FeatureSpec(**entry) for entry in raw["features"])
-            group = None if raw.get("group") is None else GroupSpec(**raw["group"])
-            spec = cls(rows=raw["rows"], dropped=raw["dropped"], features=features, target=target, group=group)
+            spec = _record(
+                cls,
+                raw,
+                features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
+                target=_record(TargetSpec, raw["target"], classes=tuple(raw["target"]["classes"])),
+                group=None if raw["group"] is None else _record(GroupSpec, raw["group"]),
+                weight=None
+                if raw["weight"] is None
+                else _record(WeightSpec, raw["weight"], classes=tuple(raw["weight"]["classes"])),
+            )
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise FormatError(f"the dataspec cannot be read ({error}); the file is damaged or not ours") from error
         _check(spec)
@@ -89,6 +138,13 @@ def code_width(codes: int) -> int:
     return 1 if codes <= 1 << 8 else 2 if codes <= 1 << 16 else 4
 
 
+def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
+    """A record of JSON entries, some of them made into others; KeyError unless they are the fields of its class."""
+    if set(raw) != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
+        raise KeyError(f"unknown or missing entries of {kind.__name__}")
+    return kind(**{**raw, **made})
+
+
 def _check(spec: DataSpec) -> None:
     try:
         sound = (
@@ -97,6 +153,7 @@ def _check(spec: DataSpec) -> None:
             and _sound_features(spec)
             and _sound_target(spec.target)
             and (spec.group is None or _sound_group(spec.group, spec.rows))
+            and (spec.weight is None or _sound_weight(spec.weight, spec))
         )
     except TypeError:  # something that cannot be compared or hashed
         sound = False
@@ -108,8 +165,8 @@ def _sound_features(spec: DataSpec) -> bool:
     names = [feature.name for feature in spec.features]
     slots = {1: 0, 2: 0, 4: 0}
     for feature in spec.features:
-        typed = isinstance(feature.name, str) and isinstance(feature.dtype, str) and feature.kind == "numeric"
-        typed = typed and isinstance(feature.column, str)
+        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.column))
+        typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
         if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
             return False
         # Feature order is the order within the matrix of a width, too.
@@ -123,9 +180,15 @@ def _sound_target(target: TargetSpec) -> bool:
     classes = target.classes
     typed = all(type(label) is type(classes[0]) and isinstance(label, bool | int | float | str) for label in classes)
     finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
+    if not isinstance(target.name, str) or not isinstance(target.dtype, str) or target.task not in TASKS:
+        return False
+    scale = (target.offset, target.step)
+    if not all(isinstance(number, float) and math.isfinite(number) for number in scale):
+        return False
+    if target.task == "regression":
+        return not classes and target.step > 0.0 and math.frexp(target.step)[0] == 0.5
     return (
-        isinstance(target.name, str)
-        and isinstance(target.dtype, str)
+        scale == (0.0, 1.0)
         and 2 <= len(classes) <= MAX_CLASSES
         and typed
         and finite
@@ -136,6 +199,22 @@ def _sound_target(target: TargetSpec) -> bool:
 def _sound_group(group: GroupSpec, rows: int) -> bool:
     counts = all(_is_count(count) and 1 <= count <= rows for count in (group.groups, group.largest))
     return isinstance(group.name, str) and isinstance(group.dtype, str) and counts
+
+
+def _sound_weight(weight: WeightSpec, spec: DataSpec) -> bool:
+    named = weight.name is None or isinstance(weight.name, str)
+    factors = [*weight.classes, weight.step]
+    positive = all(isinstance(number, float) and 0.0 <= number < math.inf for number in factors) and weight.step > 0.0
+    counts = all(map(_is_count, (weight.largest, weight.total)))
+    return (
+        named
+        and positive
+        and counts
+        and isinstance(weight.balanced, bool)
+        and len(weight.classes) in (0, len(spec.target.classes))
+        and 1 <= weight.largest <= MOST_WEIGHT
+        and spec.rows <= weight.total <= spec.rows * weight.largest
+    )
 
 
 def _is_count(value: object) -> bool:

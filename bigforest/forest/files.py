@@ -1,11 +1,9 @@
 """One Parquet file of a forest: written whole or not at all, and checked before any of it is believed.
 
-Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of
-the format), kind ("trees", "features", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec
-(DataSpec)
-and config (TrainConfig). All files of one forest carry the same spec and config; the run file also has
-"origin" (origin.py). A file is written under a temporary name that starts
-with a dot and is renamed when complete.
+Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
+kind ("trees", "features", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec (DataSpec) and
+config (TrainConfig). All files of one forest carry the same spec and config; the run file also has "origin"
+(origin.py). A file is written under a temporary name that starts with a dot and is renamed when complete.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -14,10 +12,8 @@ CRC-32 of the whole file as it is when these digits are all 0. A file without th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -31,6 +27,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import BigForestError, FormatError
 from bigforest.output import sync
+from bigforest.places import fetched, made, readable
 
 VERSION = 1
 METADATA_KEY = b"bigforest"
@@ -40,8 +37,8 @@ _BLANK = b"00000000"
 _READ_BYTES = 1 << 20
 
 # Chosen by measurement on the nodes of deep trees, where they halve the bytes and cost no time: integers as
-# differences, thresholds by byte planes. Names are paths of Parquet columns; a file without the column
-# ignores its entry.
+# differences, thresholds by byte planes. Names are paths of Parquet columns; a file without the column ignores its
+# entry.
 _ENCODING = {
     **dict.fromkeys(["tree", "node", "left", "right", "depth", "weight"], "DELTA_BINARY_PACKED"),
     "counts.list.element": "DELTA_BINARY_PACKED",
@@ -158,7 +155,7 @@ def check_bytes(path: Path) -> None:
     Takes a nanosecond per byte. A file that was written without a checksum passes.
     """
     try:
-        with path.open("rb") as file:
+        with fetched(path).open("rb") as file:
             place = _checksum_place(file)
             if place is None:
                 return
@@ -174,31 +171,26 @@ def check_bytes(path: Path) -> None:
 def open_parquet(path: Path) -> pq.ParquetFile:
     """The file, for reading piece by piece with Parquet's checksums verified. Raises FormatError."""
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_READ_BYTES)
+        return pq.ParquetFile(fetched(path), page_checksum_verification=True, buffer_size=_READ_BYTES)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
-    """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it
-    fails. The content is on the disk before the name is, and both when this returns.
+    """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it fails.
+
+    The content is on the disk before the name is, and both when this returns.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
+    with made(path) as temporary:
         write(temporary)
         sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    sync(path.parent)
 
 
 def file_kind(path: Path) -> str | None:
     """The kind that a file of ours, of whatever version, says it is; None for any other file."""
     try:
-        kind = json.loads((pq.read_schema(path).metadata or {})[METADATA_KEY])["kind"]
+        kind = json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])["kind"]
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return kind if isinstance(kind, str) else None
@@ -209,7 +201,7 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
     if not path.is_file():
         raise FormatError(f"{path} is missing; the forest is not complete")
     try:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(readable(path))
         _ = schema.names  # damaged bytes may be no text
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error

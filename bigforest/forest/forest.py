@@ -3,33 +3,33 @@
 from __future__ import annotations
 
 import shutil
-import threading
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
-import pyarrow as pa
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import ranks as training_ranks
-from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_table
+from bigforest.forest.files import Header, check_file, file_kind, read_table
+from bigforest.forest.frames import scan, to_frame
+from bigforest.forest.loader import Loader
 from bigforest.forest.origin import Origin, read_origin
-from bigforest.forest.parts import check_count, check_parts, part_paths, whole_parts
-from bigforest.forest.table import CURVE, FEATURES, PRUNED, RANKS, RUN, confusion, metrics, oob_rows
-from bigforest.forest.votes import Rule, label_type, proba_names, stored_labels
+from bigforest.forest.parts import check_parts, part_paths
+from bigforest.forest.report import OutOfBag
+from bigforest.forest.table import FEATURES, PRUNED, RANKS, RUN
+from bigforest.forest.votes import Rule, label_type
 from bigforest.output import staged
-from bigforest.resources import Resources, available_threads
+from bigforest.places import fetched, place_of
+from bigforest.resources import Resources
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bigforest.forest.groups import Trees
-    from bigforest.forest.packed import Packed
     from bigforest.forest.passes import Passes
     from bigforest.forest.voting import Voting
     from bigforest.memory import Shape
@@ -51,7 +51,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
     or of a newer version.
     """
-    directory = Path(path)
+    directory = place_of(path)
     paths = part_paths(directory)
     header = check_parts(paths)
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
@@ -77,9 +77,7 @@ class Forest:
         self._identity = header.identity
         self._parts = list(parts)
         self._holding = holding
-        self._lock = threading.Lock()
-        self._packed: Packed | None = None
-        self._trees: Trees | None = None
+        self._loader = Loader(directory, self._parts, self.spec)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
         """A forest is handed to other processes as its place, and read there once for as long as it does not change."""
@@ -105,17 +103,17 @@ class Forest:
     @property
     def nodes(self) -> pl.LazyFrame:
         """One row per node, by tree and node; columns as in forest/table.py NODES."""
-        return _scan(self._parts, self._holding)
+        return scan(self._parts, self._holding)
 
     @property
     def features(self) -> pl.DataFrame:
         """One row per feature with its importance; columns as in forest/table.py FEATURES."""
-        return _frame(read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1])
+        return to_frame(read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1])
 
     @property
     def run(self) -> pl.DataFrame:
         """One row per stage of the run that grew the forest; columns as in forest/table.py RUN."""
-        return _frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
+        return to_frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
 
     @cached_property
     def origin(self) -> Origin | None:
@@ -151,13 +149,13 @@ class Forest:
 
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
-        self._pack()
+        self._loader.whole()
 
     def predict(
         self,
         data: Any,
         vote: str | None = None,
-        ties: str = "lowest",
+        ties: str | None = None,
         keep: Sequence[str] = (),
         threads: int | None = None,
         memory: int | str | None = None,
@@ -168,7 +166,8 @@ class Forest:
                  features by name, or a numpy array [rows, features] with the features in the order of
                  training.
         vote     "soft", "hard" or "stochastic" (see forest/votes.py Rule); None as in training.
-        ties     "lowest", "reject" (a null prediction) or "random".
+        ties     "lowest", "reject" (a null prediction) or "random"; None as in training: "lowest", or "reject" for
+                 forests in subspaces.
         keep     columns of a table to hand through.
         threads  worker threads, None for all processors; a LazyFrame is run by Polars' own. Never changes an
                  answer.
@@ -184,7 +183,7 @@ class Forest:
         null or NaN (for the values of a LazyFrame when it is collected, as polars.exceptions.ComputeError);
         FormatError.
         """
-        from bigforest.predict import predict
+        from bigforest.predict.memory import predict
 
         return predict(self, data, vote=vote, ties=ties, keep=keep, threads=threads, memory=memory, proba=False)
 
@@ -201,12 +200,12 @@ class Forest:
         vote "soft": mean posterior; "hard": share of trees; None as in training. The rest is as in `predict`;
         numpy gives float64 [rows, classes].
         """
-        from bigforest.predict import predict
+        from bigforest.predict.memory import predict
 
         return predict(self, data, vote=vote, ties="lowest", keep=keep, threads=threads, memory=memory, proba=True)
 
     def expr(
-        self, proba: bool = False, vote: str | None = None, ties: str = "lowest", row: str | None = None
+        self, proba: bool = False, vote: str | None = None, ties: str | None = None, row: str | None = None
     ) -> pl.Expr:
         """A Polars expression for the class of each row, named "prediction", in any frame with the features.
 
@@ -217,7 +216,7 @@ class Forest:
         Elementwise, so that lazy queries stream; reads only features that some tree splits on. Raises
         ConfigError here; DataError when it runs, which Polars reports as polars.exceptions.ComputeError.
         """
-        from bigforest.predict import expression
+        from bigforest.predict.lazy import expression
 
         return expression(self, proba=proba, vote=vote, ties=ties, row=row)
 
@@ -227,28 +226,22 @@ class Forest:
             for source in self._files():
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+                shutil.copyfile(fetched(source), target)
 
-    def rule(self, vote: str | None, ties: str) -> Rule:
-        """The rule of an answer. Raises ConfigError."""
-        return Rule(vote or self.config.vote, ties, self.config.seed)
+    def rule(self, vote: str | None, ties: str | None) -> Rule:
+        """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
+        vote = vote or self.config.vote
+        own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
+        return Rule(vote, ties or own, self.config.seed)
 
     def voting(
-        self, vote: str | None, ties: str, memory: int | str | None = None, threads: int | None = None
+        self, vote: str | None, ties: str | None, memory: int | str | None = None, threads: int | None = None
     ) -> Voting:
         """The trees, ready to answer rows by a rule.
 
         Raises ConfigError, also where all trees together take more than `memory`, and FormatError for damaged nodes.
         """
-        from bigforest.forest.passes import check_budget, whole_need
-        from bigforest.forest.voting import Voting
-
-        rule = self.rule(vote, ties)
-        if memory is not None:
-            workers = Resources(threads=threads).workers
-            check_budget("a lazy query with the whole forest", whole_need(self._survey(workers), workers), memory)
-        packed = self._pack()
-        return Voting(packed, packed.ballots(rule.ballots), rule, self.spec, ranks=self.ranks)
+        return self._loader.voting(self.rule(vote, ties), self.ranks, memory, threads)
 
     @cached_property
     def ranks(self) -> training_ranks.Ranks | None:
@@ -258,7 +251,7 @@ class Forest:
     def passes(
         self,
         vote: str | None,
-        ties: str,
+        ties: str | None,
         shape: Callable[[NDArray[np.int64]], Shape],
         resources: Resources,
         held: int,
@@ -272,92 +265,13 @@ class Forest:
 
         Raises ConfigError, also where the memory of `resources` is too little, and FormatError for damaged nodes.
         """
-        from bigforest.forest.passes import Passes, choose_passes, default_batch
-        from bigforest.forest.voting import Voting
-
-        rule = self.rule(vote, ties)
-        if resources.memory is None:
-            voting = self.voting(vote, ties)
-            used = voting.packed.used
-            table = shape(used)
-            return Passes(used, [range(1)], table.rows, default_batch(table.features), lambda _: voting)
-        with self._lock:
-            self._packed = None  # other calls may still use it, but it does not stay
-        trees = self._survey(resources.workers)
-        held += 0 if self.ranks is None else self.ranks.nbytes
-        kept: dict[range, Voting] = {}
-
-        def load(entries: range) -> Voting:
-            if entries not in kept:
-                kept.clear()
-                packed = trees.load(entries, resources.workers)
-                pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-                packed = packed.narrowed() if narrow else packed
-                mixed = packed.ballots(rule.ballots)
-                packed = packed._replace(counts=packed.counts[:0].copy())
-                kept[entries] = Voting(packed, mixed, rule, self.spec, self.trees, self.ranks)
-            return kept[entries]
-
-        assert trees.used is not None
-        return choose_passes(shape(trees.used), resources, trees, held, load)
-
-    def _survey(self, workers: int) -> Trees:
-        """Where the trees are and what they take, found once."""
-        from bigforest.forest.groups import survey
-
-        with self._lock:
-            if self._trees is None:
-                self._trees = survey(self.directory, workers)
-            return self._trees
-
-    def _pack(self) -> Packed:
-        """The nodes as kernels read them: read, checked and packed once, by whichever thread comes first."""
-        from bigforest.forest.packed import load
-
-        with self._lock:
-            if self._packed is None:
-                header = check_parts(self._parts)
-                packed = load(whole_parts(self._parts), header, 0, available_threads())
-                check_count(self.directory, packed.roots.size, header)
-                self._packed = packed.with_narrow()
-            return self._packed
+        return self._loader.passes(self.rule(vote, ties), self.ranks, shape, resources, held, narrow)
 
     def _files(self) -> list[Path]:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
         small += [self.directory / training_ranks.FILE] if self.config.ranks else []
         names = ["rows", "curve", "confusion", "metrics"] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
-
-
-class OutOfBag:
-    """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
-
-    rows       LazyFrame, one row per training row; columns as in forest/table.py oob_rows
-    curve      error after each tree; columns CURVE
-    confusion  true class against voted class; columns confusion
-    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all; columns metrics
-    error      share of wrong votes among the rows that were left out of at least one bag; nan when there are
-               none
-    rows_used  number of these rows, |T'|
-    """
-
-    def __init__(self, directory: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
-        label = stored_labels(spec).type
-        path = directory / "rows.parquet"
-        check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
-        check_bytes(path)
-        self.rows = _scan([path], holding)
-        self.curve = _frame(read_table(directory / "curve.parquet", "oob-curve", CURVE, identity)[1])
-        self.confusion = _frame(
-            read_table(directory / "confusion.parquet", "oob-confusion", confusion(label), identity)[1]
-        )
-        self.metrics = _frame(read_table(directory / "metrics.parquet", "oob-metrics", metrics(label), identity)[1])
-        last = self.curve.row(-1, named=True)
-        self.rows_used: int = last["rows"]
-        self.error: float = float("nan") if last["error"] is None else last["error"]
-
-    def __repr__(self) -> str:
-        return f"OutOfBag(error {self.error:.6g} on {self.rows_used} rows)"
 
 
 @lru_cache(maxsize=2)
@@ -367,19 +281,3 @@ def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...]) -
     if forest._identity != identity:
         raise FormatError(f"{directory} is not the forest handed over: it has changed, or this is another disk")
     return forest
-
-
-def _scan(paths: list[Path], holding: object) -> pl.LazyFrame:
-    """The rows of files; every query made of them keeps the object `holding`."""
-    scan = pl.scan_parquet(paths)
-    return scan if holding is None else scan.map_batches(partial(_unchanged, holding), streamable=True)
-
-
-def _unchanged(holding: object, frame: pl.DataFrame) -> pl.DataFrame:
-    return frame
-
-
-def _frame(table: Any) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
-    assert isinstance(frame, pl.DataFrame)
-    return frame

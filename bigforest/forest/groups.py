@@ -1,4 +1,4 @@
-"""Trees loaded a group at a time: where each tree is, what it takes in memory, and which trees go together."""
+"""Trees loaded a group at a time: where each tree is, and what it takes in memory."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from bigforest.errors import FormatError
 from bigforest.forest.files import Header
 from bigforest.forest.packed import Packed, load
 from bigforest.forest.parts import (
-    PIECE_BYTES,
     Nodes,
     Span,
     check_count,
@@ -25,22 +24,7 @@ from bigforest.forest.parts import (
     read_span,
     whole_parts,
 )
-
-# Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
-# node, as it comes and as it is kept.
-NODE_BYTES = 16
-MIXED_BYTES = 12
-TERM_BYTES = 40
-
-# What reading takes per thread: a piece, what Arrow decodes it from, and what it is checked with. Measured.
-LOADING_BYTES = 6 * PIECE_BYTES
-
-# Nanoseconds to load a node on one thread, and for each of its counts.
-LOADING_NS = 60
-COUNT_NS = 4
-
-# Sizes of groups that are tried.
-_CHOICES = 64
+from bigforest.forest.ways import tree_bytes
 
 
 class Trees(NamedTuple):
@@ -103,13 +87,6 @@ class Trees(NamedTuple):
         return packed
 
 
-def tree_bytes(
-    nodes: NDArray[np.int64], mixed: NDArray[np.int64], terms: NDArray[np.int64], classes: int
-) -> NDArray[np.int64]:
-    """Bytes that trees of so many nodes, mixed leaves and terms take while they are loaded."""
-    return NODE_BYTES * nodes + MIXED_BYTES * classes * mixed + TERM_BYTES * terms
-
-
 def outline(directory: Path) -> Trees:
     """What names and metadata of the parts say; checked when they are loaded."""
     paths = part_paths(directory)
@@ -148,76 +125,6 @@ def survey(directory: Path, workers: int) -> Trees:
         terms=np.concatenate([part.terms for part in parts]),
         used=np.flatnonzero(present),
     )
-
-
-def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
-    """Consecutive entries that go together, one at least: at most `most` bytes of `sizes` and `trees` trees.
-
-    first  number of the first tree of each entry, then the number of trees.
-    """
-    groups: list[range] = []
-    begin = taken = 0
-    for entry, size in enumerate(sizes.tolist()):
-        if entry > begin and (taken + size > most or first[entry + 1] - first[begin] > trees):
-            groups.append(range(begin, entry))
-            begin, taken = entry, 0
-        taken += size
-    return [*groups, range(begin, sizes.size)]
-
-
-def cuts(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[list[range]]:
-    """Several ways to `cut`, from single entries to as many together as `most` bytes, at least the largest, allow."""
-    largest = int(sizes.max())
-    found: dict[int, list[range]] = {}
-    for bound in np.linspace(largest, max(largest, min(int(sizes.sum()), most)), _CHOICES):
-        groups = cut(sizes, first, int(bound), trees)
-        found.setdefault(len(groups), groups)
-    return list(found.values())
-
-
-def group_bytes(sizes: NDArray[np.int64], groups: Sequence[range]) -> int:
-    """Bytes of the largest group."""
-    return max(int(sizes[group.start : group.stop].sum()) for group in groups)
-
-
-class Way(NamedTuple):
-    """How to bring rows and trees together: each range of `rows` rows before one group of entries after the other."""
-
-    groups: list[range]
-    rows: int
-
-
-def choose_way(
-    sizes: NDArray[np.int64],
-    first: NDArray[np.int64],
-    rows: int,
-    room: int,
-    *,
-    row_bytes: int,
-    step: int,
-    row_ns: float,
-    node_ns: float,
-    most: int,
-    trees: int,
-) -> Way:
-    """The way that takes the least time and at most `room` bytes, which must hold the largest entry and `step` rows.
-
-    sizes, first  see `cut`.
-    rows          rows of the table.
-    row_bytes     bytes kept for each row of a range; ranges are multiples of `step` rows.
-    row_ns        time to bring a row before a group; node_ns: to load a node.
-    most, trees   most bytes and trees of a group in any case.
-    """
-    best: tuple[float, Way] | None = None
-    for groups in cuts(sizes, first, min(most, room - step * row_bytes), trees):
-        left = room - group_bytes(sizes, groups)
-        part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
-        loads = -(-rows // part) if len(groups) > 1 else 1
-        time = loads * float(sizes.sum()) / NODE_BYTES * node_ns + float(rows) * len(groups) * row_ns
-        if best is None or time < best[0]:
-            best = (time, Way(groups, part))
-    assert best is not None
-    return best[1]
 
 
 class _Part(NamedTuple):

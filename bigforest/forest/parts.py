@@ -18,6 +18,7 @@ from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
 from bigforest.forest.table import KINDS, NODES
 from bigforest.forest.terms import check_terms, join_terms
 from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
+from bigforest.places import readable
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 
@@ -102,7 +103,7 @@ def check_parts(paths: list[Path]) -> Header:
 def node_count(path: Path) -> int:
     """Rows that a part says it has. Raises FormatError when it is not a readable Parquet file."""
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return int(pq.read_metadata(readable(path)).num_rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
 

@@ -11,12 +11,14 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DataError
-from bigforest.forest.groups import COUNT_NS, LOADING_BYTES, LOADING_NS, Trees, choose_way, group_bytes, tree_bytes
+from bigforest.errors import DataError
+from bigforest.forest.groups import Trees
 from bigforest.forest.values import CHUNK_BYTES, Rows
 from bigforest.forest.voting import Answers, Voting
+from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 Batch = TypeVar("Batch")
 
@@ -134,15 +136,6 @@ def choose_passes(
     return passes._replace(used=trees.used, load=load)
 
 
-def check_budget(what: str, need: Need, memory: int | str) -> None:
-    """Raise ConfigError, naming the smallest budget, where `need` is more than `memory`."""
-    if need.memory > parse_bytes(memory):
-        raise ConfigError(
-            f"{what} needs {-(-need.smallest // 10**7) / 100:.2f} GB of memory and may use "
-            f"{parse_bytes(memory) / 1e9:.2f} GB; raise memory to that"
-        )
-
-
 def whole_need(trees: Trees, workers: int) -> Need:
     """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query."""
     room = BASE_BYTES + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
@@ -166,25 +159,19 @@ def _plan(
         room = max(parse_bytes(resources.memory), smallest) - fixed
         batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
         batch = min(batch, (room - int(sizes.max()) - fewest * 8 * shape.classes) // row_batch)
-    left = room - batch * row_batch
-    groups, rows = [range(sizes.size)], table_rows
-    if int(sizes.sum()) > left:
-        groups, rows = choose_way(
-            sizes,
-            first,
-            table_rows,
-            left,
-            row_bytes=8 * shape.classes,
-            step=fewest,
-            row_ns=_CELL_NS * shape.features,
-            node_ns=LOADING_NS + COUNT_NS * shape.classes,
-            most=left,
-            trees=sizes.size,
-        )
-    votes = 8 * shape.classes * min(rows, table_rows) if len(groups) > 1 else 0
-    memory = fixed + group_bytes(sizes, groups) + batch * row_batch + votes
-    need = Need("predict", memory, smallest, passes=len(groups))
-    return Passes(np.empty(0, np.int64), groups, rows, batch, _not_loaded), need
+    visit = Visit(
+        stage="predict",
+        rows=table_rows,
+        classes=shape.classes,
+        fixed=fixed + batch * row_batch,
+        row_bytes=8 * shape.classes,
+        step=fewest,
+        row_ns=_CELL_NS * shape.features,
+        group_ns=0.0,
+        one_keeps=False,
+    )
+    way = choose_way(sizes, first, visit, room - batch * row_batch, smallest)
+    return Passes(np.empty(0, np.int64), way.groups, way.rows, batch, _not_loaded), way.need
 
 
 def _not_loaded(entries: range) -> Voting:

@@ -1,15 +1,16 @@
-"""The forest as a table. This module *is* the description of the files of a forest directory, format version
-1.
+"""The forest as a table. This module *is* the description of the files of a forest directory, format version 1.
 
-    trees/part-NNNNNNN.parquet  NODES: a row per node, trees and nodes ascending; NNNNNNN is the part's first
-    tree features.parquet            FEATURES: a row per feature, in the order of the training table
-    run.parquet                 RUN: a row per stage of the run that grew the forest oob/rows.parquet
-    oob_rows(...): a row per training row oob/curve.parquet           CURVE: a row per tree
+    trees/part-NNNNNNN.parquet  NODES: a row per node, trees and nodes ascending; NNNNNNN is the part's first tree
+    features.parquet            FEATURES: a row per feature, in the order of the training table
+    ranks.parquet               RANKS: a row per distinct value of a feature; only of forests grown on ranks
+    run.parquet                 RUN: a row per stage of the run that grew the forest
+    oob/rows.parquet            oob_rows(...): a row per training row
+    oob/curve.parquet           CURVE: a row per tree
     oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs
     oob/metrics.parquet         metrics(...): a row per class, and one for all
 
-A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and
-the configuration in its Parquet schema metadata: see files.py.
+A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and the
+configuration in its Parquet schema metadata: see files.py.
 """
 
 from __future__ import annotations
@@ -69,9 +70,8 @@ NODES = pa.schema(
 )
 
 # codes          number of distinct values (of codes, where max_bins capped them) in the training table
-# importance     share of the feature in all decrease of impurity: the sum of gain * weight over the nodes
-# that
-#                split on it, over the same sum for all nodes; all 0 when no split decreased anything
+# importance     share of the feature in all decrease of impurity: the sum of gain * weight over the nodes that split on
+#                it, over the same sum for all nodes; all 0 when no split decreased anything
 FEATURES = pa.schema(
     [
         pa.field("feature", pa.uint32(), nullable=False),
@@ -126,9 +126,8 @@ CURVE = pa.schema(
 def oob_rows(label: pa.DataType, probabilities: Iterable[str]) -> pa.Schema:
     """Schema of oob/rows.parquet for a target of Arrow type `label`.
 
-    row: number of the row in the training data, from 0. prediction: null when the row is in every bag. trees:
-    how many trees voted. p_<class>: mean posterior of those trees (vote "soft") or share of their votes
-    ("hard"); null as above.
+    row: number of the row in the training data, from 0. prediction: null when the row is in every bag. trees: how many
+    trees voted. p_<class>: mean posterior of those trees (vote "soft") or share of their votes ("hard"); null as above.
     """
     return pa.schema(
         [
@@ -212,12 +211,10 @@ def part_path(directory: Path, first_tree: int) -> Path:
 def write_part(
     directory: Path, first_tree: int, trees: Iterable[Iterable[TreeArrays]], spec: DataSpec, config: TrainConfig
 ) -> Path:
-    """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its
-    path.
+    """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
 
-    Each tree comes in one or more pieces of consecutive nodes, whose left and right are numbers within the
-    tree. Memory: two pieces, and a row group. May be called from any thread; writing the
-    same part again replaces it.
+    Each tree comes in one or more pieces of consecutive nodes, whose left and right are numbers within the tree.
+    Memory: two pieces, and a row group. May be called from any thread; writing the same part again replaces it.
     """
     names = [feature.name for feature in spec.features]
     groups = row_groups(_numbered(first_tree, trees))

@@ -24,8 +24,7 @@ MAX_NARROW_INTEGER = 2**24
 # Types of one byte that tiles keep.
 _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 
-# Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the
-# core's own.
+# Bytes of tiles that go through a tree before the next: they stay in the shared cache and the tree in the core's own.
 CHUNK_BYTES = 8 << 20
 
 

@@ -10,8 +10,10 @@ from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
 from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.mixed import CATEGORY, make_mixed
-from bigforest.kernels.oblique import smallest
+from bigforest.kernels.oblique import Oblique, smallest
 from bigforest.kernels.rows import by_rows
+from bigforest.kernels.space import Subspace
+from bigforest.kernels.subspace import smallest_subspace
 from bigforest.kernels.target import Classes, Numbers
 from bigforest.kernels.tree import Rules
 
@@ -19,12 +21,12 @@ from bigforest.kernels.tree import Rules
 class Needs(NamedTuple):
     """What a forest needs beside splits of classes on plain numbers.
 
-    oblique  splits on projections
+    family   splits on projections of this family
     mixed    features that are categories or have missing values
     numbers  numbers to predict
     """
 
-    oblique: bool = False
+    family: type[Oblique | Subspace] | None = None
     mixed: bool = False
     numbers: bool = False
 
@@ -44,9 +46,10 @@ def compile_kernels(needs: Needs) -> None:
     target = Numbers(value) if needs.numbers else Classes(2, entropy_table())
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
-        if isinstance(target, Classes) and needs.oblique:
-            oblique = smallest(codes.place.shape[0], items.size)
-            grow_oblique(codes, by_rows(codes), items, target, np.uint64(0), rules, oblique)
+        if isinstance(target, Classes) and needs.family is not None:
+            make = smallest if needs.family is Oblique else smallest_subspace
+            family = make(codes.place.shape[0], items.size)
+            grow_oblique(codes, by_rows(codes), items, target, np.uint64(0), rules, family)
         elif needs.mixed:
             mixed = make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2)
             grow_mixed(codes, by_rows(codes), items, target, np.uint64(0), rules, mixed)

@@ -20,6 +20,8 @@ from bigforest.kernels.nearby import Nearby, look_near, make_nearby
 from bigforest.kernels.node import FEATURE, ONE, TWO, ZERO, Best, Node, Work, make_work
 from bigforest.kernels.oblique import Oblique, Pool, find_direction, look_nearby, make_pool, split_by_direction
 from bigforest.kernels.rng import LEFT, RIGHT, mix
+from bigforest.kernels.space import Subspace
+from bigforest.kernels.subspace import split_in_subspace
 from bigforest.kernels.target import Classes, Numbers, Sums, describe, make_sums, sum_items, view_node
 from bigforest.kernels.tree import (
     CodeTree,
@@ -75,19 +77,23 @@ def put_root(stack, items, value, key, depth, total, constant):
 
 
 @inlined
-def has_entries(pool, oblique, mixed):
+def has_entries(pool, oblique, subspace, mixed):
     """Whether the pool has room for what another node may need."""
     if oblique is not None:
         return pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
+    if subspace is not None:
+        return pool.used[0] + np.uint64(subspace.column.size) <= np.uint64(pool.feature.size)
     if mixed is not None:
         return pool.used[0] + np.uint64(mixed.levels.code.size) <= np.uint64(pool.level.size)
     return True
 
 
 @inlined
-def begin_entries(pool, number, oblique, mixed):
+def begin_entries(pool, number, oblique, subspace, mixed):
     """Give node `number` nothing in the pool."""
     if oblique is not None:
+        pool.size[number] = 0
+    if subspace is not None:
         pool.size[number] = 0
     if mixed is not None:
         pool.size[number] = 0
@@ -101,11 +107,11 @@ def is_leaf(weight, sq, depth, rules):
 
 
 @kernel
-def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, mixed):
+def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed):
     """Number and split nodes until none is left or an array is full.
 
     value    int64 [rows], the numbers to predict; None for classes, of which table is impurity.entropy_table
-    oblique  Oblique, and growing.pool its Pool; None for splits on features
+    oblique, subspace  Oblique or Subspace, and growing.pool its Pool; None for splits on features
     mixed    Mixed, and growing.pool its Subsets; None where all features are plain numbers
 
     Compiled apart for each that is None.
@@ -113,20 +119,25 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
     nodes, stack, pool = growing.nodes, growing.stack, growing.pool
     total, total_l, constant, best, sums = scratch.total, scratch.total_l, scratch.constant, scratch.best, scratch.sums
     count, top = growing.size[ZERO], growing.size[ONE]
-    while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, mixed):
+    while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, subspace, mixed):
         top -= ONE
         number = count
         count += ONE
         number_node(nodes, number, stack, top, total)
         weight, sq = describe(nodes, number, total, value)
-        begin_entries(pool, number, oblique, mixed)
+        begin_entries(pool, number, oblique, subspace, mixed)
         depth = stack.depth[top]
         if is_leaf(weight, sq, depth, rules):
             continue
         begin, end, key = stack.begin[top], stack.end[top], stack.key[top]
         for word in range(np.uint64(constant.size)):
             constant[word] = stack.constant[top, word]
-        if oblique is None:
+        if subspace is not None:
+            node = Node(items[begin:end], total, weight, sq)
+            size_l = split_in_subspace(subspace, node, key, rules.min_leaf, scratch, nodes, pool, number)
+            if size_l == ZERO:
+                continue
+        elif oblique is None:
             here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, constant, scratch.nearby)
             node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
             if alike:
@@ -198,10 +209,10 @@ def grow_oblique(
     target: Classes,
     key: np.uint64,
     rules: Rules,
-    oblique: Oblique,
+    family: Oblique | Subspace,
 ) -> tuple[CodeTree, Pool]:
-    """Grow a tree of oblique splits, like `grow`; `oblique` says which and is used up. The pool has its terms."""
-    return _grow(codes, by_row, items, target, key, rules, oblique)
+    """Grow a tree of oblique splits, like `grow`; `family` says which and is used up. The pool has its terms."""
+    return _grow(codes, by_row, items, target, key, rules, family)
 
 
 def _grow(
@@ -211,11 +222,11 @@ def _grow(
     target: Classes | Numbers,
     key: np.uint64,
     rules: Rules,
-    kind: Oblique | Mixed | None,
+    kind: Oblique | Subspace | Mixed | None,
     depth: int = 0,
     constant: NDArray[np.bool_] | None = None,
 ) -> tuple[CodeTree, Any]:
-    """The tree, and the Pool of an Oblique or the Subsets of a Mixed; None for neither."""
+    """The tree, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
     value, table, classes = (
         (target.value, None, 1) if isinstance(target, Numbers) else (None, target.table, target.number)
     )
@@ -226,17 +237,17 @@ def _grow(
         known[:features] = constant
         scratch.constant[:] = np.packbits(known, bitorder="little").view("<u8")
     growing = make_growing(items.size, classes, value is not None, scratch.constant.size)
-    entries = 0  # most that a node has in the pool
-    oblique = mixed = None
-    if isinstance(kind, Oblique):
-        oblique, entries = kind, features
-        growing = growing._replace(pool=make_pool(growing.nodes.feature.size, entries))
-    elif isinstance(kind, Mixed):
-        mixed, entries = kind, kind.levels.code.size
+    oblique = kind if isinstance(kind, Oblique) else None
+    subspace = kind if isinstance(kind, Subspace) else None
+    mixed = kind if isinstance(kind, Mixed) else None
+    entries = features if mixed is None else mixed.levels.code.size  # most that a node has in the pool
+    if mixed is not None:
         growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
+    elif kind is not None:
+        growing = growing._replace(pool=make_pool(growing.nodes.feature.size, entries))
     put_root(growing.stack, items, value, key, depth, scratch.total, scratch.constant)
     growing.size[1] = 1
     while growing.size[1] > 0:
-        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, mixed)
+        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed)
         growing = with_more_room(growing, entries)
     return finished(growing)

@@ -3,9 +3,8 @@
 A node is two words of one array (`Layout`), so that a step touches one cache line.
 
     word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
-    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up, and in those
-    below
-                 how far on its right child stands. Leaf: 0, so that a step from a leaf stays there.
+    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up, and in those below how
+                 far on its right child stands. Leaf: 0, so that a step from a leaf stays there.
 
 A place past the used features is that of an oblique node: the number of its direction (`Directions`) beside them.
 

@@ -1,0 +1,203 @@
+"""Trees that vote on the rows that are not in their bags.
+
+Where all nodes split on features, rows are not decoded: thresholds are turned into codes (the largest code that goes
+left) and compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in
+ascending order. Where some are oblique, codes are replaced by the values they were projected by in growing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.forest.groups import Trees
+from bigforest.forest.packed import Packed
+from bigforest.forest.values import Rows, chunk_rows, tiles_for
+from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges
+from bigforest.oob.tally import Tally, no_votes, write_tally
+from bigforest.sample import BLOCK_ROWS, Sampler
+from bigforest.schedule.tasks import run
+from bigforest.store.store import Store
+
+# Where a dictionary has more values than stay in the cache, thresholds are looked up in ascending order.
+_CACHED_VALUES = 1 << 16
+# Codes that float32 holds exactly.
+_NARROW_CODES = 1 << 24
+
+
+class Group(NamedTuple):
+    """Trees whose thresholds are codes, or values where some node is oblique.
+
+    narrow  whether codes are compared as float32
+    """
+
+    trees: range
+    packed: Packed
+    mixed: NDArray[np.float64]
+    narrow: bool
+
+
+class Work(NamedTuple):
+    """What the tasks of a report share.
+
+    run      names the report in every process.
+    groups   of entries of `trees` that are loaded together.
+    workers  threads of a process.
+    folder   for tallies, where they do not stay in the process.
+    """
+
+    run: str
+    trees: Trees
+    groups: list[range]
+    workers: int
+    folder: Path | None
+
+
+# The groups that stay loaded in this process, by report.
+_loaded: dict[str, Group] = {}
+_MOST_LOADED = 2
+
+
+def judge_range(
+    sampler: Sampler, work: Work, begin: int, end: int, advance: Callable[[int], None] | None
+) -> tuple[Tally | Path, NDArray[np.int64]]:
+    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [2, trees].
+
+    advance  is told of trees that are done.
+    """
+    size = end - begin
+    changes = np.zeros((2, sampler.config.trees), np.int64)
+    tally = no_votes(size, len(sampler.store.spec.target.classes))
+    pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
+    for entries in work.groups:
+        group = _load(sampler, work, entries)
+        sampler.store.fetch(group.packed.used.tolist(), range(begin // BLOCK_ROWS, -(-end // BLOCK_ROWS)))
+        here = slice(group.trees.start, group.trees.stop)
+
+        def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
+            changes[:, here] += change
+
+        tasks = [(sampler, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces]
+        run(_vote, tasks, workers=work.workers, on_result=collect)
+        if advance is not None:
+            advance(len(group.trees))
+        del group, tasks
+    return tally if work.folder is None else write_tally(tally, work.folder), changes
+
+
+def _load(sampler: Sampler, work: Work, entries: range) -> Group:
+    """A group of entries of the trees; the only group there is stays loaded in the process until `forget`."""
+    if work.run in _loaded:
+        return _loaded[work.run]
+    store = sampler.store
+    packed = work.trees.load(entries, work.workers)
+    pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+    if packed.directions is None:
+        _turn(packed, store, work.workers)
+    mixed = packed.ballots(sampler.config.vote)
+    packed = packed._replace(counts=packed.counts[:0].copy())
+    narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
+    if narrow:
+        packed = packed.narrowed()
+    made = Group(work.trees.numbers(entries), packed, mixed, packed.narrow is not None)
+    if len(work.groups) == 1:
+        while len(_loaded) >= _MOST_LOADED:
+            _loaded.pop(next(iter(_loaded)))
+        _loaded[work.run] = made
+    return made
+
+
+def forget(run: str) -> None:
+    _loaded.pop(run, None)
+
+
+def _turn(packed: Packed, store: Store, workers: int) -> None:
+    """Replace every threshold by the largest code that goes left, -1 if there is none."""
+    from bigforest.kernels.packing import order_by_feature
+    from bigforest.kernels.route import Layout
+
+    wide = packed.wide
+    assert wide is not None
+    order = np.empty(min(TURNED_NODES, packed.nodes), np.uint32)
+    for first in range(0, packed.nodes, TURNED_NODES):
+        here = slice(2 * first, 2 * (first + TURNED_NODES))
+        some = Layout(wide.thresholds[here], wide.links[here], wide.shift, wide.ballot)
+        ends = np.zeros(packed.used.size, np.int64)
+        order_by_feature(some, ends, order)
+        tasks = [(store, packed.used, some.thresholds, order, ends, own, workers) for own in range(workers)]
+        run(_turn_features, tasks, workers=workers, on_result=lambda *_: None)
+
+
+def _turn_features(
+    store: Store,
+    used: NDArray[np.int64],
+    thresholds: NDArray[np.float64],
+    order: NDArray[np.uint32],
+    ends: NDArray[np.int64],
+    first: int,
+    step: int,
+) -> None:
+    """Do it for each `step`-th feature."""
+    held = max(1, HELD_NODES // step)
+    for place in range(first, used.size, step):
+        low = store.low(int(used[place]))
+        end = int(ends[place])
+        for begin in range(int(ends[place - 1]) if place else 0, end, held):
+            nodes = order[begin : min(begin + held, end)]
+            values = thresholds[2 * nodes.astype(np.int64)]
+            if low.size > _CACHED_VALUES:
+                ascending = values.argsort()
+                nodes, values = nodes[ascending], values[ascending]
+            thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
+
+
+def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -> NDArray[np.int64]:
+    """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
+
+    tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, and that have a
+           vote: int64 [2, trees].
+    """
+    from bigforest.kernels.route import new_scratch, vote_out_of_bag
+
+    store, packed = sampler.store, group.packed
+    block, offset = divmod(start, store.block_rows)
+    bags = np.empty((len(group.trees), stop - start), np.uint16)
+    for own, tree in enumerate(group.trees):
+        bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
+    change = np.zeros((2, len(group.trees)), dtype=np.int64)
+    layout = packed.layout(group.narrow)
+    codes = [store.feature_codes(int(feature), range(block, block + 1)) for feature in packed.used]
+    values = None if packed.directions is None else [store.low(int(feature)) for feature in packed.used]
+    kind = Rows(codes).tile_type(group.narrow)
+    step = min(chunk_rows(packed.used.size, kind), stop - start)
+    tiles = tiles_for(step, packed.used.size, kind)
+    scratch = new_scratch()
+    for first in range(start, stop, step):
+        last = min(first + step, stop)
+        columns = [column[first:last] for column in codes]
+        if values is not None:
+            columns = [low[cells] for low, cells in zip(values, columns, strict=True)]
+        Rows(columns).fill(tiles, 0, last - first)
+        here = slice(first - start, last - start)
+        vote_out_of_bag(
+            tiles,
+            last - first,
+            layout,
+            packed.directions,
+            packed.roots,
+            group.mixed,
+            bags[:, here],
+            store.labels(first, last),
+            tally.votes[here],
+            tally.voters[here],
+            tally.prediction[here],
+            change[0],
+            change[1],
+            scratch,
+        )
+    return change

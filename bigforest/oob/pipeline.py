@@ -1,0 +1,77 @@
+"""The out-of-bag report: every row judged by the trees that never saw it (Breiman 2001, section 3.1).
+
+A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. T' are the rows that at
+least one tree leaves out; the error is the share of them whose vote is wrong (Tomasi 2017, section 6). Ties go to the
+lowest class. Bags are recomputed; the trees are read back from the forest's own files.
+
+How long a range of rows is and how many trees go together is chosen by plan.py; votes are added in the order of the
+trees, everything else is a count or a sum of integers, so that it changes no bit of the report.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.events import Listener, Stage, stage
+from bigforest.forest.groups import outline, survey
+from bigforest.forest.ways import check_budget
+from bigforest.oob.judge import Work, forget, judge_range
+from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
+from bigforest.oob.report import write_report
+from bigforest.oob.tally import Tally, fetch_tally
+from bigforest.output import TemporaryFolder
+from bigforest.resources import Resources
+from bigforest.sample import Sampler
+from bigforest.store.store import Store
+
+
+def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
+    """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
+
+    The files do not depend on the resources. Memory: what `oob_need` says for the nodes of the forest. Raises
+    ConfigError without bootstrap or when the memory of `resources` is too little, FormatError when the trees cannot
+    be read.
+    """
+    if not config.bootstrap:
+        raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
+    trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
+    way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources)
+    if resources.memory is not None:
+        check_budget("the out-of-bag report", way.need, resources.memory)
+    changes = np.zeros((2, config.trees), dtype=np.int64)
+    crew = resources.crew(1)  # a task uses all threads of its process
+    ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, crew), 1)
+    with (
+        stage("oob", config.trees * len(ranges), "trees", listener) as progress,
+        TemporaryFolder(resources.scratch) as folder,
+    ):
+        work = Work(secrets.token_hex(8), trees, way.groups, resources.workers, folder if crew.remote else None)
+        advance = None if crew.remote else progress.advance
+        try:
+            judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
+            tallies = _tallies(judged, ranges, store.shape.classes, changes, progress if crew.remote else None)
+            write_report(store, config, directory / "oob", tallies, changes)
+        finally:
+            crew.everywhere(forget, work.run)
+
+
+def _tallies(
+    judged: Iterator[tuple[Tally | Path, NDArray[np.int64]]],
+    ranges: Sequence[tuple[int, int]],
+    classes: int,
+    changes: NDArray[np.int64],
+    progress: Stage | None,
+) -> Iterator[tuple[int, Tally]]:
+    """First row and tally of every range of rows, in order; adds to `changes` int64 [2, trees]."""
+    for (begin, end), (tally, change) in zip(ranges, judged, strict=True):
+        changes += change
+        if progress is not None:
+            progress.advance(change.shape[1])
+        yield begin, fetch_tally(tally, end - begin, classes) if isinstance(tally, Path) else tally

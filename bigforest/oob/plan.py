@@ -1,0 +1,148 @@
+"""Which rows are judged together, by which trees: the least time within the memory, and what it takes.
+
+The rows are judged a range at a time, and each range by the trees a group at a time. All trees of a group go over a
+block while its codes are at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.forest.values import CHUNK_BYTES
+from bigforest.forest.ways import NODE_BYTES, Visit, Way, choose_way, loading_bytes, tree_bytes
+from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.metrics import MOST_SCORES, SCORE_BYTES
+from bigforest.resources import Resources
+from bigforest.sample import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, most_nodes
+from bigforest.schedule.crew import Crew
+from bigforest.sizes import parse_bytes
+
+# Trees that go over the rows together when memory is not limited: their bytes, also per row of the table, which keeps
+# them in proportion to what growing took.
+_GROUP_BYTES = 48 << 20
+_GROUP_ROW_BYTES = 16
+# And their number in any case: each thread holds the bags of so many trees for a block.
+_GROUP_TREES = 32
+# More where the table is small: this divided by its rows.
+_GROUP_DRAWS = 1 << 21
+# Tasks per thread; a block is cut into several when blocks are few.
+PIECES = 4
+# Bytes of votes in a row group of rows.parquet, for as many rows as a power of two.
+_STEP_BYTES = 8 << 20
+# Nodes whose thresholds become codes in one walk over the dictionaries, and how many of them threads hold at a time
+# together, with the bytes that each takes then.
+TURNED_NODES = 1 << 23
+HELD_NODES = 1 << 18
+TURNED_BYTES = 40
+# Nanoseconds, on one thread, to bring one code of a row before a group, and one value of a dictionary from the disk.
+_CODE_NS = 1
+_VALUE_NS = 4
+
+
+def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None) -> Need:
+    """What the report of a forest needs.
+
+    nodes  nodes of each tree; None for as many as the bags allow. Leaves are all taken to hold several classes where
+           that takes more memory, and oblique nodes to have TrainConfig.most_terms.
+
+    `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
+    """
+    # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
+    distinct = distinct_rows(shape.rows, config, shape.classes)
+    terms = config.most_terms(shape.features)
+    numbers = np.arange(config.trees + 1)
+    if nodes is None:
+        most = most_nodes(shape.rows, config, shape.classes)
+        leaves = min(distinct // 2, most // 2 + 1)
+        given = np.full(config.trees, most, np.int64)
+        pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
+        given = np.full(config.trees, 2 * leaves + 1, np.int64)
+        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
+        return choose_oob(shape, config, np.maximum(pure, mixed), numbers, resources).need
+    given = np.asarray(nodes, np.int64)
+    mixed = np.minimum((given + 1) // 2, distinct // 2)
+    sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
+    return choose_oob(shape, config, sizes, numbers, resources).need
+
+
+def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
+    """Terms of trees of so many nodes whose inner nodes have `terms` each."""
+    found: NDArray[np.int64] = np.ceil(nodes // 2 * terms).astype(np.int64)
+    return found
+
+
+def choose_oob(
+    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources
+) -> Way:
+    """How to go over the rows with trees of so many bytes; a range is a multiple of `step_rows`, or all rows.
+
+    sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    """
+    step = min(step_rows(shape.classes), shape.rows)
+    together = min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), kept_trees(shape, config))
+    nodes = int(sizes.sum()) // NODE_BYTES
+    cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
+    tiles = 2 * max(min(CHUNK_BYTES, cells), 256 * 8 * shape.features)  # and the values that are put into them
+    voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
+    loading = loading_bytes(nodes, shape.classes)
+    turning = 4 * min(TURNED_NODES, nodes) + TURNED_BYTES * min(HELD_NODES, nodes)
+    writing = 4 * step * (8 * shape.classes + 32)
+    fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, loading)
+    fixed += kept_trees(shape, config) * draws_bytes(shape, config)
+    fixed += 8 * shape.codes if config.ranks else 0
+    fixed += SCORE_BYTES * most_scores(shape.rows) if shape.classes == 2 else 0
+    row_bytes = 8 * shape.classes + 6
+    smallest = fixed + int(sizes.max()) + step * row_bytes
+    if resources.memory is None:
+        most = max(int(sizes.max()), _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows)
+        room = most + shape.rows * row_bytes
+    else:
+        room = most = max(parse_bytes(resources.memory), smallest) - fixed
+    visit = Visit(
+        stage="oob",
+        rows=shape.rows,
+        classes=shape.classes,
+        fixed=fixed,
+        row_bytes=row_bytes,
+        step=step,
+        row_ns=shape.features * _CODE_NS,
+        group_ns=shape.codes * _VALUE_NS,
+        one_keeps=True,
+    )
+    return choose_way(sizes, first, visit, room, smallest, most, together)
+
+
+def step_rows(classes: int) -> int:
+    """Rows of a row group of rows.parquet; a function of the task alone, so that the file does not depend on memory."""
+    rows = BLOCK_ROWS
+    while rows > 256 and 8 * rows * classes > _STEP_BYTES:
+        rows //= 2
+    return rows
+
+
+def range_rows(shape: Shape, most: int, crew: Crew) -> int:
+    """Rows of a range, at most `most`: whole row groups of the report, and some ranges for every process."""
+    if not crew.remote:
+        return most
+    step = step_rows(shape.classes)
+    return min(most, -(-shape.rows // (PIECES * crew.processes * step)) * step)
+
+
+def most_scores(rows: int) -> int:
+    """Different scores held at a time: with more, rows.parquet is read again for each half of so many."""
+    return min(max(rows // 16, 1 << 14), MOST_SCORES)
+
+
+def cut_ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOCK_ROWS) -> list[tuple[int, int]]:
+    """Rows `begin` to before `end` cut into ranges of `most` rows, and, with pieces > 1, within blocks."""
+    if pieces == 1:
+        return [(start, min(start + most, end)) for start in range(begin, end, most)]
+    blocks = -(-end // block_rows) - begin // block_rows
+    step = min(most, -(-block_rows // -(-pieces // blocks)))
+    cuts_at = sorted({begin, *range(-(-begin // block_rows) * block_rows, end, block_rows), end})
+    return [(start, min(start + step, last)) for first, last in pairwise(cuts_at) for start in range(first, last, step)]

@@ -1,0 +1,1 @@
+"""Predictions for tables in memory, lazy queries and files: rows in, rows out, in order."""

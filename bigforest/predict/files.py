@@ -1,0 +1,201 @@
+"""Predictions for tables of any size, into a file."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import DataError
+from bigforest.events import Listener, silent, stage
+from bigforest.forest.files import METADATA_KEY, file_kind
+from bigforest.forest.passes import Passes, located
+from bigforest.forest.values import Rows, check_schema, frame_rows
+from bigforest.forest.votes import labels
+from bigforest.memory import Shape
+from bigforest.metrics import Metrics
+from bigforest.output import TemporaryFolder, staged
+from bigforest.places import inbox, made
+from bigforest.predict.columns import all_narrow, answer_names, answer_table, check_kept, read_columns, shape_of
+from bigforest.predict.score import FilePrediction, Score
+from bigforest.resources import Resources
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from bigforest.forest.forest import Forest
+    from bigforest.source import Source
+
+KIND = "predictions"
+VERSION = 1
+
+# Ranges of rows for each process of a cluster, and the fewest rows of one.
+_RANGES = 4
+_FEWEST_ROWS = 4_096
+
+
+def is_prediction(path: Path) -> bool:
+    """Whether `path` is a file that `predict_file` wrote."""
+    return file_kind(path) == KIND
+
+
+def predict_file(
+    forest: Forest,
+    source: Source,
+    out: str | Path,
+    *,
+    proba: bool = False,
+    keep: Sequence[str] = (),
+    vote: str | None = None,
+    ties: str | None = None,
+    resources: Resources | None = None,
+    listener: Listener = silent,
+    overwrite: bool = False,
+) -> FilePrediction:
+    """Stream the rows of `source` into predictions in the Parquet file `out`, in order, in bounded memory.
+
+    Columns of the file: those of `keep`, then prediction, then with `proba` p_<class>. Its metadata has,
+    under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in
+    `Forest.predict`; draws are keyed by the number of the row in the source. The file appears when it is
+    complete. With a memory limit, trees that do not fit are loaded a group at a time (see forest/passes.py).
+
+    Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is
+    off.
+    """
+    import pyarrow.parquet as pq
+
+    resources = resources or Resources()
+    spec = forest.spec
+    keep = [keep] if isinstance(keep, str) else list(keep)
+    check_schema(source.schema, spec)
+    check_kept(keep, list(source.schema), answer_names(spec, proba, both=True))
+    score = Score(spec, spec.target.name in source.schema)
+    forest.rule(vote, ties)
+    job = _Job(forest, source, tuple(keep), proba, vote, ties, replace(resources, cluster=None))
+    mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
+    with (
+        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as answers,
+        stage("predict", source.rows, "rows", listener) as progress,
+    ):
+        writer = None
+        try:
+            for answered in _everywhere(job, score, resources):
+                writer = writer or pq.ParquetWriter(
+                    answers, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
+                )
+                writer.write_table(answered)
+                progress.advance(answered.num_rows)
+        finally:
+            if writer is not None:
+                writer.close()
+    return score.result(source.rows)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The arguments of `predict_file` for one process."""
+
+    forest: Forest
+    source: Source
+    keep: tuple[str, ...]
+    proba: bool
+    vote: str | None
+    ties: str | None
+    resources: Resources
+
+    def answered(self, score: Score, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
+        """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
+        spec = self.forest.spec
+        table = _Table(self.source, spec, list(self.keep), score)
+        narrow = all_narrow(self.source.schema, spec)
+        passes = self.forest.passes(self.vote, self.ties, table.shape, self.resources, 0, narrow)
+        end = self.source.rows if end is None else end
+        for frame in table.answered(passes, self.proba, self.resources.workers, begin, end):
+            yield frame.to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Metrics | None]:
+    """Task: write the answers to some rows to a file of this attempt, an Arrow stream; what they add to the metrics."""
+    import pyarrow as pa
+
+    score = Score(job.forest.spec, job.forest.spec.target.name in job.source.schema)
+    path = folder / f"answers-{secrets.token_hex(8)}.arrows"
+    with made(path) as here, contextlib.ExitStack() as open_files:
+        writer = None
+        for table in job.answered(score, begin, end):
+            writer = writer or open_files.enter_context(pa.ipc.new_stream(str(here), table.schema))
+            writer.write_table(table.combine_chunks())
+    return path, score.counted
+
+
+def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Table]:
+    """The answers to all rows, in order; on a cluster, where they are in files, each process answers some ranges."""
+    import pyarrow as pa
+
+    crew = resources.crew(1)  # a task uses all threads of its process
+    if not crew.remote or not job.source.files:
+        yield from job.answered(score)
+        return
+    rows = job.source.rows
+    # With a budget trees may be loaded for every range.
+    ranges = crew.processes * (_RANGES if resources.memory is None else 1)
+    step = max(-(-rows // ranges), _FEWEST_ROWS)
+    own = [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
+    with TemporaryFolder(resources.scratch) as folder:
+        for path, counted in crew.map(predict_range, own, (job, folder)):
+            with inbox([path]) as [here], pa.OSFile(str(here)) as file, pa.ipc.open_stream(file) as stream:
+                for batch in stream:
+                    yield pa.Table.from_batches([batch])
+            path.unlink()
+            score.join(counted)
+
+
+class _Table:
+    """A source of rows, answered batch by batch."""
+
+    def __init__(self, source: Source, spec: DataSpec, keep: list[str], score: Score) -> None:
+        self._source = source
+        self._spec = spec
+        self._keep = keep
+        self._score = score
+
+    def shape(self, used: NDArray[np.int64]) -> Shape:
+        """What reading the table takes for these features."""
+        return shape_of(self._source.schema, self._columns(used, True), self._source.rows, self._spec)
+
+    def answered(self, passes: Passes, proba: bool, workers: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
+        """The columns to keep and the answers to the rows from `first` to before `stop`, in order."""
+
+        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, pl.DataFrame]]:
+            part = replace(self._source, rows=end - begin, frame=self._source.frame.slice(begin, end - begin))
+            for batch in part.batches(self._columns(passes.used, last), passes.batch):
+                yield begin, self._rows(begin, batch, passes.used), batch
+                begin += batch.height
+
+        wanted = proba or self._score.active
+        for batch, answers in passes.answers(stop, batches, proba=wanted, workers=workers, first=first):
+            if self._score.active:
+                self._score.add(batch.get_column(self._spec.target.name), answers)
+            parts = [batch.select(self._keep), labels(answers.codes, self._spec).to_frame()]
+            yield pl.concat(parts + ([answer_table(answers, self._spec, True)] if proba else []), how="horizontal")
+
+    def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
+        """Columns to read before the last group of trees, or for it."""
+        features = read_columns(self._source.schema, self._spec, used)
+        target = [self._spec.target.name] if self._score.active else []
+        return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
+
+    def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> Rows:
+        try:
+            return frame_rows(batch, self._spec, used)
+        except DataError as error:
+            raise located(error, start, batch.height) from error

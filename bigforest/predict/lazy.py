@@ -1,0 +1,83 @@
+"""Predictions within lazy queries."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import polars as pl
+
+from bigforest.errors import ConfigError
+from bigforest.forest.values import check_schema, frame_rows
+from bigforest.forest.votes import label_type, labels, proba_names
+from bigforest.predict.columns import PREDICTION, answer_names, answer_table, check_kept, read_columns
+from bigforest.resources import Resources
+
+if TYPE_CHECKING:
+    from bigforest.forest.forest import Forest
+
+
+def expression(
+    forest: Forest,
+    *,
+    proba: bool,
+    vote: str | None,
+    ties: str | None,
+    row: str | None,
+    schema: Mapping[str, pl.DataType] | None = None,
+) -> pl.Expr:
+    """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
+    voting = forest.voting(vote, ties)
+    if voting.rule.draws and row is None and not proba:
+        raise ConfigError(
+            "random answers are keyed by the number of the row: name a column that holds it "
+            "(see with_row_index), or use Forest.predict"
+        )
+    spec = forest.spec
+    if schema is None:
+        used = [spec.features[int(place)] for place in voting.packed.used]
+        names = list(dict.fromkeys(feature.column or feature.name for feature in used))
+    else:
+        names = read_columns(schema, spec, voting.packed.used)
+    numbers = "row"
+    while numbers in names:
+        numbers += "_"
+    fields = [pl.col(name) for name in names]
+    if row is not None:
+        fields.append(pl.col(row).alias(numbers))
+
+    def answer(rows: pl.Series) -> pl.Series:
+        frame = rows.struct.unnest()
+        check_schema(frame.schema, spec, voting.packed.used)
+        found = frame_rows(frame, spec, voting.packed.used)
+        given = 0 if row is None else frame[numbers].cast(pl.UInt64).to_numpy()
+        answers = voting.answer(found, given, proba=proba)
+        return answer_table(answers, spec, proba).to_struct() if proba else labels(answers.codes, spec)
+
+    dtype = pl.Struct(dict.fromkeys(proba_names(spec), pl.Float64())) if proba else label_type(spec)
+    struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
+    return struct.alias("probabilities" if proba else PREDICTION)
+
+
+def predict_lazy(
+    forest: Forest,
+    frame: pl.LazyFrame,
+    vote: str | None,
+    ties: str | None,
+    keep: list[str],
+    proba: bool,
+    resources: Resources,
+) -> pl.LazyFrame:
+    schema = frame.collect_schema()
+    check_schema(schema, forest.spec)
+    check_kept(keep, list(schema), answer_names(forest.spec, proba))
+    row = None
+    forest.voting(vote, ties, resources.memory, resources.workers)
+    if forest.rule(vote, ties).draws and not proba:
+        row = "row"
+        while row in schema:
+            row += "_"
+        frame = frame.with_row_index(row)
+    answer = expression(forest, proba=proba, vote=vote, ties=ties, row=row, schema=schema)
+    answered = frame.select(*keep, answer)
+    return answered.unnest("probabilities") if proba else answered
