@@ -6,6 +6,7 @@ The module is not called train.py: importing a module of that name would hide th
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -49,6 +50,7 @@ _OTHER_KEYWORDS = (
         "exclude",
         "resume",
         "scheduler",
+        "validate",
     ),
 )
 
@@ -66,6 +68,7 @@ def train(
     exclude: Sequence[str] = (),
     resume: str | Path | None = None,
     scheduler: Any = None,
+    validate: Any = None,
     **config: Any,
 ) -> Forest:
     """Grow a forest on a table.
@@ -92,13 +95,15 @@ def train(
                a Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are
                of each worker, and table, out and scratch on disks that all of them share. The forest does not depend
                on it.
+    validate   another table with the target: `forest.validation` is the error on its rows after each tree, by the
+               forest's own rules for votes and ties. Give it again with `resume`.
     config     the fields of TrainConfig: trees, seed, mtry, impurity, family and so on.
 
     Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
     or run, OutputExistsError when `out` is taken, BusyError while another run writes it, DiskFullError, and
     ClusterError for a cluster that cannot be used or was lost.
     """
-    task = Task(data, target, tuple(_names(exclude)), _options(config))
+    task = Task(data, target, tuple(_names(exclude)), _options(config), validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
     if data is None and resume is None:
@@ -134,6 +139,10 @@ def encode_store(
     max_bins: str | int = "exact",
     exclude: Sequence[str] = (),
     group: str | None = None,
+    task: str | None = None,
+    categories: Sequence[str] = (),
+    weight: str | None = None,
+    class_weight: Any = None,
     overwrite: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -146,7 +155,8 @@ def encode_store(
     Arguments and errors are those of `train`.
     """
     resources = _resources(threads, scratch, memory)
-    bins = TrainConfig(**_options({"max_bins": max_bins})).max_bins
+    columns = {"task": task, "categories": categories, "weight": weight, "class_weight": class_weight}
+    config = TrainConfig(**_options({"max_bins": max_bins, "group": group, **columns}))
     with (
         crew_of(scheduler, resources, place_of(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
@@ -156,9 +166,8 @@ def encode_store(
             open_source(data, scratch=work),
             target,
             place,
-            max_bins=bins,
+            config=config,
             exclude=_names(exclude),
-            group=group,
             resources=resources,
             listener=listener,
         )
@@ -263,7 +272,21 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
             raise ConfigError(f"there is no option {name!r}; {hint}")
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    weights = plain.get("class_weight")
+    if isinstance(weights, str | Path) and weights != "balanced":
+        plain["class_weight"] = _class_weights(Path(weights))
+    return plain
+
+
+def _class_weights(path: Path) -> Any:
+    """The weights of classes in a JSON file, an object with the classes as keys."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f'class_weight is "balanced" or a JSON file such as {{"late": 2.5}}, and {path} cannot be read: {error}'
+        ) from error
 
 
 def _resources(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:

@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bigforest.columns import kind_of
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
+from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import (
     BigForestError,
     ClusterError,
@@ -36,16 +38,21 @@ from bigforest.state import State, versions
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.unfinished import Unfinished, begin, go_on, reopen
+from bigforest.validate import check_validation, write_validation
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given."""
+    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
+
+    validate  the table to judge the forest by; None for none. It is not part of what an unfinished run remembers.
+    """
 
     data: Any
     target: str | None
     exclude: tuple[str, ...]
     options: Mapping[str, Any]
+    validate: Any = None
 
     @property
     def config(self) -> TrainConfig:
@@ -76,11 +83,12 @@ def train_temporary(task: Task, home: Path, resources: Resources, clock: Clock) 
     """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory."""
     temporary = home / "temporary"
     temporary.mkdir()
+    validation = _validation(task, temporary)
     store, config = _make_store(task, home / "table.store", temporary, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
-    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock)
+    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock, validation)
     for folder in (home / "table.store", temporary):
         remove(folder)
     return forest
@@ -100,7 +108,7 @@ def train_new(task: Task, out: Path, resources: Resources, clock: Clock, *, over
         versions=versions(),
     )
     with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
-        _go_on(run, task.data, resources, clock)
+        _go_on(run, task, resources, clock)
 
 
 def resume(out: Path, task: Task, resources: Resources, clock: Clock) -> None:
@@ -122,7 +130,7 @@ def resume(out: Path, task: Task, resources: Resources, clock: Clock) -> None:
         with _kept(run):
             if resources.scratch is not None:
                 run.move_work(resources.scratch)
-            _go_on(run, task.data, resources, clock)
+            _go_on(run, task, resources, clock)
 
 
 def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfinished | None:
@@ -138,8 +146,8 @@ def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfini
             f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
             "its own and merge that"
         )
-    if forest.pruned:
-        raise ConfigError(f"{out} was pruned, so no trees can be added to it; add them before pruning")
+    if forest.revised:
+        raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
     trees = task.options.get("trees", config.trees)
     state = State(
         data=origin.data,
@@ -155,6 +163,8 @@ def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfini
     _check_options(out, state, task)
     if trees < config.trees:
         raise ConfigError(f"{out} has {config.trees} trees, more than {trees}; trees can be added but not removed")
+    if trees == config.trees and task.validate is not None:
+        raise ConfigError(f"{out} is finished and has {trees} trees; judge it with validate_forest, or ask for more")
     if trees == config.trees:
         clock(Notice(f"{out} is finished and has {trees} trees; ask for more with trees to add some"))
         return None
@@ -208,17 +218,18 @@ def _full_folder(run: Unfinished, error: BaseException) -> str:
     return f"the disk of {full} has no room ({error})"
 
 
-def _go_on(run: Unfinished, data: Any, resources: Resources, clock: Clock) -> None:
+def _go_on(run: Unfinished, task: Task, resources: Resources, clock: Clock) -> None:
     """Do what is left to do."""
     resources = replace(resources, scratch=run.temporary)
-    store = _run_store(run, data, resources, clock)
+    validation = _validation(task, run.temporary)
+    store = _run_store(run, task.data, resources, clock)
     state = run.state
     if state.extends:
         groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
         recut(run.place, groups, run.forest, store.spec, state.config)
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
-    _write_forest(store, state.config, origin, run.forest, resources, clock)
+    _write_forest(store, state.config, origin, run.forest, resources, clock, validation)
     run.finish()
 
 
@@ -275,49 +286,58 @@ def _make_store(
     check_budget(table, task.data, target, exclude, config, resources)
     if isinstance(table, Store):
         return table, config
-    store = encode(
-        table,
-        target,
-        place,
-        max_bins=config.max_bins,
-        exclude=exclude,
-        group=config.group,
-        resources=resources,
-        listener=clock,
-    )
-    return store, config
+    store = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=clock)
+    return store, config.settled(store.spec.target.task)
 
 
 def _agree(store: Store, task: Task) -> TrainConfig:
-    """The configuration with the store's max_bins and group. Raises ConfigError where the options contradict it."""
-    config = task.config
-    if task.target not in (None, store.spec.target.name):
-        raise ConfigError(
-            f"the store {store.path} was made for target {store.spec.target.name!r}, not {task.target!r}; "
-            "encode the table again"
-        )
+    """The configuration with what was decided when the store was made. Raises ConfigError where the options differ."""
+    config, spec = task.config, store.spec
     if task.exclude:
         raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
-    if config.max_bins not in ("exact", store.max_bins):
-        raise ConfigError(
-            f"the store {store.path} was made with max_bins {store.max_bins}, not {config.max_bins}; "
-            "encode the table again"
-        )
-    group = None if store.spec.group is None or not config.bootstrap else store.spec.group.name
-    if config.group not in (None, group):
-        raise ConfigError(
-            f"the store {store.path} was made with group {group!r}, not {config.group!r}; encode the table again"
-        )
-    return replace(config, max_bins=store.max_bins, group=group)
+    group = None if spec.group is None or not config.bootstrap else spec.group.name
+    class_weight = class_weight_of(spec)
+    weight = None if spec.weight is None else spec.weight.name
+    categories = tuple(f.name for f in spec.features if f.kind == "category" and kind_of(f.dtype).family != "text")
+    for name, given, own in (
+        ("target", task.target, spec.target.name),
+        ("max_bins", None if config.max_bins == "exact" else config.max_bins, store.max_bins),
+        ("group", config.group, group),
+        ("task", config.task, spec.target.task),
+        ("categories", sorted(config.categories) or None, sorted(categories)),
+        ("weight", config.weight, weight),
+        ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
+    ):
+        if given not in (None, own):
+            raise ConfigError(
+                f"the store {store.path} was made with {name} {own!r}, not {given!r}; encode the table again"
+            )
+    config = replace(config, max_bins=store.max_bins, group=group, categories=categories)
+    return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)
+
+
+def _validation(task: Task, temporary: Path) -> Source | None:
+    """The validation set, opened before anything is done."""
+    return None if task.validate is None else open_source(task.validate, scratch=temporary)
 
 
 def _write_forest(
-    store: Store, config: TrainConfig, origin: Origin, directory: Path, resources: Resources, clock: Clock
+    store: Store,
+    config: TrainConfig,
+    origin: Origin,
+    directory: Path,
+    resources: Resources,
+    clock: Clock,
+    validation: Source | None,
 ) -> None:
-    """Write what is missing in the forest directory of a store."""
+    """Write what is missing in the forest directory of a store; `validation` is what to judge it by, if anything."""
+    if validation is not None:
+        check_validation(validation, store.spec)
     store = ranked_store(store, config, directory)
     grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
+    if validation is not None:
+        write_validation(directory, validation, resources, clock)
     write_run(directory, clock.seconds, resources.crew().size, store.spec, config, origin)
