@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.exact import compare_gini
 from bigforest.kernels.jit import helper, inlined
-from bigforest.kernels.pairs import FEW, PAIRS
+from bigforest.kernels.pairs import PAIRS
 
 # Numba would turn a sum of signed and unsigned numbers into a float, and types a bare 0 apart from an int64.
 ZERO = np.uint64(0)
@@ -85,7 +85,6 @@ class Work(NamedTuple):
     pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairs.py
     pair_one             uint32 [PAIRS], ones
     pair_score           float32 [PAIRS]
-    pair_kind, pair_cross, pair_share, pair_squares, pair_crosses  uint32 [FEW], see pairs.py score_pairs_many
     """
 
     codes: NDArray[np.uint32]
@@ -107,11 +106,6 @@ class Work(NamedTuple):
     pair_sum: NDArray[np.uint32]
     pair_one: NDArray[np.uint32]
     pair_score: NDArray[np.float32]
-    pair_kind: NDArray[np.uint32]
-    pair_cross: NDArray[np.uint32]
-    pair_share: NDArray[np.uint32]
-    pair_squares: NDArray[np.uint32]
-    pair_crosses: NDArray[np.uint32]
 
 
 def make_work(rows: int, classes: int) -> Work:
@@ -137,7 +131,6 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(PAIRS, np.uint32),
         np.ones(PAIRS, np.uint32),
         np.empty(PAIRS, np.float32),
-        *(np.empty(FEW, np.uint32) for _ in range(5)),
     )
 
 

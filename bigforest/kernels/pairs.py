@@ -19,8 +19,6 @@ from numba.extending import intrinsic, overload
 from bigforest.kernels.lanes import FLOATS, LANES, VECTOR, Lanes
 
 PAIRS = 128
-# Up to this many rows splits of many classes are scored by all pairs; beyond it sorting and walking is as fast.
-FEW = LANES
 # Most weight of a node whose splits are scored here: no product of two weights reaches 31 bits.
 SCORED_WEIGHT = 1 << 15
 # Twice the relative error of a score, with room to spare: each of its few roundings is 2**-24.
@@ -122,101 +120,5 @@ def _allowed(lanes: Lanes, base: Any, rows: Any, w_l: Any, w_r: Any, least: Any)
 def _compiled_two(code, add, n, ones, weight, min_leaf, out, score):
     def vectors(code, add, n, ones, weight, min_leaf, out, score):
         return _score_pairs_two(code, add, np.intp(n), np.int64(ones), np.int64(weight), np.int64(min_leaf), out, score)
-
-    return vectors
-
-
-def score_pairs_many(code, kind, add, cross, n, sq, weight, min_leaf, share, sums, squares, crosses, score):
-    """Score of the split after every code[i], sq_l / w_l + sq_r / w_r (scan_many.py); returns the highest, float64.
-
-    kind[j], add[j], cross[j]  class and weight of a row, and its weight times that of its whole class
-    sq, weight                 sum of squares of the class weights, and their sum, below SCORED_WEIGHT
-    share                      scratch
-    sums, squares, crosses     out: w_l, sq_l and the sum over the classes of l * t, their weights on the left and in
-                               all; so sq_r = sq - 2 * crosses + squares
-    score                      float32, out: -1 where a side has less than min_leaf, which is 1 at least
-
-    All but score are uint32 and as long as in sums_up_to. A row of weight m, with P of its class before its code and S
-    up to it, has the share m (P + S) in sq_l: all of one class and code together have S**2 - P**2.
-    """
-    n, sq, weight = int(n), int(sq), int(weight)
-    for j in range(n):
-        same = kind[:n] == kind[j]
-        below, up_to = add[:n][same & (code[:n] < code[j])].sum(), add[:n][same & (code[:n] <= code[j])].sum()
-        share[j] = int(add[j]) * (int(below) + int(up_to))
-    for values, out in ((add, sums), (share, squares), (cross, crosses)):
-        sums_up_to(code, values, n, out)
-    for i in range(n):
-        sq_l, w_l = int(squares[i]), int(sums[i])
-        sq_r, w_r = sq - 2 * int(crosses[i]) + sq_l, weight - w_l
-        score[i] = sq_l / w_l + sq_r / w_r if min(w_l, w_r) >= int(min_leaf) else -1.0
-    return float(score[:n].max())
-
-
-@intrinsic
-def _score_pairs_many(
-    typingctx: Any,
-    code: Any,
-    kind: Any,
-    add: Any,
-    cross: Any,
-    n: Any,
-    sq: Any,
-    weight: Any,
-    min_leaf: Any,
-    share: Any,
-    sums: Any,
-    squares: Any,
-    crosses: Any,
-    score: Any,
-) -> Any:
-    names = ("code", "kind", "add", "cross", "share", "sums", "squares", "crosses", "score")
-    kinds = (code, kind, add, cross, share, sums, squares, crosses, score)
-
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        values = (*args[:4], *args[8:])
-        lanes = Lanes(context, builder, dict(zip(names, zip(kinds, values, strict=True), strict=True)))
-        rows = args[4]
-        sq, weight, least = (lanes.splat(number) for number in args[5:8])
-        best = cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [-1.0] * LANES))
-        with lanes.blocks(rows) as base:
-            lanes.store(builder.mul(lanes.load("add", base), _class_around(lanes, base, rows)), "share", base)
-        with lanes.blocks(rows) as base:
-            w_l, sq_l, cross_l = _sum_up_to(lanes, base, rows, "add", "share", "cross")
-            w_r = builder.sub(weight, w_l)
-            sq_r = builder.add(builder.sub(sq, builder.add(cross_l, cross_l)), sq_l)
-            sides = [builder.fdiv(lanes.real(top), lanes.real(under)) for top, under in ((sq_l, w_l), (sq_r, w_r))]
-            found = lanes.masked(builder.fadd(*sides), _allowed(lanes, base, rows, w_l, w_r, least))
-            for vector, name in ((w_l, "sums"), (sq_l, "squares"), (cross_l, "crosses"), (found, "score")):
-                lanes.store(vector, name, base)
-            builder.store(lanes.larger(found, builder.load(best)), best)
-        return lanes.highest(builder.load(best))
-
-    number = types.int64
-    given = (code, kind, add, cross, types.intp, number, number, number, share, sums, squares, crosses, score)
-    return types.float64(*given), codegen
-
-
-def _class_around(lanes: Lanes, base: Any, rows: Any) -> Any:
-    """For the rows of the block at `base`, the weight of their class before their code, plus that up to it."""
-    builder = lanes.builder
-    code, kind = lanes.load("code", base), lanes.load("kind", base)
-
-    def terms(index: Any) -> list[Any]:
-        other, weight = lanes.spread("code", index), lanes.spread("add", index)
-        same = builder.icmp_unsigned("==", lanes.spread("kind", index), kind)
-        sides = [builder.icmp_unsigned(order, other, code) for order in ("<", "<=")]
-        return [builder.add(*(lanes.where(builder.and_(same, side), weight) for side in sides))]
-
-    return lanes.sums(rows, terms, 1)[0]
-
-
-@overload(score_pairs_many)
-def _compiled_many(code, kind, add, cross, n, sq, weight, min_leaf, share, sums, squares, crosses, score):
-    def vectors(code, kind, add, cross, n, sq, weight, min_leaf, share, sums, squares, crosses, score):
-        rows, numbers = np.intp(n), (np.int64(sq), np.int64(weight), np.int64(min_leaf))
-        return _score_pairs_many(
-            code, kind, add, cross, rows, numbers[0], numbers[1], numbers[2], share, sums, squares, crosses, score
-        )
 
     return vectors

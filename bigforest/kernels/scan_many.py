@@ -20,7 +20,7 @@ from bigforest.kernels.node import (
     shift_for,
 )
 from bigforest.kernels.order import keep_cut, order_bucket
-from bigforest.kernels.pairs import FEW, PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_many
+from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.scan_two import collect
 from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
 
@@ -263,52 +263,11 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
 
 
 @inlined
-def few_rows(node):
-    """Whether the node is small enough to score all its splits by pairs."""
-    return node.items.size <= FEW and node.weight < SCORED_WEIGHT
-
-
-@inlined
-def prepare_many(node, work):
-    """Once per node: classes and weights of its rows, where they are few."""
-    if few_rows(node):
-        for i in range(np.uint64(node.items.size)):
-            item = node.items[i]
-            work.pair_kind[i] = np.uint32(class_of(item))
-            work.pair_add[i] = np.uint32(item & BITS16)
-            work.pair_cross[i] = np.uint32((item & BITS16) * np.uint64(node.total[class_of(item)]))
-
-
-@inlined
-def small_many(node, min_leaf, feature, best, work):
-    """What scan_many does for few rows: scores of all splits first, then those that may be the best."""
-    codes, score = work.codes, work.pair_score
-    n = np.uint64(node.items.size)
-    sums, squares, crosses = work.pair_sum, work.pair_squares, work.pair_crosses
-    rows = (codes, work.pair_kind, work.pair_add, work.pair_cross, n, node.sq, node.weight, min_leaf)
-    highest = score_pairs_many(*rows, work.pair_share, sums, squares, crosses, score)
-    if highest < 0.0 or highest * (1.0 + SCORE_ERROR) < best.limit[0]:
-        return
-    bar = np.float32(highest * (1.0 - SCORE_ERROR))
-    offered = NONE - 1
-    for i in range(n):
-        if score[i] >= bar and np.int64(codes[i]) != offered:
-            offered = np.int64(codes[i])
-            sq_l, w_l = np.int64(squares[i]), np.int64(sums[i])
-            sq_r = node.sq - 2 * np.int64(crosses[i]) + sq_l
-            offer_many(min_leaf, feature, offered, sq_l, w_l, sq_r, node.weight - w_l, best)
-
-
-@inlined
 def scan_many(low, high, node, min_leaf, feature, best, work):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_many.
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high.
 
-    Very few rows: by pairs. Few: sort and walk. Many, or so few codes that a histogram is smaller than the rows: by
-    histogram.
+    Few rows: sort and walk. Many, or so few codes that a histogram is smaller than the rows: by histogram.
     """
-    if few_rows(node):
-        small_many(node, min_leaf, feature, best, work)
-        return
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
     if n > np.uint64(_SORTED) or (span * np.uint64(node.total.size) < n and span < np.uint64(BUCKETS)):
