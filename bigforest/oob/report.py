@@ -19,7 +19,7 @@ from bigforest.forest.files import open_parquet, write_table, write_tables
 from bigforest.forest.table import CURVE, METRICS, confusion, metrics, oob_rows
 from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.metrics import Area, ClassMetrics, Metrics, Scores
-from bigforest.oob.plan import most_scores, step_rows
+from bigforest.oob.plan import most_scores
 from bigforest.oob.tally import Tally
 from bigforest.sample import BLOCK_ROWS
 from bigforest.store.store import Store
@@ -29,29 +29,29 @@ def write_report(
     store: Store,
     config: TrainConfig,
     directory: Path,
-    tallies: Iterator[tuple[int, Tally]],
+    pieces: Iterator[tuple[int, Tally]],
     changes: NDArray[np.int64],
 ) -> None:
-    """Write the four files; `changes` is complete when `tallies` has ended."""
+    """Write the four files.
+
+    pieces   first row and tally of each row group of rows.parquet.
+    changes  is complete when `pieces` has ended.
+    """
     spec = store.spec
     known = stored_labels(spec)
     schema = oob_rows(known.type, proba_names(spec))
-    step = step_rows(len(known))
     pairs = _Pairs(len(known))
     found = Metrics(len(known), most_scores(store.rows))
 
     def tables() -> Iterator[pa.Table]:
-        for begin, tally in tallies:
-            for start in range(0, tally.voters.size, step):
-                piece = tally.part(start, start + step)
-                first = begin + start
-                truth = store.target[first : first + piece.voters.size]
-                used = piece.voters > 0
-                pairs.add(truth[used], piece.prediction[used])
-                table = _rows(store, piece, known, schema, first)
-                proba = np.column_stack([column.to_numpy()[used] for column in table.columns[-len(known) :]])
-                found.add(truth[used], piece.prediction[used], proba)
-                yield table
+        for first, piece in pieces:
+            truth = store.target[first : first + piece.voters.size]
+            used = piece.voters > 0
+            pairs.add(truth[used], piece.prediction[used])
+            table = _rows(store, piece, known, schema, first)
+            proba = np.column_stack([column.to_numpy()[used] for column in table.columns[-len(known) :]])
+            found.add(truth[used], piece.prediction[used], proba)
+            yield table
 
     write_tables(schema, tables(), directory / "rows.parquet", "oob-rows", spec, config)
     wrong, reached = np.cumsum(changes, axis=1)
