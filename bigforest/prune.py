@@ -21,6 +21,7 @@ from bigforest.events import Listener, silent, stage
 from bigforest.forest import ranks
 from bigforest.forest.files import read_table
 from bigforest.forest.forest import Forest, is_forest, read_forest
+from bigforest.forest.levels import write_levels
 from bigforest.forest.packed import Packed, pack
 from bigforest.forest.parts import (
     Nodes,
@@ -32,10 +33,11 @@ from bigforest.forest.parts import (
     read_span,
     whole_parts,
 )
+from bigforest.forest.schema import check_schema
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.table import KINDS, NODES, PRUNED
 from bigforest.forest.trees import write_nodes
-from bigforest.forest.values import check_schema, chunk_rows, frame_rows, nan_error, tiles_for
+from bigforest.forest.values import chunk_rows, missing_error, tiles_for
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
 from bigforest.resources import Resources
@@ -43,6 +45,9 @@ from bigforest.schedule.tasks import run
 from bigforest.source import Source, open_source
 
 ON_TIES = ("keep", "prune")
+
+# The columns of NODES that are null in leaves.
+_OF_SPLITS = {"left", "right", "feature", "threshold", "default_left", "levels", "terms", "gain"}
 
 _BATCH_CELLS = 1 << 23
 _BATCH_ROWS = 1 << 17
@@ -113,6 +118,7 @@ def write_pruned(
     write_features(directory, header.spec, header.config)
     if header.config.ranks:
         shutil.copyfile(forest.directory / ranks.FILE, directory / ranks.FILE)
+    write_levels(directory, forest.levels, header.spec, header.config)
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
     seconds[PRUNED] = perf_counter() - begin
     write_run(directory, seconds, resources.workers, header.spec, header.config, forest.origin)
@@ -154,7 +160,7 @@ def _count_batch(
     truth = label_codes(batch.get_column(spec.target.name), spec)
     if truth is None:
         raise DataError(f"the tuning set has labels in {spec.target.name!r} that the forest does not know")
-    rows = frame_rows(batch, spec, packed.used)
+    rows = forest.reader(forest.rule(None)).frame(batch, packed.used)
     known = forest.ranks
     if known is not None:
         rows = rows.ranked(known, packed.used)
@@ -164,13 +170,15 @@ def _count_batch(
     pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
     for first in range(0, rows.rows, step):
         last = min(first + step, rows.rows)
-        if not rows.fill(tiles, first, last):
-            raise nan_error(rows, [spec.features[int(place)].name for place in packed.used])
+        missing = None if rows.fill(tiles, first, last) else True
+        if missing and packed.directions is not None:
+            raise missing_error(rows, [spec.features[int(place)].name for place in packed.used])
 
-        def count(roots: NDArray[np.uint64], first: int = first, last: int = last) -> None:
+        def count(roots: NDArray[np.uint64], first: int = first, last: int = last, missing: Any = missing) -> None:
             place = np.empty(TILE, np.uint32)
             own = truth[first:last]
-            count_right(tiles, last - first, packed.wide, packed.directions, roots, majority, own, right, place)
+            way = [packed.wide, packed.directions, packed.sets, missing]
+            count_right(tiles, last - first, *way, roots, majority, own, right, place)
 
         run(count, [(piece,) for piece in pieces], workers=workers, on_result=lambda *_: None)
     return int(np.count_nonzero(truth >= 0))
@@ -194,8 +202,8 @@ def _pruned(table: pa.Table, part: Nodes, right: NDArray[np.int64], prune_ties: 
     kinds = table["kind"].chunk(0)
     kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[kinds.indices.to_numpy()]
     columns = {
-        name: table[name].chunk(0).take(pa.array(left_over, mask=cut[left_over] if field.nullable else None))
-        for name, field in zip(NODES.names, NODES, strict=True)
+        name: table[name].chunk(0).take(pa.array(left_over, mask=cut[left_over] if name in _OF_SPLITS else None))
+        for name in NODES.names
     }
     columns["node"] = pa.array(number[kept])
     columns["left"] = pa.array(number[kept] + np.uint32(1), mask=leaf[kept])

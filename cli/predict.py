@@ -38,6 +38,13 @@ def predict(
         str,
         typer.Option(metavar="lowest|reject|random", help="Among equal classes: the lowest, none (null), or any."),
     ] = "lowest",
+    unseen: Annotated[
+        str,
+        typer.Option(
+            metavar="larger|missing|error",
+            help="A level that was not there in training goes with the larger child, is missing, or is an error.",
+        ),
+    ] = "larger",
     out: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="The predictions; <stem of DATA>.predictions.parquet unless given."),
@@ -72,6 +79,7 @@ def predict(
             keep=keep or (),
             vote=vote,
             ties=ties,
+            unseen=unseen,
             threads=threads,
             scratch=scratch,
             memory=memory,
@@ -84,9 +92,12 @@ def predict(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, percent
+    from .show import count, duration, lines, number, percent
 
     pairs = [("rows", count(facts["rows"]))]
+    if facts["mse"] is not None:
+        pairs.append(("R2", f"{number(facts['r2'])} of {count(facts['scored'], 'labelled row')}"))
+        pairs.append(("MSE", f"{number(facts['mse'])}, MAE {number(facts['mae'])}"))
     if facts["accuracy"] is not None:
         pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {count(facts['scored'], 'labelled row')}"))
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))
