@@ -177,8 +177,8 @@ def _count_batch(
         def count(roots: NDArray[np.uint64], first: int = first, last: int = last, missing: Any = missing) -> None:
             place = np.empty(TILE, np.uint32)
             own = truth[first:last]
-            way = [packed.wide, packed.directions, packed.sets, missing]
-            count_right(tiles, last - first, *way, roots, majority, own, right, place)
+            seen = (packed.wide, packed.directions, packed.sets, missing)
+            count_right(tiles, last - first, *seen, roots, majority, own, right, place)
 
         run(count, [(piece,) for piece in pieces], workers=workers, on_result=lambda *_: None)
     return int(np.count_nonzero(truth >= 0))

@@ -180,12 +180,11 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -
         way: list[Any] = [tiles, last - first, layout, packed.directions, packed.sets, missing, packed.roots]
         way += [group.mixed, bags[:, here]]
         if store.spec.target.task == "regression":
-            truth = true_values(store, first, last)
-            way += [truth, error_unit(store.spec), tally.votes[here], tally.voters[here]]
-            average_out_of_bag(*way, *change, scratch)
+            way += [true_values(store, first, last), error_unit(store.spec), tally.votes[here], tally.voters[here]]
+            average_out_of_bag(*[*way, *change, scratch])
         else:
             way += [store.target[first:last], tally.votes[here], tally.voters[here], tally.prediction[here]]
-            vote_out_of_bag(*way, *change, scratch)
+            vote_out_of_bag(*[*way, *change, scratch])
     return change
 
 
