@@ -19,14 +19,16 @@ from bigforest.errors import ConfigError
 from bigforest.events import Listener, silent
 from bigforest.forest.forest import Forest, read_forest
 from bigforest.output import TemporaryFolder, check_output, staged
+from bigforest.places import is_folder, place_of
 from bigforest.plan import Plan, make_plan
 from bigforest.predict.files import is_prediction
 from bigforest.predict.files import predict_file as predict_source
 from bigforest.predict.score import FilePrediction
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
 from bigforest.run import Clock, Task, open_table, train_new, train_temporary
 from bigforest.run import resume as resume_run
 from bigforest.schedule.connect import crew_of
+from bigforest.sizes import parse_bytes
 from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store
@@ -103,7 +105,7 @@ def train(
         raise ConfigError("there is no table to train on; give data, or the forest to resume")
     place = out if resume is None else named_output(resume)
     resources = _resources(threads, scratch, memory)
-    with crew_of(scheduler, resources, None if place is None else Path(place), listener) as resources:
+    with crew_of(scheduler, resources, None if place is None else place_of(place), listener) as resources:
         return _train(task, place, resume is not None, overwrite, resources, Clock(listener))
 
 
@@ -112,9 +114,9 @@ def _train(
 ) -> Forest:
     if place is not None:
         if resume:
-            resume_run(Path(place), task, resources, clock)
+            resume_run(place_of(place), task, resources, clock)
         else:
-            train_new(task, Path(place), resources, clock, overwrite=overwrite)
+            train_new(task, place_of(place), resources, clock, overwrite=overwrite)
         return read_forest(place)
     home = TemporaryFolder(resources.scratch)
     try:
@@ -146,7 +148,7 @@ def encode_store(
     resources = _resources(threads, scratch, memory)
     bins = TrainConfig(**_options({"max_bins": max_bins})).max_bins
     with (
-        crew_of(scheduler, resources, Path(out), listener, beside=True) as resources,
+        crew_of(scheduler, resources, place_of(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
         TemporaryFolder(resources.scratch) as work,
     ):
@@ -160,7 +162,7 @@ def encode_store(
             resources=resources,
             listener=listener,
         )
-    return Store.open(Path(out))
+    return Store.open(out)
 
 
 def predict_file(
@@ -171,7 +173,7 @@ def predict_file(
     proba: bool = False,
     keep: Sequence[str] = (),
     vote: str | None = None,
-    ties: str = "lowest",
+    ties: str | None = None,
     unseen: str = "larger",
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -187,7 +189,8 @@ def predict_file(
     proba      also write one column p_<class> per class.
     keep       columns of the table to copy to the file.
     vote       "soft", "hard" or "stochastic"; None as in training.
-    ties       among equal classes "lowest", "reject" (null) or "random".
+    ties       among equal classes "lowest", "reject" (null) or "random"; None as in training: "lowest", or "reject"
+               for forests in subspaces.
     unseen     a level of a category that was not there in training goes with the "larger" child of a node, counts as
                "missing", or is an "error".
     memory     most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a
@@ -202,7 +205,7 @@ def predict_file(
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     with (
-        crew_of(scheduler, resources, Path(out), listener, beside=True) as resources,
+        crew_of(scheduler, resources, place_of(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
         return predict_source(
@@ -238,8 +241,8 @@ def plan_training(
     """
     task = Task(data, target, tuple(_names(exclude)), _options(config))
     resources = _resources(threads, scratch, memory)
-    home = Path.cwd() if out is None else Path(out).resolve().parent
-    if not home.is_dir():
+    home = Path.cwd() if out is None else place_of(out).resolve().parent
+    if not is_folder(home):
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(data, work, verify=False)
@@ -251,7 +254,7 @@ def default_output(data: str | Path, suffix: str) -> Path:
 
     Raises DataError when there is nothing at `data`.
     """
-    place = Path(data)
+    place = place_of(data)
     name = place.resolve().name.removesuffix(".store") if is_store(place) else find_files(data)[0]
     return Path(name + suffix)
 
@@ -270,7 +273,7 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
 def _resources(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
     return Resources(
         threads=threads,
-        scratch=None if scratch is None else Path(scratch),
+        scratch=None if scratch is None else place_of(scratch),
         memory=None if memory is None else parse_bytes(memory),
     )
 

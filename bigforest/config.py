@@ -14,16 +14,22 @@ Impurity = Literal["gini", "entropy", "error"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
 Sampling = Literal["uniform", "stratified", "balanced"]
-Family = Literal["axis", "sparse-oblique", "rotation", "tree"]
+Family = Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"]
 ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
 MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
 Scope = Literal["tree", "node"]
 Normalize = Literal["none", "zscore", "minmax"]
 Rotation = Literal["random", "pca"]
+Ties = Literal["lowest", "reject", "random"]
 
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
 MAX_PROJECTIONS = 2**31 - 1
+MAX_STEPS = 65_536
+MAX_EPOCHS = 1_000_000
+# Features of a subspace where nothing is said: so many, and at most half of them (Ho 1995, section 4).
+_SUBSPACE = 100
+_SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 # The families that an option belongs to; elsewhere it must be left alone.
@@ -40,11 +46,19 @@ _FAMILIES = {
     "axes": ("rotation",),
     "orthogonal": ("rotation",),
     "rotation": ("rotation",),
+    "subspace": _SUBSPACE_FAMILIES,
+    "subspace_per": _SUBSPACE_FAMILIES,
+    "steps": _SUBSPACE_FAMILIES,
+    "max_epochs": ("subspace-perceptron",),
+    "ties": _SUBSPACE_FAMILIES,
+    "impurity": ("axis", "tree", "rotation", "sparse-oblique"),
 }
 # What a family has where nothing is said.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "tree": {"trees": 1, "bootstrap": False, "mtry": "all"},
     "rotation": {"mtry": "all"},
+    "subspace-cap": {"bootstrap": False},
+    "subspace-perceptron": {"bootstrap": False},
 }
 
 
@@ -72,7 +86,9 @@ class TrainConfig:
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
     family           what a node may split on. "axis": a feature. "sparse-oblique": a weighted sum of some features
                      (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": a single tree of
-                     splits on features, without bootstrap (CART).
+                     splits on features, without bootstrap (CART). "subspace-cap" and "subspace-perceptron": trees on
+                     all rows, each in a subspace of its own, that split on the line between two class means or by a
+                     perceptron (Ho 1995).
     feature_fraction  chance of each feature to be considered in a node, instead of mtry; a draw of none is repeated.
     ranks            split on the average-tied ranks of the training table's values, not on the values.
 
@@ -94,6 +110,16 @@ class TrainConfig:
     orthogonal       whether random axes are made orthogonal.
     rotation         "random": Gaussian directions; "pca": principal components of disjoint subsets of the features,
                      each from a sample of the rows (Rodriguez 2006).
+
+    Of subspace-cap and subspace-perceptron:
+
+    subspace         features of a subspace; None for 100, and at most half of all.
+    subspace_per     "tree": each tree sees a subspace of its own, and no two the same. "node": each node draws one, and
+                     looks at all features where those cannot split it.
+    steps            parts into which the way between two class means is divided to search it for the best cut.
+    max_epochs       most passes of a perceptron over the rows of a node.
+    ties             what the forest answers where classes have equal votes, unless asked otherwise: "lowest", "random",
+                     or None for "reject".
     """
 
     trees: int = 100
@@ -123,6 +149,11 @@ class TrainConfig:
     axes: int | None = None
     orthogonal: bool = True
     rotation: Rotation = "random"
+    subspace: int | None = None
+    subspace_per: Scope = "tree"
+    steps: int = 50
+    max_epochs: int = 100
+    ties: Ties | None = None
 
     def __post_init__(self) -> None:
         _check_int("trees", self.trees, 1, MAX_TREES)
@@ -174,6 +205,7 @@ class TrainConfig:
             ("mean_difference_scope", Scope),
             ("normalize", Normalize),
             ("rotation", Rotation),
+            ("subspace_per", Scope),
         ):
             _check_choice(name, getattr(self, name), get_args(choices))
         _check_bool("ranks", self.ranks)
@@ -196,6 +228,14 @@ class TrainConfig:
             _check_int("axes", self.axes, 1, MAX_PROJECTIONS)
         if self.family == "tree" and (self.trees != 1 or self.bootstrap):
             raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
+        if self.in_subspaces and self.bootstrap:
+            raise ConfigError(f"the family {self.family} grows every tree on all rows: bootstrap must be off")
+        if self.ties is not None:
+            _check_choice("ties", self.ties, get_args(Ties))
+        if self.subspace is not None:
+            _check_int("subspace", self.subspace, 1, MAX_PROJECTIONS)
+        _check_int("steps", self.steps, 2, MAX_STEPS)
+        _check_int("max_epochs", self.max_epochs, 1, MAX_EPOCHS)
         self.drawn_projections(1)
 
     def drawn_projections(self, features: int) -> int:
@@ -218,11 +258,39 @@ class TrainConfig:
         """Terms of an oblique node that is larger than most, when the table has `features` features; 0 if none is."""
         if self.family in ("axis", "tree"):
             return 0.0
+        if self.in_subspaces:
+            return self.subspace_size(features)
         if self.family == "rotation":
             return min(3.0, features) if self.rotation == "pca" else features
         share = {"rerf": 1 / features, "sporf": 1 / features, "gaussian": 1.0, "very-sparse": features**-0.5}
         terms = features * (self.density or share[self.projection_kind])
         return features if self.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
+
+    @property
+    def in_subspaces(self) -> bool:
+        """Whether trees or nodes see a subspace of the features."""
+        return self.family in _SUBSPACE_FAMILIES
+
+    @property
+    def tie_rule(self) -> Ties:
+        """What the forest answers where classes have equal votes, unless asked otherwise."""
+        return self.ties or ("reject" if self.in_subspaces else "lowest")
+
+    def subspace_size(self, features: int) -> int:
+        """Features of a subspace when the table has `features` of them.
+
+        Raises ConfigError where these are too few, or there are not as many different subspaces as trees.
+        """
+        size = min(_SUBSPACE, -(-features // 2)) if self.subspace is None else self.subspace
+        if size > features:
+            raise ConfigError(f"the table has {features} features and a subspace of them cannot have {size}")
+        known = math.comb(features, size)
+        if self.trees > known and (self.subspace_per == "tree" or size == features):
+            raise ConfigError(
+                f"a table of {features} features has {known} subspace{'s' * (known > 1)} of {size}, and no two trees "
+                f"may have the same: ask for at most {known} tree{'s' * (known > 1)}, or another subspace"
+            )
+        return size
 
     def drawn_features(self, features: int) -> int:
         """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""

@@ -33,3 +33,7 @@ class BusyError(BigForestError):
 
 class ClusterError(BigForestError):
     """A scheduler or its workers cannot be used, or were lost, or a task failed there again and again."""
+
+
+class StorageError(BigForestError):
+    """An object store does not answer, refuses, or has no such bucket."""

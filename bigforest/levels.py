@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec, FeatureSpec
 from bigforest.errors import FormatError
+from bigforest.places import readable
 
 FILE = "levels.parquet"
 KIND = "levels"
@@ -98,7 +99,7 @@ class LevelsFile:
 def read_levels(path: Path, spec: DataSpec) -> Levels:
     """The checked levels of the file `path` of a store. Raises FormatError."""
     try:
-        table = pq.read_table(path)
+        table = pq.read_table(readable(path))
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path}: not a readable Parquet file ({error}); encode the table again") from error
     return checked_levels(table, spec, path)

@@ -23,6 +23,7 @@ class Shape:
     codes    distinct values of all features together.
     classes  classes of the target.
     sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
+    bits     whether all values are known to be 0 or 1, but for features of a single value.
     """
 
     rows: int
@@ -30,6 +31,7 @@ class Shape:
     codes: int
     classes: int
     sizes: tuple[int, ...] = ()
+    bits: bool = False
 
     @property
     def features(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import shutil
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bigforest.errors import ConfigError, OutputExistsError
+from bigforest.places import copy, free_bytes, is_folder, is_remote, new_folder, place_of, remove_folder, workshop
 
 # A thread that still writes while its folder is being removed leaves one more file for the next attempt.
 _REMOVALS = 5
@@ -26,6 +28,12 @@ def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Pa
     Raises OutputExistsError or ConfigError when `out` cannot be used.
     """
     place = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours)
+    if is_remote(place):
+        with workshop(place) as folder:
+            yield folder / place.name
+            _check_free(out, place, overwrite=overwrite)
+            install(folder / place.name, place, folder)
+        return
     try:
         workspace = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
     except OSError as error:
@@ -33,12 +41,16 @@ def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Pa
     try:
         made = workspace / place.name
         yield made
-        if not overwrite and os.path.lexists(place):
-            raise OutputExistsError(f"{out} was created by someone else during the run; choose another output")
+        _check_free(out, place, overwrite=overwrite)
         sync_all(made)
         install(made, place, workspace / "replaced")
     finally:
         remove(workspace)
+
+
+def _check_free(out: str | Path, place: Path, *, overwrite: bool) -> None:
+    if not overwrite and is_there(place):
+        raise OutputExistsError(f"{out} was created by someone else during the run; choose another output")
 
 
 def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
@@ -46,9 +58,9 @@ def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callab
 
     A link is followed, so that what is behind it is replaced and it stays a link.
     """
-    out = Path(out)
+    out = place_of(out)
     place = out.resolve()
-    if not place.parent.is_dir():
+    if not is_folder(place.parent):
         raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
     if place.exists():
         if not overwrite:
@@ -72,7 +84,7 @@ def naming_full_disk(*folders: Path) -> Iterator[None]:
     except Exception as error:
         if not _is_disk_full(error):
             raise
-        full = min((folder.resolve() for folder in folders), key=lambda folder: shutil.disk_usage(folder).free)
+        full = min((folder.resolve() for folder in folders), key=free_bytes)
         raise ConfigError(f"no space left on the disk of {full}; free some, or choose another folder") from error
 
 
@@ -90,7 +102,7 @@ class TemporaryFolder:
     """A folder that is removed when this object goes away, or at the end of a `with` block of it."""
 
     def __init__(self, parent: Path | None) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="bigforest-", dir=parent))
+        self.path = new_folder(Path(tempfile.gettempdir()) if parent is None else parent, "bigforest-")
         self.remove = weakref.finalize(self, remove, self.path)
 
     def __enter__(self) -> Path:
@@ -102,6 +114,10 @@ class TemporaryFolder:
 
 def remove(path: Path) -> None:
     """Remove a folder and everything in it, as far as the system lets us."""
+    if is_remote(path):
+        with contextlib.suppress(OSError):
+            remove_folder(path)
+        return
     for _ in range(_REMOVALS):
         shutil.rmtree(path, ignore_errors=True)
         if not path.exists():
@@ -111,8 +127,14 @@ def remove(path: Path) -> None:
 def install(made: Path, place: Path, aside: Path) -> None:
     """Rename `made`, whose files are on the disk, to `place`, for good.
 
-    What was there is moved aside first, and back if the renaming fails.
+    What was there is moved aside first, and back if the renaming fails. An object store knows no renaming: there a
+    folder is removed first and the new one put, file by file, the one it is known by last.
     """
+    if is_remote(place):
+        if place.is_dir():
+            remove_folder(place)
+        copy(made, place)
+        return
     if not place.exists():
         made.rename(place)
     else:
@@ -125,8 +147,15 @@ def install(made: Path, place: Path, aside: Path) -> None:
     sync(place.parent)
 
 
+def is_there(place: Path) -> bool:
+    """Whether there is something at a place, if only a link to nothing."""
+    return place.exists() or (not is_remote(place) and place.is_symlink())
+
+
 def sync(path: Path) -> None:
     """Return when the content of a file, or the names in a folder, are on the disk: a rename may come first there."""
+    if is_remote(path):
+        return
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return  # Windows does not open folders
     handle = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from bigforest.errors import ConfigError
 from bigforest.grow.need import drawn_from, grow_need
 from bigforest.memory import Need, Shape
 from bigforest.oob.plan import oob_need
+from bigforest.places import free_bytes
 from bigforest.resources import Resources
 from bigforest.sample import block_count
 from bigforest.shape import shape_of
@@ -112,8 +112,8 @@ def make_plan(
         widths={width: shape.widths.count(width) for width in (1, 2, 4)},
         store=store,
         scratch=store + max(need.scratch for need in needs.values()),
-        scratch_free=shutil.disk_usage(resources.scratch or home).free,
-        output_free=shutil.disk_usage(home).free,
+        scratch_free=free_bytes(resources.scratch or home),
+        output_free=free_bytes(home),
         memory=resources.memory,
         smallest=max(need.smallest for need in needs.values()),
         stages=stages,
@@ -179,6 +179,9 @@ def _looks(features: int, config: TrainConfig) -> float:
     """How often a node looks at each of its rows, about: for a feature, or for a term of a projection."""
     if config.family == "sparse-oblique":
         return config.drawn_projections(features) * config.most_terms(features)
+    if config.in_subspaces:
+        passes = 2 if config.family == "subspace-cap" else 2 * config.max_epochs
+        return passes * config.most_terms(features)
     if config.feature_fraction is not None:
         return config.feature_fraction * drawn_from(features, config)
     return config.drawn_features(drawn_from(features, config))

@@ -40,6 +40,7 @@ from bigforest.forest.trees import write_nodes
 from bigforest.forest.values import chunk_rows, missing_error, tiles_for
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
+from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source, open_source
@@ -75,7 +76,7 @@ def prune_forest(
     The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
     DataError, FormatError and OutputExistsError.
     """
-    resources = Resources(threads=threads, scratch=None if scratch is None else Path(scratch))
+    resources = Resources(threads=threads, scratch=None if scratch is None else place_of(scratch))
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     with (
@@ -117,7 +118,7 @@ def write_pruned(
         write_nodes([pruned], directory / "trees" / path.name, header.spec, header.config)
     write_features(directory, header.spec, header.config)
     if header.config.ranks:
-        shutil.copyfile(forest.directory / ranks.FILE, directory / ranks.FILE)
+        shutil.copyfile(fetched(forest.directory / ranks.FILE), directory / ranks.FILE)
     write_levels(directory, forest.levels, header.spec, header.config)
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
     seconds[PRUNED] = perf_counter() - begin

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
@@ -12,7 +10,15 @@ from typing import Any
 
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
-from bigforest.errors import BigForestError, ClusterError, ConfigError, DataError, DiskFullError, FormatError
+from bigforest.errors import (
+    BigForestError,
+    ClusterError,
+    ConfigError,
+    DataError,
+    DiskFullError,
+    FormatError,
+    StorageError,
+)
 from bigforest.events import Event, Listener, Notice, StageFinished
 from bigforest.forest.forest import is_forest, read_forest
 from bigforest.forest.origin import Origin
@@ -21,7 +27,8 @@ from bigforest.forest.trees import recut
 from bigforest.grow.forest import grow_forest, part_groups
 from bigforest.grow.ranked import ranked_store
 from bigforest.oob.pipeline import write_oob
-from bigforest.output import disk_full, sync
+from bigforest.output import disk_full, install, remove
+from bigforest.places import absolute, free_bytes, place_of, workshop
 from bigforest.plan import check_budget
 from bigforest.resources import Resources
 from bigforest.source import Source, open_source
@@ -49,7 +56,7 @@ class Task:
     def location(self) -> str | None:
         """Absolute path, or glob, of the table or kept store; None for a table in memory."""
         data = self.data.path if isinstance(self.data, Store) else self.data
-        return os.path.abspath(data) if isinstance(data, str | Path) else None  # noqa: PTH100 (a glob is no Path)
+        return absolute(data) if isinstance(data, str | Path) else None
 
 
 class Clock:
@@ -75,7 +82,7 @@ def train_temporary(task: Task, home: Path, resources: Resources, clock: Clock) 
     origin = Origin(task.location, task.exclude, store.fingerprint)
     _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock)
     for folder in (home / "table.store", temporary):
-        shutil.rmtree(folder, ignore_errors=True)
+        remove(folder)
     return forest
 
 
@@ -189,7 +196,7 @@ def _kept(run: Unfinished) -> Iterator[None]:
     except BaseException as error:
         if disk_full(error):
             raise DiskFullError(f"{_full_folder(run, error)}; make room and {go_on(run.out)}") from error
-        if not isinstance(error, BigForestError) or isinstance(error, ClusterError):
+        if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(go_on(run.out))
         elif run.fresh and not (run.forest / "trees").exists():
             run.discard()
@@ -197,8 +204,7 @@ def _kept(run: Unfinished) -> Iterator[None]:
 
 
 def _full_folder(run: Unfinished, error: BaseException) -> str:
-    places = {Path(run.state.work), run.folder}
-    full = min(places, key=lambda place: shutil.disk_usage(place).free)
+    full = min({place_of(run.state.work), run.folder}, key=free_bytes)
     return f"the disk of {full} has no room ({error})"
 
 
@@ -227,19 +233,19 @@ def _run_store(run: Unfinished, data: Any, resources: Resources, clock: Clock) -
     if task.data is None and not complete:
         raise ConfigError(f"{run.out} was begun with a table in memory; give DATA again")
     moved = data is not None and (task.location is None or task.location != state.data)
-    made = run.temporary / "table.store"
     if not complete or moved:
-        store, config = _make_store(task, made, run.temporary, resources, clock)
-        if state.fingerprint not in (None, store.fingerprint):
-            raise DataError(
-                f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "
-                "table, or train anew"
-            )
-        run.save(data=task.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
-        if complete or store.path != made:
-            return store
-        made.rename(run.store)
-        sync(run.store.parent)
+        with workshop(run.temporary) as here:
+            made = here / "table.store"
+            store, config = _make_store(task, made, run.temporary, resources, clock)
+            if state.fingerprint not in (None, store.fingerprint):
+                raise DataError(
+                    f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "
+                    "table, or train anew"
+                )
+            run.save(data=task.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
+            if complete or store.path != made:
+                return store
+            install(made, run.store, here / "replaced")
     try:
         store = Store.open(run.store, verify=complete)
         if store.fingerprint != run.state.fingerprint:
@@ -254,8 +260,8 @@ def open_table(data: Any, temporary: Path, *, verify: bool = True) -> Source | S
 
     verify  read and check all of a store on the disk.
     """
-    if isinstance(data, str | Path) and is_store(Path(data)):
-        return Store.open(Path(data), verify=verify)
+    if isinstance(data, str | Path) and is_store(place_of(data)):
+        return Store.open(data, verify=verify)
     return data if isinstance(data, Store) else open_source(data, scratch=temporary)
 
 

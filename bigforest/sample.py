@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any
 
@@ -46,7 +47,8 @@ class Sampler:
         self.store = store
         self.config = config
         self._counts = counts
-        self._kept: dict[int, NDArray[Any]] = {}  # the oldest first
+        self._most = kept_trees(store.shape, config)
+        self._kept: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
         self._lock = threading.Lock()
 
     @classmethod
@@ -94,15 +96,22 @@ class Sampler:
 
     def block(self, tree: int, block: int) -> NDArray[np.uint16]:
         """How often each row of the block is in the bag of the tree, uint16 [rows of the block]."""
+        return self._block(tree, block, self._draws_once(tree))
+
+    def _draws_once(self, tree: int) -> NDArray[Any] | None:
+        """`draws`, kept; a thread waits for another that draws the same tree, but for no other tree."""
         with self._lock:
-            draws = self._kept.pop(tree, None)
-            if draws is None:
-                draws = self.draws(tree)
-            if draws is not None:
-                self._kept[tree] = draws
-                while len(self._kept) > max(1, _KEPT_BYTES // draws.nbytes):
-                    del self._kept[next(iter(self._kept))]
-        return self._block(tree, block, draws)
+            known = self._kept.pop(tree, None)
+            draws: Future[NDArray[Any] | None] = Future() if known is None else known
+            self._kept[tree] = draws  # the last to go
+            if len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]
+        if known is None:
+            try:
+                draws.set_result(self.draws(tree))
+            except BaseException as error:
+                draws.set_exception(error)
+        return draws.result()
 
     def bag(self, tree: int) -> NDArray[np.uint16]:
         """How often each row is in the bag of the tree, uint16 [rows]."""

@@ -17,6 +17,7 @@ from bigforest.encode.pipeline import check_groups
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target
 from bigforest.errors import DataError
 from bigforest.memory import Shape
+from bigforest.places import readable
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
 from bigforest.store.store import Store
@@ -50,7 +51,9 @@ def shape_of(
         most = [min(values, config.max_bins) for values in most]
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in names)
-    return Shape(table.rows, widths, sum(most), _most_classes(table, found[name], spans.get(name)), sizes)
+    classes = _most_classes(table, found[name], spans.get(name))
+    bits = all(found[feature].dtype == pl.Boolean for feature in names)
+    return Shape(table.rows, widths, sum(most), classes, sizes, bits)
 
 
 def _spans(data: Any) -> dict[str, int]:
@@ -67,7 +70,7 @@ def _spans(data: Any) -> dict[str, int]:
     silent: set[str] = set()
     for file in files:
         try:
-            metadata = pq.read_metadata(file)
+            metadata = pq.read_metadata(readable(file))
         except (pa.ArrowException, OSError) as error:
             raise DataError(f"{file}: not a readable Parquet file: {error}") from error
         for group in range(metadata.num_row_groups):

@@ -15,22 +15,17 @@ nothing worth keeping: a run was killed while it made or removed the folder.
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
-import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError, OutputExistsError
 from bigforest.forest.forest import is_forest
-from bigforest.output import check_output, disk_full, install, remove, sync, sync_all
+from bigforest.lock import Lock, is_lease, take
+from bigforest.output import check_output, disk_full, install, is_there, remove, sync, sync_all
+from bigforest.places import copy_folder, made, place_of, workshop
 from bigforest.state import State
-
-try:
-    import fcntl
-except ImportError:  # not POSIX: no lock, the state still refuses a second run that comes later
-    fcntl = None  # type: ignore[assignment]
 
 SUFFIX = ".unfinished"
 _LOCK = "lock"
@@ -50,7 +45,7 @@ class Unfinished:
     fresh   whether the run began in this process.
     """
 
-    def __init__(self, out: Path, place: Path, lock: IO[bytes], state: State, *, fresh: bool) -> None:
+    def __init__(self, out: Path, place: Path, lock: Lock, state: State, *, fresh: bool) -> None:
         self.out = out
         self.place = place
         self.folder = place.with_name(place.name + SUFFIX)
@@ -72,12 +67,12 @@ class Unfinished:
     @property
     def store(self) -> Path:
         """Where the store is, once it is complete."""
-        return Path(self.state.work) / _STORE
+        return place_of(self.state.work) / _STORE
 
     @property
     def temporary(self) -> Path:
         """An existing folder for temporary files, emptied whenever a run begins or goes on."""
-        return Path(self.state.work) / _TEMPORARY
+        return place_of(self.state.work) / _TEMPORARY
 
     def save(self, **changes: Any) -> None:
         """Replace entries of the state, on disk and here."""
@@ -86,29 +81,31 @@ class Unfinished:
 
     def clean(self) -> None:
         """Remove what a killed process left half-written, and make the folders there must be."""
-        for folder in [self.forest, *self.forest.rglob("*")]:
-            for file in folder.glob(".*") if folder.is_dir() else []:
-                file.unlink()
+        for file in list(self.forest.rglob(".*")):
+            file.unlink()
         remove(self.temporary)
         self.temporary.mkdir(parents=True)
 
     def move_work(self, scratch: Path) -> None:
         """Use a folder in `scratch` for store and temporary files from now on; a complete store moves along."""
-        if Path(self.state.work).parent == scratch.resolve():
+        if place_of(self.state.work).parent == scratch.resolve():
             return
         work, old = _work_in(scratch, self.place), self.store
         (work / _TEMPORARY).mkdir(parents=True)
         if old.exists():
-            shutil.copytree(old, work / _TEMPORARY / _STORE)
-            sync_all(work / _TEMPORARY / _STORE)
-            (work / _TEMPORARY / _STORE).rename(work / _STORE)
-        before = Path(self.state.work)
+            with workshop(work / _TEMPORARY) as here:
+                copy_folder(old, here / _STORE)
+                sync_all(here / _STORE)
+                install(here / _STORE, work / _STORE, here / _REPLACED)
+        before = place_of(self.state.work)
         self.save(work=str(work))
         _remove_work(before)
 
     def finish(self) -> None:
         """Give the complete forest its name and remove everything else. Raises OutputExistsError."""
-        if not self.state.replaces and os.path.lexists(self.place):
+        if not self._lock.held():
+            raise BusyError(_busy(self.out))
+        if not self.state.replaces and is_there(self.place):
             raise OutputExistsError(f"{self.out} was created by someone else during the run; move it away")
         sync(self.forest)
         install(self.forest, self.place, self.folder / _REPLACED)
@@ -117,7 +114,7 @@ class Unfinished:
     def discard(self) -> None:
         """Remove the folder and everything that belongs to it."""
         remove(self.forest)  # from here on the folder is known to be dead
-        _remove_work(Path(self.state.work))
+        _remove_work(place_of(self.state.work))
         _remove_rest(self.folder)
 
 
@@ -130,7 +127,7 @@ def begin(out: Path, state: State, *, scratch: Path | None, overwrite: bool) -> 
     place = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
     old = _locked(out, place)
     if old is not None:
-        with old:
+        with contextlib.closing(old):
             _give_way(out, place, old, overwrite=overwrite)
     folder = place.with_name(place.name + SUFFIX)
     work = folder / "work" if scratch is None else _work_in(scratch, place)
@@ -139,11 +136,11 @@ def begin(out: Path, state: State, *, scratch: Path | None, overwrite: bool) -> 
     except FileExistsError as error:  # this moment, by another process
         raise BusyError(_busy(out)) from error
     except OSError as error:
-        raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
+        raise ConfigError(f"cannot write to {out.parent}: {error.strerror}; choose another output") from error
     lock = _locked(out, place)
     if lock is None:
         raise BusyError(_busy(out))
-    run = Unfinished(Path(out), place, lock, replace(state, work=str(work)), fresh=True)
+    run = Unfinished(out, place, lock, replace(state, work=str(work)), fresh=True)
     try:
         run.save()
         run.forest.mkdir()  # from here on the folder is worth keeping
@@ -160,7 +157,7 @@ def begin(out: Path, state: State, *, scratch: Path | None, overwrite: bool) -> 
 
 def reopen(out: Path) -> Unfinished | None:
     """The unfinished run for the output `out`, None if there is none. Raises BusyError and FormatError."""
-    place = Path(out).resolve()
+    place = out.resolve()
     lock = _locked(out, place)
     if lock is None:
         return None
@@ -170,7 +167,7 @@ def reopen(out: Path) -> Unfinished | None:
             _give_way(out, place, lock, overwrite=True)
             lock.close()
             return None
-        run = Unfinished(Path(out), place, lock, State.read(folder / _STATE), fresh=False)
+        run = Unfinished(out, place, lock, State.read(folder / _STATE), fresh=False)
         run.clean()
         return run
     except BaseException:
@@ -180,7 +177,7 @@ def reopen(out: Path) -> Unfinished | None:
 
 def named_output(path: str | Path) -> Path:
     """The output that is meant by the path of it or of its folder of an unfinished run."""
-    path = Path(path)
+    path = place_of(path)
     return path.with_name(path.name.removesuffix(SUFFIX)) if path.name != SUFFIX else path
 
 
@@ -189,11 +186,10 @@ def go_on(out: Path) -> str:
     return f"go on with `bigforest train --resume {out}`"
 
 
-def _give_way(out: Path, place: Path, lock: IO[bytes], *, overwrite: bool) -> None:
+def _give_way(out: Path, place: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the folder of an earlier run, which is locked; raise OutputExistsError where it is worth keeping."""
     folder = place.with_name(place.name + SUFFIX)
-    known = {_LOCK, _STATE, f"{_STATE}.new", _REPLACED, "forest", "work"}
-    strange = sorted(entry.name for entry in folder.iterdir() if entry.name not in known)
+    strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
         raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
     dead = not (folder / "forest").is_dir()
@@ -202,41 +198,36 @@ def _give_way(out: Path, place: Path, lock: IO[bytes], *, overwrite: bool) -> No
             f"{folder} is an unfinished run: {go_on(out)}, or start anew with overwrite, which discards it"
         )
     aside = folder / _REPLACED
-    if aside.exists() and not os.path.lexists(place):  # killed between the two renames of `install`
+    if aside.exists() and not is_there(place):  # killed between the two renames of `install`
         aside.rename(place)
     try:
-        Unfinished(Path(out), place, lock, State.read(folder / _STATE), fresh=False).discard()
+        Unfinished(out, place, lock, State.read(folder / _STATE), fresh=False).discard()
     except FormatError:  # where its temporary files are is not known
         _remove_rest(folder)
 
 
-def _locked(out: Path, place: Path) -> IO[bytes] | None:
+def _is_ours(entry: Path) -> bool:
+    """Whether an entry of the folder of a run has the name of one that a run makes."""
+    known = {_LOCK, _STATE, _REPLACED, "forest", "work"}
+    return entry.name in known or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
+
+
+def _locked(out: Path, place: Path) -> Lock | None:
     """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
     folder = place.with_name(place.name + SUFFIX)
     while folder.is_dir():
         if not (folder / _LOCK).exists() and any(folder.iterdir()):
             raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")
         try:
-            lock = _lock(folder / _LOCK, out)
+            lock = take(folder / _LOCK)
         except FileNotFoundError:  # the folder went away
             continue
-        # Whoever had it may have removed the file between our opening and locking it.
-        with contextlib.suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock.fileno()), (folder / _LOCK).stat()):
-                return lock
+        if lock is None:
+            raise BusyError(_busy(out))
+        if lock.held():
+            return lock
         lock.close()
     return None
-
-
-def _lock(path: Path, out: Path) -> IO[bytes]:
-    file = path.open("ab")
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        file.close()
-        raise BusyError(_busy(out)) from error
-    return file
 
 
 def _busy(out: Path) -> str:
@@ -244,10 +235,9 @@ def _busy(out: Path) -> str:
 
 
 def _write_state(folder: Path, state: State) -> None:
-    temporary = folder / f"{_STATE}.new"
-    temporary.write_text(state.to_json(), encoding="utf-8")
-    sync(temporary)
-    temporary.replace(folder / _STATE)
+    with made(folder / _STATE) as temporary:
+        temporary.write_text(state.to_json(), encoding="utf-8")
+        sync(temporary)
     sync(folder)
 
 

@@ -37,7 +37,7 @@ CONFIG: dict[str, Choice] = {
     "family": option(
         str,
         "axis",
-        "axis|sparse-oblique|rotation|tree",
+        "axis|sparse-oblique|rotation|tree|subspace-cap|subspace-perceptron",
         "What a node splits on; tree is a single CART without bootstrap.",
     ),
     "feature_fraction": option(
@@ -72,5 +72,19 @@ CONFIG: dict[str, Choice] = {
     "orthogonal": option(bool, True, None, "rotation: make random axes orthogonal."),
     "rotation": option(
         str, "random", "random|pca", "rotation: Gaussian axes, or principal components of disjoint sets of features."
+    ),
+    "subspace": option(
+        int | None, None, "N", "subspace: features of a subspace; 100 unless given, and at most half of all."
+    ),
+    "subspace_per": option(
+        str, "tree", "tree|node", "subspace: each tree has a subspace that no other has, or each node draws one."
+    ),
+    "steps": option(int, 50, "N", "subspace: parts of the way between two class means, searched for the best cut."),
+    "max_epochs": option(int, 100, "N", "subspace-perceptron: most passes over the rows of a node."),
+    "ties": option(
+        str | None,
+        None,
+        "reject|lowest|random",
+        "subspace: the answer where classes have equal votes; none (reject) unless given.",
     ),
 }

@@ -35,9 +35,12 @@ def predict(
         ),
     ] = None,
     ties: Annotated[
-        str,
-        typer.Option(metavar="lowest|reject|random", help="Among equal classes: the lowest, none (null), or any."),
-    ] = "lowest",
+        str | None,
+        typer.Option(
+            metavar="lowest|reject|random",
+            help="Among equal classes: the lowest, none (null), or any; as in training unless given.",
+        ),
+    ] = None,
     unseen: Annotated[
         str,
         typer.Option(

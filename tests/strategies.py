@@ -233,3 +233,41 @@ def rotation_configs(draw: st.DrawFn) -> TrainConfig:
         axes=None if rotation == "pca" else draw(st.sampled_from([None, 1, 3, 9])),
         orthogonal=draw(st.booleans()),
     )
+
+
+@st.composite
+def subspace_configs(draw: st.DrawFn, features: int) -> TrainConfig:
+    """Configurations of the families in subspaces, for tables of so many features."""
+    family = draw(st.sampled_from(["subspace-cap", "subspace-perceptron"]))
+    per = draw(st.sampled_from(["tree", "node"]))
+    return TrainConfig(
+        family=family,
+        trees=1,
+        bootstrap=False,
+        seed=draw(st.sampled_from([0, 1, 12345, 2**63 - 1])),
+        max_depth=draw(st.sampled_from([None, None, None, 0, 1, 5])),
+        min_split=draw(st.sampled_from([2, 2, 3, 10])),
+        min_leaf=draw(st.sampled_from([1, 1, 2, 5])),
+        subspace=draw(st.sampled_from([None, features, draw(st.integers(1, features))])),
+        subspace_per=per,
+        steps=draw(st.sampled_from([2, 3, 7, 50])),
+        **({"max_epochs": draw(st.sampled_from([1, 2, 9]))} if family == "subspace-perceptron" else {}),
+    )
+
+
+@st.composite
+def binary_tables(draw: st.DrawFn, max_rows: int = 60, max_features: int = 140) -> Data:
+    """A table of zeros and ones, of some words of bits, perhaps with constant columns and rows that contradict."""
+    rows, features = draw(st.integers(2, max_rows)), draw(st.integers(1, max_features))
+    random = np.random.default_rng(draw(st.integers(0, 2**32)))
+    share = draw(st.sampled_from([0.02, 0.3, 0.5, 0.95]))
+    values = (random.random((rows, features)) < share).astype(np.float64)
+    classes = draw(st.sampled_from([2, 2, 3, 10]))
+    if draw(st.booleans()):  # few different rows
+        values = values[random.integers(0, max(1, rows // 3), rows)]
+    raw = (values[:, :3] @ [1.0, 2.0, 4.0][: min(features, 3)]).astype(int) + random.integers(0, 2, rows)
+    target = np.unique(raw % classes, return_inverse=True)[1]
+    if target.max() == 0:
+        target[0] = 1
+    values[:, random.random(features) < 0.05] = draw(st.sampled_from([0.0, 1.0, 7.0]))
+    return Data(np.ascontiguousarray(values), target)

@@ -170,6 +170,15 @@ def test_train__one_worker_is_warned_about(
     assert any("--memory-limit 0" in event.message for event in notices if isinstance(event, Notice))
 
 
+@pytest.mark.parametrize("family", ["subspace-cap", "subspace-perceptron"])
+def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_alive: None, family: str) -> None:
+    options = {**CONFIG, "family": family, "subspace": 2}
+    bigforest.train(table, out=tmp_path / "threads", scheduler="threads", **options)
+    bigforest.train(table, out=tmp_path / "workers", scheduler=client, **options)
+    threads, workers = (part_paths(tmp_path / name) for name in ("threads", "workers"))
+    assert [part.read_bytes() for part in threads] == [part.read_bytes() for part in workers]
+
+
 @pytest.mark.parametrize("options", [{}, {"impurity": "entropy"}, {"sampling": "stratified"}])
 def test_grow__by_passes(
     client: Client, store: Store, tmp_path: Path, both_alive: None, options: dict[str, Any]

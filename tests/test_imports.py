@@ -19,17 +19,8 @@ PACKAGE = ROOT / "bigforest"
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
 COMMON = {
-    "columns",
-    "config",
-    "errors",
-    "events",
-    "levels",
-    "memory",
-    "metrics",
-    "output",
-    "resources",
-    "schedule",
-    "version",
+    *("columns", "config", "copies", "errors", "events", "levels", "memory", "metrics", "objects", "output", "places"),
+    *("resources", "schedule", "sizes", "version"),
 }
 MAY_IMPORT = {
     "source": set(),
@@ -120,7 +111,7 @@ def test_stage__knows_its_left_neighbours_only(stage: str) -> None:
 
 
 def test_stages__all_listed() -> None:
-    outside = {"__init__", "api", "kernels", "namespaces", "plan", "run", "shape", "state", "unfinished"}
+    outside = {"__init__", "api", "kernels", "namespaces", "plan", "run", "shape", "state", "lock", "unfinished"}
     assert {_stage(path) for path in _modules(PACKAGE)} <= set(MAY_IMPORT) | COMMON | outside
 
 

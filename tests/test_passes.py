@@ -23,7 +23,7 @@ from bigforest.forest.parts import part_paths
 from bigforest.grow import passes
 from bigforest.grow.forest import grow_forest
 from bigforest.grow.need import Way, choose_way, grow_need
-from bigforest.grow.top import Limits
+from bigforest.grow.top import Limits, TreeTop
 from bigforest.memory import BASE_BYTES, Shape
 from bigforest.resources import Resources
 from bigforest.sample import bag, distinct_rows, most_nodes
@@ -118,20 +118,38 @@ def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
     assert [path.stat().st_mtime_ns for path in (first, last)] == times
 
 
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
 @pytest.mark.parametrize("place", [0, 12, 40, -1])
 def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
     grow = passes.grow_seedling
 
     def damage(*arguments: object) -> int:
-        path = next(path for path in arguments[3] if path.exists())  # type: ignore[attr-defined]
-        content = bytearray(path.read_bytes())
-        content[place] ^= 0x10
-        path.write_bytes(bytes(content))
+        flip(next(path for path in arguments[3] if path.exists()), place)  # type: ignore[attr-defined]
         return grow(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(passes, "grow_seedling", damage)
     with pytest.raises(FormatError, match=r"rows-0-.*(damaged|checksum)"):
+        parts(store, TrainConfig(trees=1), Way(1, Limits(50, 100, 64, 1000), 3, 0))
+
+
+@pytest.mark.parametrize("place", [0, 8, 17, 30, 200, -1])
+def test_standing__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    sent = TreeTop.sent
+
+    def damage(top: TreeTop, *arguments: Any) -> None:
+        sent(top, *arguments)
+        for path in top.standing.values():
+            flip(path, place)
+
+    monkeypatch.setattr(TreeTop, "sent", damage)
+    with pytest.raises(FormatError, match=r"standing-0-.*damaged"):
         parts(store, TrainConfig(trees=1), Way(1, Limits(50, 100, 64, 1000), 3, 0))
 
 
@@ -163,7 +181,7 @@ import bigforest.kernels.level
 from bigforest.config import TrainConfig
 from bigforest.grow.forest import compile_for
 from bigforest.grow.need import Way
-from bigforest.grow.top import Limits
+from bigforest.grow.top import Limits, TreeTop
 from bigforest.store.store import Store
 from tests.test_passes import parts
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bigforest.errors import ConfigError
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 
 @pytest.mark.parametrize(

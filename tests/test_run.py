@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest import unfinished
+from bigforest import lock
 from bigforest.events import Event, Notice, StageAdvanced
 from bigforest.forest import table as forest_table
 from bigforest.forest.table import part_path
@@ -412,7 +412,7 @@ def test_lock__is_held_until_the_run_ends(table: Path, tmp_path: Path) -> None:
 def test_lock__works_where_the_system_has_none(
     table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unfinished, "fcntl", None)
+    monkeypatch.setattr(lock, "fcntl", None)
     interrupted(table, tmp_path / "f")
     bigforest.train(resume=tmp_path / "f")
     assert files(tmp_path / "f") == expected

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 import pickle
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple, cast
@@ -19,6 +21,7 @@ import bigforest
 from bigforest import sample
 from bigforest.config import TrainConfig
 from bigforest.errors import BigForestError, ConfigError, FormatError
+from bigforest.memory import Shape
 from bigforest.sample import Sampler, bag, bag_block, class_draws, most_weight
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
@@ -172,6 +175,10 @@ class Table(NamedTuple):
     rows: int
     spec: Any
 
+    @property
+    def shape(self) -> Shape:
+        return Shape(rows=self.rows, widths=(), codes=0, classes=len(self.spec.target.classes))
+
 
 def sampler(target: Any, config: TrainConfig) -> Sampler:
     target = np.asarray(target, np.uint16)
@@ -214,6 +221,7 @@ def test_sampler__several_blocks_of_sorted_and_of_mixed_classes(sampling: Any, r
 def test_sampler__keeps_the_draws_of_some_trees(monkeypatch: pytest.MonkeyPatch) -> None:
     config = options(sampling="stratified")
     target = [0, 1, 0, 1, 1]
+    monkeypatch.setattr(sample, "_KEPT_BYTES", 2 * 16)  # of two trees with one block and two classes
     made = sampler(target, config)
     drawn: list[int] = []
     draws = made.draws
@@ -223,10 +231,29 @@ def test_sampler__keeps_the_draws_of_some_trees(monkeypatch: pytest.MonkeyPatch)
         return draws(tree)
 
     monkeypatch.setattr(made, "draws", counted)
-    monkeypatch.setattr(sample, "_KEPT_BYTES", 2 * 16)  # of two trees with one block and two classes
     for tree in (0, 1, 0, 1, 2, 1, 0, 0):
         assert made.block(tree, 0).tolist() == bag_by_class(target, tree, config)
     assert drawn == [0, 1, 2, 0]
+
+
+def test_sampler__trees_are_drawn_side_by_side_and_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = options(sampling="stratified")
+    target = [0, 1, 0, 1, 1]
+    made = sampler(target, config)
+    drawn: list[int] = []
+    both = threading.Barrier(2, timeout=60)  # breaks unless the trees are drawn at the same time
+    draws = made.draws
+
+    def met(tree: int) -> Any:
+        drawn.append(tree)
+        both.wait()
+        return draws(tree)
+
+    monkeypatch.setattr(made, "draws", met)
+    with ThreadPoolExecutor(6) as pool:
+        bags = list(pool.map(lambda tree: made.block(tree, 0).tolist(), [0, 1, 0, 1, 0, 1]))
+    assert bags == [bag_by_class(target, tree, config) for tree in (0, 1)] * 3
+    assert sorted(drawn) == [0, 1]
 
 
 def test_class_draws__share_or_equal() -> None:

@@ -18,6 +18,7 @@ from bigforest.encode.need import EncodePlan
 from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.target import check_column, listed
 from bigforest.errors import DataError
+from bigforest.places import fetched, workshop
 from bigforest.source import Source
 from bigforest.store.format import ROW_NUMBER_TYPE
 from bigforest.store.writer import Part, PartWriter
@@ -108,8 +109,11 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
 
     with PartWriter(job.parts, index) as part:
         dictionary = Dictionary(maker.name, scale, bins, part)
-        most, path = job.plan.rows_at_once(maker.size), job.scratch / f"column-{index}-{secrets.token_hex(8)}"
-        with presorted_on_disk(keys, scale, bins, dictionary, most, path) as ranks:
+        most, path = job.plan.rows_at_once(maker.size), f"column-{index}-{secrets.token_hex(8)}"
+        with (
+            workshop(job.scratch) as here,
+            presorted_on_disk(keys, scale, bins, dictionary, most, here / path) as ranks,
+        ):
             dictionary.finish()
             part.end_feature(maker.name, str(maker.dtype), dictionary.codes(ranks), job.columns[maker.name])
         return part.part()
@@ -125,7 +129,7 @@ def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[Keys]:
 
 def kept_slices(job: Job, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     """The rows to encode of the named columns, slice by slice."""
-    kept = None if job.kept is None else np.asarray(np.memmap(job.kept, ROW_NUMBER_TYPE, "r"))
+    kept = None if job.kept is None else np.asarray(np.memmap(fetched(job.kept), ROW_NUMBER_TYPE, "r"))
     first = begin = 0
     for frame in job.source.slices(names, job.plan.slice_rows):
         if kept is None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bigforest.columns import Leaf, is_nested
+from bigforest.places import made
 from bigforest.source import Source
 from bigforest.source.source import scan_parquet
 
@@ -32,5 +33,6 @@ def flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scr
     files = []
     for number, frame in enumerate(source.slices(columns, rows)):
         files.append(scratch / f"flat-{number:06}.parquet")
-        frame.select(flat).write_parquet(files[-1], compression="lz4", statistics=False)
+        with made(files[-1]) as file:
+            frame.select(flat).write_parquet(file, compression="lz4", statistics=False)
     return Source(source.name, schema, source.rows, scan_parquet(files), tuple(files))

@@ -21,6 +21,7 @@ from bigforest.encode.target import Classes, check_column, class_codes, find_cla
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
 from bigforest.output import TemporaryFolder, naming_full_disk, staged
+from bigforest.places import copy, is_remote
 from bigforest.resources import Resources
 from bigforest.schedule.crew import Crew
 from bigforest.source import Source
@@ -64,7 +65,7 @@ def encode(
         staged(path, overwrite=False, kind="store", is_ours=is_store) as folder,
         TemporaryFolder(resources.scratch) as scratch,
         naming_full_disk(path.parent, scratch.parent),
-        StoreWriter(folder, max_bins=max_bins) as writer,
+        StoreWriter(folder, max_bins=max_bins, parts=_shared_parts(scratch)) as writer,
         stage("encode", len(names), "columns", listener) as running,
     ):
         source = flattened(source, found, [*names, name, *([group] if group else [])], scratch)
@@ -75,7 +76,8 @@ def encode(
         if classes.dropped:
             listener(Notice(f"{classes.dropped} rows have no value in {name!r} and are left out"))
         columns = {one: found[one].column for one in names}
-        job = Job(source, writer.row_numbers(), classes.kept, max_bins, plan, writer.parts, scratch, columns)
+        kept = _shared_rows(writer, scratch)
+        job = Job(source, kept, classes.kept, max_bins, plan, writer.parts, scratch, columns)
         # A table in memory stays where it is.
         crew = (resources if source.files else replace(resources, cluster=None)).crew(plan.workers)
         _encode_features(job, writer, running, crew)
@@ -100,6 +102,20 @@ def check_groups(group: str | None, columns: Mapping[str, Leaf], target: str) ->
 
 def _kept_column(job: Job, name: str) -> Iterator[pl.Series]:
     return (frame.to_series() for frame in kept_slices(job, [name]))
+
+
+def _shared_parts(scratch: Path) -> Path | None:
+    """Where tasks leave their parts when it cannot be beside the store, which is made here."""
+    return scratch / "parts" if is_remote(scratch) else None
+
+
+def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
+    """The file of the rows to encode, where tasks find it; None for all rows."""
+    rows = writer.row_numbers()
+    if rows is None or not is_remote(scratch):
+        return rows
+    copy(rows, scratch / rows.name)
+    return scratch / rows.name
 
 
 def _encode_target(source: Source, name: str, plan: EncodePlan, writer: StoreWriter) -> Classes:

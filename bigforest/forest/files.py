@@ -12,10 +12,8 @@ CRC-32 of the whole file as it is when these digits are all 0. A file without th
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import uuid
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
@@ -30,6 +28,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import BigForestError, FormatError
 from bigforest.levels import Levels
 from bigforest.output import sync
+from bigforest.places import fetched, made, readable
 
 VERSION = 2
 METADATA_KEY = b"bigforest"
@@ -164,7 +163,7 @@ def check_bytes(path: Path) -> None:
     Takes a nanosecond per byte. A file that was written without a checksum passes.
     """
     try:
-        with path.open("rb") as file:
+        with fetched(path).open("rb") as file:
             place = _checksum_place(file)
             if place is None:
                 return
@@ -180,7 +179,7 @@ def check_bytes(path: Path) -> None:
 def open_parquet(path: Path) -> pq.ParquetFile:
     """The file, for reading piece by piece with Parquet's checksums verified. Raises FormatError."""
     try:
-        return pq.ParquetFile(path, page_checksum_verification=True, buffer_size=_READ_BYTES)
+        return pq.ParquetFile(fetched(path), page_checksum_verification=True, buffer_size=_READ_BYTES)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
 
@@ -190,22 +189,16 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
 
     The content is on the disk before the name is, and both when this returns.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
+    with made(path) as temporary:
         write(temporary)
         sync(temporary)
-        temporary.replace(path)
-        sync(path.parent)
-    finally:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
+    sync(path.parent)
 
 
 def file_kind(path: Path) -> str | None:
     """The kind that a file of ours, of whatever version, says it is; None for any other file."""
     try:
-        kind = json.loads((pq.read_schema(path).metadata or {})[METADATA_KEY])["kind"]
+        kind = json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])["kind"]
     except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError):
         return None
     return kind if isinstance(kind, str) else None
@@ -216,7 +209,7 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
     if not path.is_file():
         raise FormatError(f"{path} is missing; the forest is not complete")
     try:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(readable(path))
         _ = schema.names  # damaged bytes may be no text
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error

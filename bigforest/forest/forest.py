@@ -27,6 +27,7 @@ from bigforest.forest.votes import Rule, label_type
 from bigforest.levels import FILE as LEVELS_FILE
 from bigforest.levels import Levels
 from bigforest.output import staged
+from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
     or of a newer version.
     """
-    directory = Path(path)
+    directory = place_of(path)
     paths = part_paths(directory)
     header = check_parts(paths)
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
@@ -164,7 +165,7 @@ class Forest:
         self,
         data: Any,
         vote: str | None = None,
-        ties: str = "lowest",
+        ties: str | None = None,
         keep: Sequence[str] = (),
         threads: int | None = None,
         memory: int | str | None = None,
@@ -176,7 +177,8 @@ class Forest:
                  features by name, or a numpy array [rows, features] with the features in the order of
                  training, an array of objects if some are categories. Null and NaN are missing.
         vote     "soft", "hard" or "stochastic" (see forest/votes.py Rule); None as in training.
-        ties     "lowest", "reject" (a null prediction) or "random".
+        ties     "lowest", "reject" (a null prediction) or "random"; None as in training: "lowest", or "reject" for
+                 forests in subspaces.
         keep     columns of a table to hand through.
         threads  worker threads, None for all processors; a LazyFrame is run by Polars' own. Never changes an
                  answer.
@@ -221,7 +223,7 @@ class Forest:
         self,
         proba: bool = False,
         vote: str | None = None,
-        ties: str = "lowest",
+        ties: str | None = None,
         row: str | None = None,
         unseen: str = "larger",
     ) -> pl.Expr:
@@ -244,14 +246,15 @@ class Forest:
             for source in self._files():
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(source, target)
+                shutil.copyfile(fetched(source), target)
 
-    def rule(self, vote: str | None, ties: str = "lowest", unseen: str = "larger") -> Rule:
-        """The rule of an answer. Raises ConfigError."""
-        rule = Rule(vote or self.config.vote, ties, self.config.seed, unseen)
-        if self.is_regression and (vote is not None or ties != "lowest"):
+    def rule(self, vote: str | None = None, ties: str | None = None, unseen: str = "larger") -> Rule:
+        """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
+        if self.is_regression and (vote is not None or ties is not None):
             raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
-        return rule
+        vote = vote or self.config.vote
+        own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
+        return Rule(vote, ties or own, self.config.seed, unseen)
 
     def voting(self, rule: Rule, memory: int | str | None = None, threads: int | None = None) -> Voting:
         """The trees, ready to answer rows by a rule.

@@ -11,7 +11,7 @@ import polars as pl
 
 def scan(paths: list[Path], holding: object) -> pl.LazyFrame:
     """The rows of files; every query made of them keeps the object `holding`."""
-    scan = pl.scan_parquet(paths)
+    scan = pl.scan_parquet([str(path) for path in paths], glob=False)
     return scan if holding is None else scan.map_batches(partial(_unchanged, holding), streamable=True)
 
 

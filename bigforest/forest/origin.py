@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from bigforest.errors import FormatError
 from bigforest.forest.files import METADATA_KEY
+from bigforest.places import readable
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ def read_origin(directory: Path) -> Origin | None:
     """The origin of the forest in `directory`; None for one that does not say. Raises FormatError if damaged."""
     path = directory / "run.parquet"
     try:
-        raw = json.loads(pq.read_schema(path).metadata[METADATA_KEY]).get("origin")
+        raw = json.loads(pq.read_schema(readable(path)).metadata[METADATA_KEY]).get("origin")
         return None if raw is None else _parse(raw)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise FormatError(f"{path}: the origin of the forest cannot be read ({error}); the file is damaged") from error

@@ -20,6 +20,7 @@ from bigforest.forest.lists import join_lists
 from bigforest.forest.table import KINDS, NODES
 from bigforest.forest.terms import check_terms
 from bigforest.kernels.layout import LEAF, OBLIQUE, LevelLists, Terms
+from bigforest.places import readable
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 
@@ -110,7 +111,7 @@ def check_parts(paths: list[Path]) -> Header:
 def node_count(path: Path) -> int:
     """Rows that a part says it has. Raises FormatError when it is not a readable Parquet file."""
     try:
-        return int(pq.read_metadata(path).num_rows)
+        return int(pq.read_metadata(readable(path)).num_rows)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
 

@@ -18,7 +18,8 @@ from bigforest.forest.votes import answer_width
 from bigforest.forest.voting import Answers, Voting
 from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 Batch = TypeVar("Batch")
 

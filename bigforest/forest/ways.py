@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigforest.errors import ConfigError
 from bigforest.forest.parts import PIECE_BYTES
 from bigforest.memory import Need
-from bigforest.resources import parse_bytes
+from bigforest.sizes import parse_bytes
 
 # Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
 # node or a level, as it comes and as it is kept.

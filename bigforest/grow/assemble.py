@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.grow import CodeTree
 from bigforest.kernels.values import midpoints
+from bigforest.places import fetched, made
 from bigforest.store.store import Dictionaries
 
 # Beside the file of a subtree, its thresholds.
@@ -38,7 +38,7 @@ def write_subtree(path: Path, nodes: CodeTree) -> None:
 
 def read_subtree(path: Path) -> CodeTree:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
-    with path.open("rb") as file:
+    with fetched(path).open("rb") as file:
         size, classes, crc = _head(path, file)
         if path.stat().st_size != 3 * _HEAD.itemsize + 4 * size * (5 + classes):
             raise FormatError(f"{path}: the file is damaged; start the training anew")
@@ -77,7 +77,7 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
 def read_thresholds(path: Path) -> NDArray[np.float64]:
     """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
     path = path.with_suffix(_THRESHOLDS)
-    with path.open("rb") as file:
+    with fetched(path).open("rb") as file:
         size, _, crc = _head(path, file)
         found = np.fromfile(file, "<f8", size)
     _check(path, [found], crc)
@@ -91,12 +91,10 @@ def remove_subtree(path: Path) -> None:
 
 
 def _write(path: Path, shape: tuple[int, ...], arrays: Sequence[NDArray[Any]]) -> None:
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
-    with temporary.open("wb") as file:
+    with made(path) as temporary, temporary.open("wb") as file:
         file.write(np.array([*shape, _crc(arrays)], _HEAD).tobytes())
         for array in arrays:
             file.write(array.data)
-    temporary.replace(path)
 
 
 def _head(path: Path, file: BinaryIO) -> tuple[int, int, int]:
@@ -120,21 +118,18 @@ def _crc(arrays: Sequence[NDArray[Any]]) -> int:
 
 def assemble(
     top: TreeTop,
-    below: NDArray[np.uint32],
-    above: NDArray[np.uint32],
     subtrees: Mapping[int, tuple[Path, int]],
     dictionaries: Dictionaries,
     impurity: Impurity,
 ) -> Iterator[TreeArrays]:
     """The nodes of a tree in preorder, in pieces.
 
-    below, above  as from route_block
-    subtrees      of the small nodes of the top, by their entries: the file, looked up, and its number of nodes
+    subtrees  of the small nodes of the top, by their entries: the file, looked up, and its number of nodes
 
     Memory: one subtree.
     """
     order = list(top.preorder())
-    upper = tree_arrays(top.skeleton(below, above), dictionaries, impurity)
+    upper = tree_arrays(top.skeleton(), dictionaries, impurity)
     sizes = np.array([subtrees[entry][1] if entry in subtrees else 1 for entry in order], np.int64)
     numbers = np.cumsum(sizes) - sizes
     left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)

@@ -41,8 +41,8 @@ class SparseFamily(NamedTuple):
     step: NDArray[np.uint32]
     unit: NDArray[np.float64]
 
-    def scratch(self, store: Store, by_row: Rows, items: NDArray[np.uint64]) -> Oblique:
-        """What growing one tree from the root `items` needs."""
+    def scratch(self, store: Store, by_row: Rows, items: NDArray[np.uint64], tree: int) -> Oblique:
+        """What growing tree number `tree` from the root `items` needs."""
         classes = len(store.spec.target.classes)
         means = make_means(self.pairing, self.by_node, self.step, self.unit, classes, store.rows)
         oblique = make_oblique(self.sparse, means, self.values, items.size)

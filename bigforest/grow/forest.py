@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,12 +22,15 @@ from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
+from bigforest.grow.subspace import SubspaceFamily, subspace_family
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
-from bigforest.kernels.rows import by_rows
+from bigforest.kernels.oblique import Oblique
+from bigforest.kernels.rows import NO_ROWS, by_rows
+from bigforest.kernels.space import Subspace
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import Sampler, most_weight
@@ -38,6 +41,12 @@ from bigforest.store.store import Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
+# How the families whose splits are found by projection are made, and what their kernels are compiled for.
+_OBLIQUE: dict[str, tuple[Callable[[Store, TrainConfig], SparseFamily | SubspaceFamily], type[Oblique | Subspace]]] = {
+    "sparse-oblique": (sparse_family, Oblique),
+    "subspace-cap": (subspace_family, Subspace),
+    "subspace-perceptron": (subspace_family, Subspace),
+}
 
 
 def grow_forest(
@@ -92,25 +101,27 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(_share(store, config, by_rows(store.codes)), tree)
+    return _grow(_share(store, config, NO_ROWS if config.in_subspaces else by_rows(store.codes)), tree)
 
 
 class _Shared(NamedTuple):
     """What all trees of a forest that grow in memory share.
 
-    family  of sparse-oblique; scale, float64 [features], of rotation (rotation.py tree_axes); None in other families.
+    family    of splits that are oblique, but for rotation, None otherwise
+    scale     float64 [features], of rotation (rotation.py tree_axes); None in other families
     """
 
     sampler: Sampler
     by_row: Rows
     rules: Rules
     entropies: NDArray[np.int64]
-    family: SparseFamily | None
+    family: SparseFamily | SubspaceFamily | None
     scale: NDArray[np.float64] | None
 
 
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
-    family = sparse_family(store, config) if config.family == "sparse-oblique" else None
+    make = _OBLIQUE[config.family][0] if config.family in _OBLIQUE else None
+    family = make and make(store, config)
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
     return _Shared(Sampler.of(store, config), by_row, _rules(store, config), entropy_table(), family, scale)
 
@@ -122,7 +133,7 @@ _lock = threading.Lock()
 
 def _shared_of(store: Store, config: TrainConfig) -> _Shared:
     """What trees share, made once in each process."""
-    by_row = rows_of(store)
+    by_row = NO_ROWS if config.in_subspaces else rows_of(store)
     with _lock:
         if (store, config) not in _kept:
             _kept[store, config] = _share(store, config, by_row)
@@ -141,7 +152,7 @@ def compile_for(config: TrainConfig, passes: bool, scratch: Path | None) -> None
     if passes:
         compile_passes(config, scratch)
     else:
-        compile_kernels(oblique=config.family == "sparse-oblique", mixed=False)
+        compile_kernels(_OBLIQUE[config.family][1] if config.family in _OBLIQUE else None, mixed=False)
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
@@ -198,6 +209,6 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     if shared.family is None:
         nodes = grow(store.codes, shared.by_row, *arguments)
         return tree_arrays(nodes, store.dictionaries, config.impurity)
-    family = shared.family.scratch(store, shared.by_row, items)
+    family = shared.family.scratch(store, shared.by_row, items, tree)
     nodes, pool = grow_oblique(store.codes, shared.by_row, *arguments, family)
     return tree_arrays(nodes, store.dictionaries, config.impurity, pool)

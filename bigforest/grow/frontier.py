@@ -74,14 +74,12 @@ class Hidden:
 
     before, counts  int64 [buckets, classes], weights before and in each bucket
     waiting         bool [buckets], still to be looked into
-    bounds          float64 [buckets], what a split inside can reach at most
     """
 
     probe: Count
     before: Counts
     counts: Counts
     waiting: NDArray[np.bool_]
-    bounds: NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -176,41 +174,50 @@ class Search:
         self.judge.offer(probe.feature, edges, after)
         if probe.shift > 0:
             several = answer.counts.sum(axis=1) > 1
-            self._open.append(Hidden(probe, after - answer.counts, answer.counts, several, np.empty(0)))
+            self._open.append(Hidden(probe, after - answer.counts, answer.counts, several))
 
     def _look_inside(self) -> None:
         """Ask about the buckets that could hide a better split than the best, the most promising first.
 
         What is too much for now has to wait, and has often lost its promise when its turn comes.
         """
+        found = []
         for hidden in self._open:
             bounds = self.judge.bounds(hidden.before, hidden.counts)
-            hidden.bounds = np.where(hidden.waiting & (bounds >= self.judge.limit), bounds, -np.inf)
-            hidden.waiting &= hidden.bounds > -np.inf
+            hidden.waiting &= bounds >= self.judge.limit
+            found.append(bounds[hidden.waiting])
         self._open = [hidden for hidden in self._open if hidden.waiting.any()]
-        buckets = [(at, bucket) for at, hidden in enumerate(self._open) for bucket in np.flatnonzero(hidden.waiting)]
-        buckets.sort(key=lambda place: -self._open[place[0]].bounds[place[1]])
-        chosen = [np.zeros(hidden.waiting.size, np.bool_) for hidden in self._open]
-        keys, cells = self.most_keys, self.most_cells
+        if not self._open:
+            return
+        bounds = np.concatenate(found)
+        own = [np.flatnonzero(hidden.waiting) for hidden in self._open]
+        at = np.repeat(np.arange(len(own)), [buckets.size for buckets in own])
+        bucket = np.concatenate(own)
+        rows = np.concatenate([hidden.counts[hidden.waiting].sum(axis=1) for hidden in self._open])
+        order = np.argsort(-bounds, kind="stable")
+        few = order[rows[order] <= self.most_keys]
+        few = few[np.cumsum(rows[few]) <= self.most_keys]
+        self._count_again([(int(at[k]), int(bucket[k])) for k in order[rows[order] > self.most_keys]])
+        for number, hidden in enumerate(self._open):
+            wanted = np.zeros(hidden.waiting.size, np.bool_)
+            wanted[bucket[few[at[few] == number]]] = True
+            if wanted.any():
+                hidden.waiting &= ~wanted
+                self.asking.append(
+                    Collect(hidden.probe, wanted, hidden.before[wanted], int(hidden.counts[wanted].sum()))
+                )
+
+    def _count_again(self, buckets: Sequence[tuple[int, int]]) -> None:
+        """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for."""
+        cells = self.most_cells
         for at, bucket in buckets:
             hidden = self._open[at]
-            rows = int(hidden.counts[bucket].sum())
-            if rows <= self.most_keys:
-                if rows > keys:
-                    continue
-                keys -= rows
-                chosen[at][bucket] = True
-            else:
-                narrower = self._narrower(hidden, int(bucket), rows)
-                if cells < self.most_cells and narrower.buckets * self.judge.total.size > cells:
-                    continue
-                cells -= narrower.buckets * self.judge.total.size
-                self.asking.append(narrower)
+            narrower = self._narrower(hidden, bucket, int(hidden.counts[bucket].sum()))
+            if cells < self.most_cells and narrower.buckets * self.judge.total.size > cells:
+                continue
+            cells -= narrower.buckets * self.judge.total.size
+            self.asking.append(narrower)
             hidden.waiting[bucket] = False
-        for hidden, wanted in zip(self._open, chosen, strict=True):
-            if wanted.any():
-                rows = int(hidden.counts[wanted].sum())
-                self.asking.append(Collect(hidden.probe, wanted, hidden.before[wanted], rows))
 
     def _narrower(self, hidden: Hidden, bucket: int, rows: int) -> Count:
         """A Count of the codes of one bucket."""

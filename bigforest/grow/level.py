@@ -1,24 +1,28 @@
 """Split the nodes that do not fit in memory, breadth first, by passes over the store.
 
-A pass goes over the blocks once, in order. For every tree it draws the bag of the block again, sends its rows down the
-part of the tree that stands, and answers what the nodes ask (frontier.py). Many nodes and many trees share a pass.
-Blocks are spread over tasks; what tasks find is added up, in integers, so it does not matter how.
+A pass goes over the blocks once, in order. For every tree it takes the rows of the block where they stand
+(standing.py), sends them down the newest splits, and answers what the nodes ask (frontier.py). Many nodes and many
+trees share a pass. Runs of blocks are spread over tasks; what tasks find is added up, in integers, so it does not
+matter how.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from itertools import pairwise
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
+from bigforest.grow.standing import Standing
 from bigforest.grow.top import TreeTop
-from bigforest.kernels.draw import pack_items
 from bigforest.kernels.layout import Codes
-from bigforest.kernels.level import Probes, Top, collect_block, count_block, no_rows, route_block
+from bigforest.kernels.level import Probes, Splits, collect_block, count_block, no_rows, route_block
 from bigforest.memory import release_freed
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
@@ -29,13 +33,16 @@ from bigforest.store.store import Store
 class Question(NamedTuple):
     """What a pass asks about one tree.
 
-    top      the part of the tree that stands; classes of the target
-    counts   probes of Count
-    collects probes of Collect; wanted bool, the wanted buckets of all of them
+    nodes     number of nodes, and its newest splits; classes of the target
+    standing  TreeTop.standing
+    counts    probes of Count
+    collects  probes of Collect; wanted bool, the wanted buckets of all of them
     """
 
     tree: int
-    top: Top
+    nodes: int
+    splits: Splits
+    standing: dict[int, Path]
     classes: int
     counts: Probes
     collects: Probes
@@ -43,7 +50,12 @@ class Question(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What the blocks of one task answer about one tree; see kernels/level.py. keys: one array per Collect."""
+    """What the blocks of one task answer about one tree; see kernels/level.py.
+
+    keys            one array per Collect
+    below, above    of the newest splits
+    standing        where the rows stand now, for TreeTop.sent; empty where there were no splits
+    """
 
     counts: NDArray[np.uint32]
     low: NDArray[np.uint32]
@@ -51,6 +63,7 @@ class Reply(NamedTuple):
     keys: list[NDArray[np.uint64]]
     below: NDArray[np.uint32]
     above: NDArray[np.uint32]
+    standing: dict[int, Path]
 
 
 class Routed(NamedTuple):
@@ -67,23 +80,26 @@ def split_large(
     sampler: Sampler,
     tops: Sequence[TreeTop],
     room: int,
+    folder: Path,
+    ranges: Sequence[tuple[range]],
     crew: Crew,
 ) -> None:
-    """Pass over the store until no node of `tops` searches; room: counts of all histograms of a pass, and keys."""
+    """Pass over the store until no node of `tops` searches.
+
+    room    counts of all histograms of a pass, and keys.
+    folder  for files of where rows stand.
+    ranges  the runs of blocks, the same for all passes over these trees.
+    """
     while True:
         chosen = _choose(tops, room)
         if not chosen:
             return
         questions = [question(tops[at], entries, store) for at, entries in chosen]
         release_freed()
-        for (at, entries), asked, reply in zip(chosen, questions, ask(store, sampler, questions, crew), strict=True):
+        replies = crew.reduce(answer, ranges, merged_all, (store, sampler, questions, folder))
+        for (at, entries), asked, reply in zip(chosen, questions, replies, strict=True):
+            tops[at].sent(reply.below, reply.above, reply.standing)
             _tell(tops[at], entries, asked, reply)
-
-
-def ask(store: Store, sampler: Sampler, questions: list[Question], crew: Crew) -> list[Reply]:
-    """The replies of all blocks to the questions."""
-    ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
-    return crew.reduce(answer, ranges, merged_all, (store, sampler, questions))
 
 
 def merged_all(one: list[Reply], two: list[Reply]) -> list[Reply]:
@@ -100,6 +116,7 @@ def merged(one: Reply, two: Reply) -> Reply:
         keys=[np.concatenate(pair) for pair in zip(one.keys, two.keys, strict=True)],
         below=np.maximum(one.below, two.below),
         above=np.minimum(one.above, two.above),
+        standing=one.standing | two.standing,
     )
 
 
@@ -110,7 +127,7 @@ def block_ranges(store: Store, tasks: int) -> list[range]:
     return [range(first, stop) for first, stop in pairwise(cuts)]
 
 
-def answer(store: Store, sampler: Sampler, questions: list[Question], blocks: range) -> list[Reply]:
+def answer(store: Store, sampler: Sampler, questions: list[Question], folder: Path, blocks: range) -> list[Reply]:
     """Task: the replies of some blocks to the questions."""
     by_row = no_rows()
     fetched = np.empty(BLOCK_ROWS, np.uint32)
@@ -119,7 +136,7 @@ def answer(store: Store, sampler: Sampler, questions: list[Question], blocks: ra
     pieces: list[list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]] = [[] for _ in questions]
     replies = [no_reply(asked) for asked in questions]
     needed = sorted(set().union(*(_features(asked) for asked in questions)))
-    for at, routed in route(store, sampler, questions, blocks, needed, replies):
+    for at, routed in route(store, sampler, questions, blocks, needed, replies, folder):
         asked, reply = questions[at], replies[at]
         codes, items, begin, end = routed
         classes = np.uint64(asked.classes)
@@ -140,26 +157,35 @@ def route(
     blocks: range,
     needed: Sequence[int],
     replies: Sequence[Reply],
+    folder: Path | None,
 ) -> Iterator[tuple[int, Routed]]:
     """For every block and question, the question's number and the block's rows sorted by the nodes they fall into.
 
-    needed  features whose codes are wanted. `replies` learn which codes were sent left and right.
+    needed   features whose codes are wanted.
+    replies  learn which codes were sent left and right, and where the rows stand then.
+    folder   for the files of where they stand; None to forget it.
     """
     items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
-    with BlockReader(store.path, store.spec, store.block_rows, store.codes.place) as reader:
+    store.fetch(needed, blocks)
+    with ExitStack() as stack:
+        reader = stack.enter_context(BlockReader(store.folder, store.spec, store.block_rows, store.place))
+        standing = []
+        for asked, reply in zip(questions, replies, strict=True):
+            if folder is not None and asked.splits.node.size:
+                name = f"standing-{asked.tree}-{blocks.start}-{secrets.token_hex(8)}.bin"
+                reply.standing[blocks.start] = folder / name
+            out = reply.standing.get(blocks.start)
+            before = asked.standing.get(blocks.start)
+            standing.append(stack.enter_context(Standing(sampler, asked.tree, before, out)))
         for block in blocks:
             codes = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
             start = block * store.block_rows
-            target = store.target[start : start + reader.size(block)]
+            target = store.labels(start, start + reader.size(block))
             for at, asked in enumerate(questions):
-                bag = sampler.block(asked.tree, block)
-                here = items[: np.count_nonzero(bag)]
-                pack_items(target, bag, here)
-                nodes = asked.top.feature.size
-                begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
+                here, begin, end = standing[at].take(block, target, asked.nodes, items)
                 total = np.empty(asked.classes, np.int64)
-                below, above = replies[at].below, replies[at].above
-                route_block(codes, here, spare, asked.top, begin, end, below, above, total)
+                route_block(codes, here, spare, asked.splits, begin, end, replies[at].below, replies[at].above, total)
+                standing[at].keep(here, begin, end)
                 yield at, Routed(codes, here, begin, end)
 
 
@@ -193,7 +219,7 @@ def _asking(top: TreeTop, entry: int) -> list[Probe]:
 
 
 def question(top: TreeTop, entries: Sequence[int], store: Store) -> Question:
-    """What the nodes `entries` of a tree ask; with none, rows are sent down to all nodes."""
+    """What the nodes `entries` of a tree ask."""
     counts: list[tuple[int, Count]] = []
     collects: list[tuple[int, Collect]] = []
     for entry in entries:
@@ -205,7 +231,9 @@ def question(top: TreeTop, entries: Sequence[int], store: Store) -> Question:
     wanted = [probe.wanted for _, probe in collects]
     return Question(
         tree=top.tree,
-        top=top.arrays(set(entries) or None),
+        nodes=len(top.nodes),
+        splits=top.splits(),
+        standing=top.standing,
         classes=len(store.spec.target.classes),
         counts=_probes(counts),
         collects=_probes([(entry, probe.count) for entry, probe in collects]),
@@ -228,19 +256,20 @@ def _probes(asked: Sequence[tuple[int, Count]]) -> Probes:
 def no_reply(asked: Question) -> Reply:
     """The reply of no blocks."""
     cells = int(asked.counts.buckets.sum()) * asked.classes
-    probes, nodes = asked.counts.node.size, asked.top.feature.size
+    probes, splits = asked.counts.node.size, asked.splits.node.size
     return Reply(
         counts=np.zeros(cells, np.uint32),
         low=np.full(probes, 0xFFFFFFFF, np.uint32),
         high=np.zeros(probes, np.uint32),
         keys=[],
-        below=np.zeros(nodes, np.uint32),
-        above=np.full(nodes, 0xFFFFFFFF, np.uint32),
+        below=np.zeros(splits, np.uint32),
+        above=np.full(splits, 0xFFFFFFFF, np.uint32),
+        standing={},
     )
 
 
 def _features(asked: Question) -> set[int]:
-    parts = (asked.counts.feature, asked.collects.feature, asked.top.feature[asked.top.feature >= 0])
+    parts = (asked.counts.feature, asked.collects.feature, asked.splits.feature)
     return {int(feature) for part in parts for feature in part}
 
 

@@ -11,7 +11,9 @@ from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES
 from bigforest.grow.frontier import buckets_for
 from bigforest.grow.ranked import CODE_BYTES
 from bigforest.grow.spill import BUFFER_BYTES
+from bigforest.grow.standing import STANDING_ROW
 from bigforest.grow.top import Limits
+from bigforest.kernels.bits import WORD
 from bigforest.kernels.rows import WIDE_BYTES
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
@@ -44,6 +46,8 @@ _WRITTEN_TERM = 64
 _BY_PASSES = ("axis", "tree")
 # Bytes of a row of a growing tree of oblique splits besides: projections on two directions 16, what orders them 26.
 _PROJECTED = 42
+# And of trees in subspaces: the row by class 4, its projection 8.
+_WEIGHED = 12
 # Bytes of a term of a growing tree, twice while it is copied, and of a finished one.
 _TERM = 36
 # Bytes per row of the table while columns are measured one at a time.
@@ -74,6 +78,16 @@ def part_size(rows: int, trees: int) -> int:
 def drawn_from(features: int, config: TrainConfig) -> int:
     """How many columns a node draws from: the axes of a rotated table, or the features."""
     return config.axes or features
+
+
+def seen_as_bits(shape: Shape, config: TrainConfig) -> bool:
+    """Whether trees in subspaces see the table as bits, see kernels/bits.py.
+
+    Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
+    one included, with every mistake (Novikoff 1962).
+    """
+    mistakes = 0 if config.family == "subspace-cap" else shape.rows * config.max_epochs
+    return shape.bits and not config.ranks and mistakes * (shape.features + 1) ** 2 < 2**62
 
 
 def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
@@ -128,7 +142,7 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     if way.limits is None:
         return Need("grow", way.memory, smallest)
     rows = distinct_rows(shape.rows, config, shape.classes)
-    scratch = way.group * rows * (shape.row_bytes + 4)
+    scratch = way.group * rows * (shape.row_bytes + 4 + STANDING_ROW)
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
@@ -146,7 +160,8 @@ def _written(classes: int) -> int:
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
     rows = distinct_rows(shape.rows, config, shape.classes)
     nodes = most_nodes(shape.rows, config, shape.classes)
-    copy = shape.rows * shape.row_bytes if shape.row_bytes >= WIDE_BYTES else 0
+    copied = shape.row_bytes >= WIDE_BYTES and not config.in_subspaces
+    copy = shape.rows * shape.row_bytes if copied else 0
     tree = (
         4 * shape.rows
         + draws_bytes(shape, config)
@@ -168,6 +183,9 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
         return 0, 0
     terms = math.ceil(splits * config.most_terms(shape.features))
     tree = terms * _TERM + min(terms, GROUP_ENTRIES) * _WRITTEN_TERM
+    if config.in_subspaces:
+        own = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes
+        return _space_bytes(shape, config, own + tree)
     shared = shape.rows * _MEASURED
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
@@ -182,17 +200,34 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
     return shared, tree
 
 
+def _space_bytes(shape: Shape, config: TrainConfig, tree: int) -> tuple[int, int]:
+    """`_oblique_bytes` of trees in subspaces, which see copies of columns; `tree` is what each takes besides."""
+    size = config.subspace_size(shape.features)
+    same = config.subspace_per == "node" or size == shape.features
+    seen = shape.features if same else size
+    width = seen
+    row = 8 * seen
+    if seen_as_bits(shape, config):
+        width = -(-seen // WORD) * WORD
+        row = width // 8
+    columns = shape.rows * row
+    tree += 8 * width * (shape.classes + 4)
+    return (columns, tree) if same else (0, columns + tree)
+
+
 def _store_bytes(shape: Shape, config: TrainConfig) -> int:
     """What of the store is read at random: the codes, and the values where they are projected."""
+    if config.in_subspaces:  # read in order, column by column, once for each tree
+        return 0
     return shape.rows * shape.row_bytes + (0 if config.family in _BY_PASSES else 8 * shape.codes)
 
 
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
     drawn = _drawn(shape, config)
-    block = BLOCK_ROWS * (shape.row_bytes + 24 + 8 * (drawn + 1))
+    block = BLOCK_ROWS * (2 * shape.row_bytes + 36 + 8 * (drawn + 1))
     base = _base(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config)
-    free = budget - base - workers * (block + BUFFER_BYTES * 5 // 4)
+    free = budget - base - workers * (block + BUFFER_BYTES)
     # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
     room = free // (4 * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))

@@ -39,11 +39,9 @@ class Seedling(NamedTuple):
 
 
 class Stem(NamedTuple):
-    """The upper part of a tree; the codes sent left and right in it (route_block); nodes of each subtree by entry."""
+    """The upper part of a tree, and the nodes of each subtree by entry."""
 
     top: TreeTop
-    below: NDArray[np.uint32]
-    above: NDArray[np.uint32]
     sizes: dict[int, int]
 
 
@@ -67,16 +65,15 @@ def grow_by_passes(
     ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
     totals = crew.reduce(count_bags, ranges, np.add, (store, sampler, trees))
     tops = [TreeTop(tree, root_key(config, tree), total, ground) for tree, total in zip(trees, totals, strict=True)]
-    split_large(store, sampler, tops, ground.limits.room, crew)
+    split_large(store, sampler, tops, ground.limits.room, folder, ranges, crew)
     questions = [question(top, [], store) for top in tops]
     small = [top.small() for top in tops]
     spilled = crew.reduce(spill, ranges, spilled_both, (store, sampler, questions, small, folder))
+    for top, reply in zip(tops, spilled.replies, strict=True):
+        top.sent(reply.below, reply.above, {})
     sizes = _grow_all(store, ground, tops, spilled, folder, crew)
     crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
-    stems = {
-        top.tree: Stem(top, reply.below, reply.above, sizes[top.tree])
-        for top, reply in zip(tops, spilled.replies, strict=True)
-    }
+    stems = {top.tree: Stem(top, sizes[top.tree]) for top in tops}
 
     def end(index: int, _: None) -> None:
         for tree in parts[index]:
@@ -91,8 +88,9 @@ def grow_by_passes(
 def count_bags(store: Store, sampler: Sampler, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
     """Task: class weights of the bags of the trees in some blocks, int64 [trees, classes]."""
     totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
+    store.fetch([], blocks)
     for block in blocks:
-        target = store.target[block * store.block_rows : (block + 1) * store.block_rows]
+        target = store.labels(block * store.block_rows, (block + 1) * store.block_rows)
         for at, tree in enumerate(trees):
             count_classes(target, sampler.block(tree, block), totals[at])
     return totals
@@ -124,8 +122,6 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
     trees = (
         assemble(
             stem.top,
-            stem.below,
-            stem.above,
             {entry: (_subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
             store.dictionaries,
             config.impurity,

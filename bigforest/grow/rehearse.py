@@ -13,6 +13,7 @@ from bigforest.grow.top import Ground, Limits
 from bigforest.kernels.grow import Rules
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.output import TemporaryFolder
+from bigforest.places import is_remote
 from bigforest.schedule.crew import Threads
 from bigforest.store.store import Store
 from bigforest.store.writer import PartWriter, StoreWriter
@@ -24,7 +25,7 @@ _LIMITS = Limits(rows=12, keys=_ROWS, cells=4, room=1)
 
 def compile_passes(config: TrainConfig, scratch: Path | None) -> None:
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
-    with TemporaryFolder(scratch) as folder:
+    with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store")
         config = TrainConfig(trees=1, replace=config.replace, impurity=config.impurity)
         rules = Rules(1, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)

@@ -27,11 +27,13 @@ from bigforest.errors import FormatError
 from bigforest.grow.level import Question, Reply, Routed, merged_all, no_reply, route
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
+from bigforest.places import inbox, outbox
 from bigforest.sample import Sampler
 from bigforest.store.store import Store
 
-# Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes.
-BUFFER_BYTES = 32 << 20
+# Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes. With 32 MB
+# writing takes three times as long: they are out of the cache by then.
+BUFFER_BYTES = 8 << 20
 
 _HEAD = np.dtype("<u8")
 
@@ -61,16 +63,15 @@ def spill(
     waiting: dict[Path, list[NDArray[Any]]] = {}
     held = 0
     every = range(len(store.spec.features))
-    for at, routed in route(store, sampler, questions, blocks, every, replies):
-        for entry in small[at]:
-            chunk = _chunk(routed, entry)
-            if chunk:
-                waiting.setdefault(rows_path(folder, questions[at].tree, entry, suffix), []).extend(chunk)
+    with outbox(folder) as here:
+        for at, routed in route(store, sampler, questions, blocks, every, replies, None):
+            for entry, chunk in _chunks(routed, small[at]):
+                waiting.setdefault(rows_path(here, questions[at].tree, entry, suffix), []).extend(chunk)
                 held += sum(part.nbytes for part in chunk)
-        if held > BUFFER_BYTES:
-            _write(waiting)
-            held = 0
-    _write(waiting)
+            if held > BUFFER_BYTES:
+                _write(waiting)
+                held = 0
+        _write(waiting)
     return Spilled(replies, {blocks.start: suffix})
 
 
@@ -89,11 +90,16 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
 
     most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
     """
-    chunks = [(path, list(_heads(path, store))) for path in paths if path.exists()]
+    with inbox(paths) as files:
+        return _load(files, store, most, paths[0])
+
+
+def _load(files: Sequence[Path], store: Store, most: int, where: Path) -> tuple[Codes, NDArray[np.uint64]]:
+    chunks = [(path, list(_heads(path, store))) for path in files]
     sizes = [chunk.rows for _, found in chunks for chunk in found]
     total = sum(sizes)
     if not 0 < total <= most:
-        raise FormatError(f"{paths[0]}: the file is damaged; start the training anew")
+        raise FormatError(f"{where}: the file is damaged; start the training anew")
     columns = _columns(store)
     matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
     tags = np.empty(total, np.uint32)
@@ -117,25 +123,28 @@ def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray
     number_items(tags, items)
     for matrix in matrices.values():
         matrix.flags.writeable = False
-    return Codes(matrices[1], matrices[2], matrices[4], store.codes.place), items
+    return Codes(matrices[1], matrices[2], matrices[4], store.place), items
 
 
-def _chunk(routed: Routed, entry: int) -> list[NDArray[Any]]:
-    """The rows of a node in a block as a chunk: its arrays one after the other, none if there are no rows."""
-    items = routed.items[int(routed.begin[entry]) : int(routed.end[entry])]
-    if items.size == 0:
-        return []
-    tags = np.empty(items.size, np.uint32)
-    pick_tags(items, tags)
-    parts: list[NDArray[Any]] = [tags]
-    for matrix in (routed.codes.u32, routed.codes.u16, routed.codes.u8):
-        part = np.empty((matrix.shape[0], items.size), matrix.dtype)
-        pick_columns(matrix, items, part)
-        parts.append(part)
-    crc = 0
-    for part in parts:
-        crc = zlib.crc32(part.data, crc)
-    return [np.array([items.size, crc], _HEAD), *parts]
+def _chunks(routed: Routed, entries: Sequence[int]) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+    """Those of the nodes `entries` that have rows in the block, each with its rows as a chunk: arrays that follow
+    each other."""
+    codes, items = routed.codes, routed.items
+    begin, end = routed.begin[entries], routed.end[entries]
+    picked = [np.empty(items.size, np.uint32)]
+    pick_tags(items, picked[0])
+    for matrix in (codes.u32, codes.u16, codes.u8):
+        picked.append(np.empty(matrix.shape[0] * items.size, matrix.dtype))
+        pick_columns(matrix, items, begin, end, picked[-1])
+    columns = [array.size // items.size for array in picked] if items.size else []
+    for entry, first, stop in zip(entries, begin.tolist(), end.tolist(), strict=True):
+        if first == stop:
+            continue
+        parts = [array[count * first : count * stop] for array, count in zip(picked, columns, strict=True)]
+        crc = 0
+        for part in parts:
+            crc = zlib.crc32(part.data, crc)
+        yield entry, [np.array([stop - first, crc], _HEAD), *parts]
 
 
 def _write(waiting: dict[Path, list[NDArray[Any]]]) -> None:
@@ -147,7 +156,8 @@ def _write(waiting: dict[Path, list[NDArray[Any]]]) -> None:
 
 def _columns(store: Store) -> list[tuple[int, int]]:
     """Widths and their numbers of columns, as they follow each other in a chunk."""
-    return [(4, store.codes.u32.shape[0]), (2, store.codes.u16.shape[0]), (1, store.codes.u8.shape[0])]
+    widths = [feature.width for feature in store.spec.features]
+    return [(width, widths.count(width)) for width in (4, 2, 1)]
 
 
 def _size(rows: int, store: Store) -> int:

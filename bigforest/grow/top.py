@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,7 +15,7 @@ from bigforest.grow.frontier import Search
 from bigforest.grow.judge import Counts, Judge
 from bigforest.kernels.grow import CodeTree, Rules
 from bigforest.kernels.impurity import entropy_table
-from bigforest.kernels.level import Top, child_keys
+from bigforest.kernels.level import Splits, child_keys
 
 # What becomes of a node.
 SEARCHING, SPLIT, LEAF, SMALL = range(4)
@@ -56,7 +57,12 @@ def _ground(rules: Rules, codes: tuple[int, ...], limits: Limits) -> Ground:
 
 @dataclass(slots=True)
 class Place:
-    """A node of the upper part. left, right: entries of its children; search: while it is SEARCHING."""
+    """A node of the upper part.
+
+    search       while it is SEARCHING.
+    left, right  entries of its children.
+    below,above  largest code that its rows were sent left with, smallest they were sent right with.
+    """
 
     key: np.uint64
     depth: int
@@ -68,15 +74,24 @@ class Place:
     code: int = 0
     left: int = 0
     right: int = 0
+    below: int = 0
+    above: int = 0
 
 
 class TreeTop:
-    """The upper part of tree number `tree`; `nodes` has parents before their children, the root first."""
+    """The upper part of tree number `tree`.
+
+    nodes     parents before their children, the root first.
+    standing  where its rows stand, but for the newest splits: a file (standing.py) by the first block of each run of
+              blocks, none before the first splits.
+    """
 
     def __init__(self, tree: int, key: np.uint64, total: Counts, ground: Ground) -> None:
         self.tree = tree
         self._ground = ground
         self.nodes: list[Place] = []
+        self.standing: dict[int, Path] = {}
+        self._newest: list[int] = []
         self._add(key, 0, total, np.zeros(len(ground.codes), np.bool_))
 
     def searching(self) -> list[int]:
@@ -100,22 +115,27 @@ class TreeTop:
             node.state = LEAF
             return
         node.state, node.feature, node.code = SPLIT, best.feature, best.code
+        self._newest.append(entry)
         key_l, key_r = child_keys(node.key)
         node.left = self._add(np.uint64(key_l), node.depth + 1, best.left, node.constant)
         node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - best.left, node.constant)
 
-    def arrays(self, wanted: Collection[int] | None = None) -> Top:
-        """The nodes as kernels read them; with `wanted` entries, only the way to those is split."""
-        needed = [wanted is None or entry in wanted for entry in range(len(self.nodes))]
-        for entry in reversed(range(len(self.nodes))):
-            node = self.nodes[entry]
-            if node.state == SPLIT:
-                needed[entry] = wanted is None or needed[node.left] or needed[node.right]
-        columns = [[getattr(node, name) for node in self.nodes] for name in ("feature", "code", "left", "right")]
-        kinds = (np.int32, np.uint32, np.uint32, np.uint32)
-        top = Top._make(np.array(column, kind) for column, kind in zip(columns, kinds, strict=True))
-        top.feature[~np.array(needed)] = -1
-        return top
+    def splits(self) -> Splits:
+        """The newest splits: no rows have been sent down them."""
+        nodes = [self.nodes[entry] for entry in self._newest]
+        columns = [[getattr(node, name) for node in nodes] for name in ("feature", "code", "left", "right")]
+        return Splits._make(np.array(column, np.uint32) for column in (self._newest, *columns))
+
+    def sent(self, below: NDArray[np.uint32], above: NDArray[np.uint32], standing: Mapping[int, Path]) -> None:
+        """Rows have been sent down the newest splits (route_block), and now stand in these files."""
+        if not self._newest:
+            return
+        for entry, left, right in zip(self._newest, below.tolist(), above.tolist(), strict=True):
+            self.nodes[entry].below, self.nodes[entry].above = left, right
+        self._newest = []
+        for path in self.standing.values():
+            path.unlink(missing_ok=True)
+        self.standing = dict(standing)
 
     def preorder(self) -> Iterator[int]:
         """Entries of the nodes as they are numbered in the tree."""
@@ -127,19 +147,17 @@ class TreeTop:
             if node.state == SPLIT:
                 waiting += [node.right, node.left]
 
-    def skeleton(self, below: NDArray[np.uint32], above: NDArray[np.uint32]) -> CodeTree:
-        """The upper part as a tree whose frontier are leaves; below, above as from route_block."""
+    def skeleton(self) -> CodeTree:
+        """The upper part as a tree whose frontier are leaves; rows have been sent down all splits."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
         nodes = [self.nodes[entry] for entry in order]
-        inner = np.array([node.state == SPLIT for node in nodes])
-        entries = np.array(order)
         return CodeTree(
             feature=np.array([node.feature for node in nodes], np.int32),
             right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
             depth=np.array([node.depth for node in nodes], np.uint32),
-            left_code=np.where(inner, below[entries], 0).astype(np.uint32),
-            right_code=np.where(inner, above[entries], 0).astype(np.uint32),
+            left_code=np.array([node.below for node in nodes], np.uint32),
+            right_code=np.array([node.above for node in nodes], np.uint32),
             counts=np.stack([node.total for node in nodes]).astype(np.uint32),
         )
 

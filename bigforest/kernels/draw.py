@@ -82,15 +82,16 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
 
 @kernel
 def pack_items(target, counts, items):
-    """items = those rows with counts > 0, ascending: row << 32 | class << 16 | count.
+    """items = those rows with counts > 0, ascending: row << 32 | class << 16 | count. No branch depends on the data.
 
     target, counts uint16 [rows], rows <= 2**32; items uint64 [rows with counts > 0].
     """
     at = np.uint64(0)
-    for row in range(np.uint64(counts.size)):
-        if counts[row] > 0:
-            items[at] = (row << _BITS32) | (np.uint64(target[row]) << _BITS16) | np.uint64(counts[row])
-            at += np.uint64(1)
+    row = np.uint64(0)
+    while at < np.uint64(items.size):
+        items[at] = (row << _BITS32) | (np.uint64(target[row]) << _BITS16) | np.uint64(counts[row])
+        at += np.uint64(counts[row] > 0)
+        row += np.uint64(1)
 
 
 @kernel

@@ -32,6 +32,8 @@ from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.pool import trimmed, twice_as_long, with_room
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.rows import by_rows
+from bigforest.kernels.space import Subspace
+from bigforest.kernels.subspace import smallest_subspace, split_in_subspace
 
 # Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not more
 # class counts than these, because some systems count what is asked for.
@@ -134,9 +136,11 @@ def put_root(stack, items, key, depth, constant):
 
 
 @inlined
-def has_room(nodes, count, stack, top, oblique, mixed, pool):
+def has_room(nodes, count, stack, top, oblique, subspace, mixed, pool):
     """Whether another node can be numbered and split."""
     if oblique is not None and pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) > np.uint64(pool.feature.size):
+        return False
+    if subspace is not None and pool.used[0] + np.uint64(subspace.column.size) > np.uint64(pool.feature.size):
         return False
     if mixed is not None and pool.used[0] + np.uint64(mixed.levels.code.size) > np.uint64(pool.level.size):
         return False
@@ -161,18 +165,19 @@ def grow_while_room(
     work,
     nearby,
     oblique,
+    subspace,
     mixed,
     pool,
 ):
     """Number and split nodes until none is left or an array is full; returns the numbers of nodes and on the stack.
 
     totals int64 [2, classes], constant uint64 [words]: scratch. nearby: what nodes split by features copy. oblique:
-    Oblique, with its Pool as `pool`; mixed: Mixed, with its Subsets; all None where splits are on plain numbers,
-    compiled apart.
+    Oblique, with its Pool as `pool`; subspace: Subspace, with a Pool; mixed: Mixed, with its Subsets; all None where
+    splits are on plain numbers, compiled apart.
     """
     total = totals[0]
     total_l = totals[1]
-    while top > ZERO and has_room(nodes, count, stack, top, oblique, mixed, pool):
+    while top > ZERO and has_room(nodes, count, stack, top, oblique, subspace, mixed, pool):
         top -= ONE
         number = count
         count += ONE
@@ -188,7 +193,11 @@ def grow_while_room(
         for word in range(np.uint64(constant.size)):
             constant[word] = stack.constant[top, word]
         node = Node(items[begin:end], total, weight, sq)
-        if oblique is None:
+        if subspace is not None:
+            size_l = split_in_subspace(subspace, node, key, rules.min_leaf, work, nodes, pool, number, total_l)
+            if size_l == ZERO:
+                continue
+        elif oblique is None:
             here, rows_here = look_near(codes, by_row, items, begin, end, constant, nearby)
             find_feature(here, rows_here, node, key, constant, rules, table, draw, best, work, mixed)
             if best.split[FEATURE] < 0:
@@ -259,10 +268,10 @@ def grow_oblique(
     key: np.uint64,
     rules: Rules,
     table: NDArray[np.int64],
-    oblique: Oblique,
+    family: Oblique | Subspace,
 ) -> tuple[CodeTree, Pool]:
-    """Grow a tree of oblique splits, like `grow`; `oblique` says which and is used up. The pool has its terms."""
-    return _grow(codes, by_row, items, classes, key, rules, table, 0, None, oblique)
+    """Grow a tree of oblique splits, like `grow`; `family` says which and is used up. The pool has its terms."""
+    return _grow(codes, by_row, items, classes, key, rules, table, 0, None, family)
 
 
 def _grow(
@@ -275,9 +284,9 @@ def _grow(
     table: NDArray[np.int64],
     depth: int,
     constant: NDArray[np.bool_] | None,
-    more: Oblique | Mixed | None,
+    more: Oblique | Subspace | Mixed | None,
 ) -> tuple[CodeTree, Any]:
-    """The tree, and the Pool of an Oblique or the Subsets of a Mixed; None for neither."""
+    """The tree, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
     features = codes.place.shape[0]
     words = -(-features // 64)
     work = make_work(items.size, classes)
@@ -306,10 +315,11 @@ def _grow(
         constant=np.empty((64, words), np.uint64),
     )
     oblique = more if isinstance(more, Oblique) else None
+    subspace = more if isinstance(more, Subspace) else None
     mixed = more if isinstance(more, Mixed) else None
     most = features if mixed is None else mixed.levels.code.size  # entries of a node
     pool: Pool | Subsets | None = None
-    if oblique is not None:
+    if oblique is not None or subspace is not None:
         pool = make_pool(room, most)
     elif mixed is not None:
         pool = make_subsets(room, most)
@@ -318,7 +328,9 @@ def _grow(
     count, top = ZERO, ONE
     while top > 0:
         state = (nodes, count, stack, top)
-        count, top = grow_while_room(codes, by_row, items, rules, table, *state, *scratch, oblique, mixed, pool)
+        count, top = grow_while_room(
+            codes, by_row, items, rules, table, *state, *scratch, oblique, subspace, mixed, pool
+        )
         count, top = np.uint64(count), np.uint64(top)
         if count == nodes.feature.size:
             nodes = CodeTree(*[twice_as_long(array) for array in nodes])
@@ -328,7 +340,7 @@ def _grow(
     return CodeTree(*[_first(array, int(count)) for array in nodes]), pool and trimmed(pool, int(count))
 
 
-def compile_kernels(*, oblique: bool, mixed: bool) -> None:
+def compile_kernels(family: type[Oblique | Subspace] | None, *, mixed: bool) -> None:
     """Compile, or load from the cache, what growing needs: `grow_oblique` or `grow_mixed`, otherwise `grow`."""
     with np.errstate(over="ignore"):
         codes = Codes(
@@ -342,8 +354,9 @@ def compile_kernels(*, oblique: bool, mixed: bool) -> None:
         items = np.array([1, 1 << 32 | 1 << 16 | 1], np.uint64)
         rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         arguments = (codes, by_rows(codes), items, 2, np.uint64(0), rules, entropy_table())
-        if oblique:
-            grow_oblique(*arguments, smallest(codes.place.shape[0], items.size))
+        if family is not None:
+            make = smallest if family is Oblique else smallest_subspace
+            grow_oblique(*arguments, make(codes.place.shape[0], items.size))
         elif mixed:
             grow_mixed(*arguments, make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2))
         else:

@@ -1,5 +1,5 @@
-"""One block of rows at a time: send its rows down the part of a tree that is split already, and count what the frontier
-asks for. Oracle: tests/naive/tree.py, through grow/level.py.
+"""One block of rows at a time: send its rows down the newest splits of a tree, and count what the frontier asks for.
+Oracle: tests/naive/tree.py, through grow/level.py.
 
 All row numbers are those within the block, so tables may be of any length.
 """
@@ -14,19 +14,22 @@ from numpy.typing import NDArray
 from bigforest.kernels.axis import draw_feature, wanted_features
 from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import kernel
-from bigforest.kernels.node import BITS16, BITS32, SHIFT32, ZERO, as_key, class_of
+from bigforest.kernels.node import BITS16, BITS32, ONE, SHIFT16, SHIFT32, ZERO, as_key, class_of
 from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 
+_BASIS = np.uint64(0xCBF29CE484222325)
+_PRIME = np.uint64(0x100000001B3)
 
-class Top(NamedTuple):
-    """The nodes of a tree above and on its frontier, parents before their children; entry 0 is the root.
 
-    feature int32 [nodes], -1 where a node is not split; code uint32, codes up to it go left; left, right uint32, the
-    entries of the children.
+class Splits(NamedTuple):
+    """Splits of nodes, parents before their children; nodes are numbered, the root has 0.
+
+    node uint32, feature uint32, code uint32, codes up to it go left; left, right uint32, the children.
     """
 
-    feature: NDArray[np.int32]
+    node: NDArray[np.uint32]
+    feature: NDArray[np.uint32]
     code: NDArray[np.uint32]
     left: NDArray[np.uint32]
     right: NDArray[np.uint32]
@@ -35,7 +38,7 @@ class Top(NamedTuple):
 class Probes(NamedTuple):
     """Questions about codes of nodes, one entry each; bucket (code - low) >> shift, codes outside are passed over.
 
-    node uint32 (entry of Top), feature uint32, low uint32, shift uint32, buckets uint64, offset uint64 (where the
+    node uint32, feature uint32, low uint32, shift uint32, buckets uint64, offset uint64 (where the
     buckets of this probe begin in the array of all).
     """
 
@@ -48,31 +51,57 @@ class Probes(NamedTuple):
 
 
 @kernel
-def route_block(codes, items, spare, top, begin, end, below, above, total):
-    """Sort the items by the nodes of `top` they fall into, stably: those of node i are items[begin[i]:end[i]].
+def route_block(codes, items, spare, splits, begin, end, below, above, total):
+    """Sort the items of the nodes that are split by the children they go to, stably.
 
     codes         Codes of the block
     items, spare  uint64 [n] (see node.py), mutated
-    begin, end    uint64 [nodes], out; an inner node has the range of all that passed it
-    below, above  uint32 [nodes], in and out: largest code sent left, smallest sent right, over all blocks so far
+    begin, end    uint64 [nodes], in and out: those of node i are items[begin[i]:end[i]], in an inner node all that
+                  passed it
+    below, above  uint32 [splits], in and out: largest code sent left, smallest sent right, over all blocks so far
     total         int64 [classes], scratch
     """
-    begin[ZERO] = ZERO
-    end[ZERO] = np.uint64(items.size)
-    for i in range(np.uint64(top.feature.size)):
-        if top.feature[i] < 0:
-            continue
-        here = items[begin[i] : end[i]]
-        size_l, largest, smallest = partition(codes, np.uint64(top.feature[i]), top.code[i], here, spare, total)
-        middle = begin[i] + size_l
-        begin[np.uint64(top.left[i])] = begin[i]
-        end[np.uint64(top.left[i])] = middle
-        begin[np.uint64(top.right[i])] = middle
-        end[np.uint64(top.right[i])] = end[i]
+    for k in range(np.uint64(splits.node.size)):
+        node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])
+        here = items[begin[node] : end[node]]
+        size_l, largest, smallest = partition(codes, np.uint64(splits.feature[k]), splits.code[k], here, spare, total)
+        middle = begin[node] + size_l
+        begin[left] = begin[node]
+        end[left] = middle
+        begin[right] = middle
+        end[right] = end[node]
         if size_l > ZERO:
-            below[i] = max(below[i], largest)
-        if middle < end[i]:
-            above[i] = min(above[i], smallest)
+            below[k] = max(below[k], largest)
+        if middle < end[node]:
+            above[k] = min(above[k], smallest)
+
+
+@kernel
+def pack_places(items, places):
+    """places[i] = row << 16 | multiplicity of items[i], uint32 [n], for rows of a block."""
+    for i in range(np.uint64(items.size)):
+        places[i] = np.uint32(((items[i] >> SHIFT32) << SHIFT16) | (items[i] & BITS16))
+
+
+@kernel
+def unpack_places(places, target, items):
+    """Inverse of `pack_places`, with the classes of the rows, uint16 [rows of the block]; False where a row is none."""
+    size = np.uint64(target.size)
+    for i in range(np.uint64(items.size)):
+        row = np.uint64(places[i]) >> SHIFT16
+        if row >= size:
+            return False
+        items[i] = (row << SHIFT32) | (np.uint64(target[row]) << SHIFT16) | (np.uint64(places[i]) & BITS16)
+    return True
+
+
+@kernel
+def checksum(words):
+    """A number of the words, uint64 [n], that is another one if any bit of theirs is another (FNV-1a by words)."""
+    state = _BASIS
+    for i in range(np.uint64(words.size)):
+        state = (state ^ words[i]) * _PRIME
+    return state
 
 
 @kernel
@@ -124,11 +153,22 @@ def collect_block(codes, by_row, items, begin, end, probes, wanted, fetched, key
 
 
 @kernel
-def pick_columns(matrix, items, out):
-    """out[c, i] = matrix[c, row of items[i]]; matrix [columns, rows of the block], out [columns, n]."""
-    for c in range(np.uint64(matrix.shape[0])):
-        for i in range(np.uint64(items.size)):
-            out[c, i] = matrix[c, items[i] >> SHIFT32]
+def pick_columns(matrix, items, begin, end, out):
+    """The codes of ranges of items, range by range and within a range column by column.
+
+    matrix      [columns, rows of the block]; a column is read for all ranges while it is in the cache
+    begin, end  uint64 [ranges], disjoint ranges of items
+    out         [columns * items], out: range k begins at columns * begin[k], where code i of its column c is
+                out[columns * begin[k] + c * (end[k] - begin[k]) + i]
+    """
+    columns = np.uint64(matrix.shape[0])
+    for c in range(columns):
+        column = matrix[c]
+        for k in range(np.uint64(begin.size)):
+            place = columns * begin[k] + c * (end[k] - begin[k])
+            for i in range(begin[k], end[k]):
+                out[place] = column[items[i] >> SHIFT32]
+                place += ONE
 
 
 @kernel

@@ -18,6 +18,8 @@ WEIGHTS = np.uint64(0xE7037ED1A0B428DB)
 OFFERS = np.uint64(0x8EBC6AF09C88C6E3)
 # And how many features it draws, where that is left to chance.
 CHANCES = np.uint64(0x589965CC75374CC3)
+# And which columns it draws from the subspace of its tree.
+COLUMNS = np.uint64(0x1D8E4E27C47D124F)
 
 # Purposes keep the streams of one (seed, tree) apart.
 PURPOSE_BAG = np.uint64(1)

@@ -13,6 +13,9 @@ CACHE_BYTES = 768 * 1024
 WIDE_BYTES = 256
 _TILE = 64
 
+# No copy, for families that read no codes.
+NO_ROWS = Rows(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32), 0)
+
 
 def empty_rows(codes: Codes) -> Rows:
     """Room for the transposed copy of the codes; a table with narrow rows gets empty matrices and a reach of 0."""

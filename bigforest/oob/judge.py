@@ -21,7 +21,7 @@ from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows, chunk_rows, tiles_for
 from bigforest.oob.plan import PIECES, TURNED_NODES, cut_ranges
 from bigforest.oob.tally import Tally, error_unit, no_votes, true_values, write_tally
-from bigforest.sample import Sampler
+from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
@@ -77,6 +77,7 @@ def judge_range(
     pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
     for entries in work.groups:
         group = _load(sampler, work, entries)
+        sampler.store.fetch(group.packed.used.tolist(), range(begin // BLOCK_ROWS, -(-end // BLOCK_ROWS)))
         here = slice(group.trees.start, group.trees.stop)
 
         def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
@@ -183,7 +184,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -
             way += [true_values(store, first, last), error_unit(store.spec), tally.votes[here], tally.voters[here]]
             average_out_of_bag(*[*way, *change, scratch])
         else:
-            way += [store.target[first:last], tally.votes[here], tally.voters[here], tally.prediction[here]]
+            way += [store.labels(first, last), tally.votes[here], tally.voters[here], tally.prediction[here]]
             vote_out_of_bag(*[*way, *change, scratch])
     return change
 
@@ -191,9 +192,11 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -
 def _columns(store: Store, group: Group, first: int, last: int) -> Rows:
     """The rows from `first` to before `last` as the trees of a group look at them."""
     columns: list[NDArray[Any]] = []
+    block = first // store.block_rows
+    blocks = range(block, block + 1)
     for place in group.packed.used.tolist():
         feature = store.spec.features[place]
-        cells = store.feature_codes(place)[first:last]
+        cells = store.feature_codes(place, blocks)[first:last]
         if feature.kind == "category":
             columns.append(cells)
         elif group.packed.directions is not None:

@@ -18,9 +18,10 @@ from bigforest.forest.values import CHUNK_BYTES
 from bigforest.forest.ways import LOADING_BYTES, Visit, Way, choose_way, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, most_nodes
 from bigforest.schedule.crew import Crew
+from bigforest.sizes import parse_bytes
 
 # Trees that go over the rows together when memory is not limited: their bytes, also per row of the table, which keeps
 # them in proportion to what growing took.

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.forest.votes import answer_width
+from bigforest.places import inbox, made
 from bigforest.store.store import Store
 
 
@@ -41,7 +42,7 @@ def no_votes(rows: int, spec: DataSpec) -> Tally:
 def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
     """The numbers to predict of the rows from `first` to before `last`."""
     target = store.spec.target
-    return np.asarray(target.offset + store.target[first:last] * target.step, np.float64)
+    return np.asarray(target.offset + store.labels(first, last) * target.step, np.float64)
 
 
 def error_unit(spec: DataSpec) -> float:
@@ -59,7 +60,7 @@ def error_unit(spec: DataSpec) -> float:
 def write_tally(tally: Tally, folder: Path) -> Path:
     """A file with the arrays of the tally one after the other, and their CRC-32; each attempt has one of its own."""
     path = folder / f"tally-{secrets.token_hex(8)}.bin"
-    with path.open("wb") as file:
+    with made(path) as here, here.open("wb") as file:
         crc = 0
         for array in tally:
             crc = zlib.crc32(array.data, crc)
@@ -71,7 +72,7 @@ def write_tally(tally: Tally, folder: Path) -> Path:
 def fetch_tally(path: Path, rows: int, spec: DataSpec) -> Tally:
     """Inverse of `write_tally`; removes the file. Raises FormatError when it is damaged."""
     tally = no_votes(rows, spec)
-    with path.open("rb", buffering=0) as file:
+    with inbox([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
         for array in tally:
             data = array.data.cast("B")

@@ -24,6 +24,7 @@ from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
 from bigforest.memory import Shape
 from bigforest.output import TemporaryFolder, staged
+from bigforest.places import inbox, made
 from bigforest.predict.columns import (
     all_narrow,
     answer_names,
@@ -64,7 +65,7 @@ def predict_file(
     proba: bool = False,
     keep: Sequence[str] = (),
     vote: str | None = None,
-    ties: str = "lowest",
+    ties: str | None = None,
     unseen: str = "larger",
     resources: Resources | None = None,
     listener: Listener = silent,
@@ -93,14 +94,14 @@ def predict_file(
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None))
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
-        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as made,
+        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as answers,
         stage("predict", source.rows, "rows", listener) as progress,
     ):
         writer = None
         try:
             for answered in _everywhere(job, score, resources):
                 writer = writer or pq.ParquetWriter(
-                    made, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
+                    answers, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
                 )
                 writer.write_table(answered)
                 progress.advance(answered.num_rows)
@@ -138,10 +139,10 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
 
     score = score_of(job.forest.spec, job.source.schema)
     path = folder / f"answers-{secrets.token_hex(8)}.arrows"
-    with contextlib.ExitStack() as open_files:
+    with made(path) as here, contextlib.ExitStack() as open_files:
         writer = None
         for table in job.answered(score, begin, end):
-            writer = writer or open_files.enter_context(pa.ipc.new_stream(str(path), table.schema))
+            writer = writer or open_files.enter_context(pa.ipc.new_stream(str(here), table.schema))
             writer.write_table(table.combine_chunks())
     return path, score.counted
 
@@ -161,7 +162,7 @@ def _everywhere(job: _Job, score: Score | NumberScore, resources: Resources) -> 
     own = [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
     with TemporaryFolder(resources.scratch) as folder:
         for path, counted in crew.map(predict_range, own, (job, folder)):
-            with pa.OSFile(str(path)) as file, pa.ipc.open_stream(file) as stream:
+            with inbox([path]) as [here], pa.OSFile(str(here)) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield pa.Table.from_batches([batch])
             path.unlink()

@@ -26,7 +26,8 @@ from bigforest.predict.columns import (
     shape_of,
 )
 from bigforest.predict.lazy import predict_lazy
-from bigforest.resources import Resources, parse_bytes
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from bigforest.errors import BigForestError, ClusterError
 from bigforest.schedule import worker
+from bigforest.schedule.crew import Crew, Job
 from bigforest.schedule.worker import Done, Facts, Ledger, Order
 
 Result = TypeVar("Result")
@@ -122,8 +123,8 @@ class Cluster:
             ) from error
 
 
-class Workers:
-    """The crew of a cluster, see Crew; at most `slots` tasks at once in each process."""
+class Workers(Crew):
+    """The crew of a cluster; at most `slots` tasks at once in each process."""
 
     remote = True
 
@@ -141,55 +142,37 @@ class Workers:
         """See Crew."""
         return max(1, len(self._cluster.threads()))
 
-    def run(
-        self,
-        function: Callable[..., Result],
-        arguments: Sequence[tuple[Any, ...]],
-        on_result: Callable[[int, Result], None],
-        shared: tuple[Any, ...] = (),
-    ) -> None:
+    def everywhere(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """See Crew."""
-        for index, result in self._results(function, arguments, shared):
+        return list(self._cluster.on_each(function, *arguments).values())
+
+    def _each(self, job: Job[Result], on_result: Callable[[int, Result], None]) -> None:
+        for index, result in self._results(job):
             on_result(index, result)
 
-    def reduce(
-        self,
-        function: Callable[..., Result],
-        arguments: Sequence[tuple[Any, ...]],
-        merge: Callable[[Result, Result], Result],
-        shared: tuple[Any, ...] = (),
-    ) -> Result:
-        """See Crew. Workers merge what is near; only the last result comes here."""
-        with _Run(self._cluster, function.__name__, self._slots, shared) as run:
-            level = [run.submit(function, own) for own in arguments]
+    def _merged(self, job: Job[Result], merge: Callable[[Result, Result], Result]) -> Result:
+        """Workers merge what is near; only the last result comes here."""
+        with _Run(self._cluster, job.function.__name__, self._slots, job.shared) as run:
+            level = [run.submit(job.function, own) for own in job.arguments]
             while len(level) > 1:
                 level = [run.merge(merge, level[first : first + _FAN]) for first in range(0, len(level), _FAN)]
             [(_, result)] = run.completed(iter(enumerate(level)), 1)
             return result  # type: ignore[no-any-return]
 
-    def map(
-        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
-    ) -> Iterator[Result]:
-        """See Crew."""
+    def _in_order(self, job: Job[Result]) -> Iterator[Result]:
         early: dict[int, Result] = {}
         following = 0
-        for index, result in self._results(function, arguments, shared):
+        for index, result in self._results(job):
             early[index] = result
             while following in early:
                 yield early.pop(following)
                 following += 1
 
-    def everywhere(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
-        """See Crew."""
-        return list(self._cluster.on_each(function, *arguments).values())
-
-    def _results(
-        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...]
-    ) -> Iterator[tuple[int, Result]]:
-        if not arguments:
+    def _results(self, job: Job[Result]) -> Iterator[tuple[int, Result]]:
+        if not job.arguments:
             return
-        with _Run(self._cluster, function.__name__, self._slots, shared) as run:
-            futures = ((index, run.submit(function, own)) for index, own in enumerate(arguments))
+        with _Run(self._cluster, job.function.__name__, self._slots, job.shared) as run:
+            futures = ((index, run.submit(job.function, own)) for index, own in enumerate(job.arguments))
             yield from run.completed(futures, _AHEAD * self.size)
 
 

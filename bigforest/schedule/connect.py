@@ -12,6 +12,7 @@ from typing import Any
 
 from bigforest.errors import ClusterError, ConfigError
 from bigforest.events import Listener, Notice, WorkersUsed, WorkerUse
+from bigforest.places import is_folder
 from bigforest.resources import Resources
 from bigforest.schedule.cluster import Cluster
 
@@ -101,9 +102,9 @@ def crew_of(
         threads = most if resources.threads is None else min(resources.threads, most)
         home = None if out is None else out.resolve().parent
         scratch = None if resources.scratch is None else resources.scratch.resolve()
-        if beside and scratch is None and home is not None and home.is_dir():
+        if beside and scratch is None and home is not None and is_folder(home):
             scratch = home
-        if home is not None and home.is_dir():
+        if home is not None and is_folder(home):
             cluster.check_folder(home, "out")
         if scratch is not None or home is None:
             cluster.check_folder(scratch or Path(tempfile.gettempdir()), "scratch")

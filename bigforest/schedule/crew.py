@@ -6,28 +6,42 @@ of arguments that can be pickled; they may be done again, or twice at the same t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from bigforest.schedule.tasks import run
 
 Result = TypeVar("Result")
 
 
-class Crew(Protocol):
-    """Does tasks. In all methods `shared` are the first arguments of every task, the same for all of them."""
+class Job(NamedTuple, Generic[Result]):
+    """The tasks of one call: `function(*shared, *arguments[i])` for every i."""
+
+    function: Callable[..., Result]
+    arguments: Sequence[tuple[Any, ...]]
+    shared: tuple[Any, ...]
+
+
+class Crew(ABC):
+    """Does tasks: `run`, `reduce`, `map` and `everywhere` for its users, of which `_each` and so on do the work.
+
+    In all methods `shared` are the first arguments of every task, the same for all of them.
+
+    remote  whether tasks are done in other processes, which share files with this one and nothing else.
+    """
+
+    remote: bool
 
     @property
+    @abstractmethod
     def size(self) -> int:
         """Tasks at once."""
 
     @property
+    @abstractmethod
     def processes(self) -> int:
         """Processes that do them."""
-
-    @property
-    def remote(self) -> bool:
-        """Whether tasks are done in other processes, which share files with this one and nothing else."""
 
     def run(
         self,
@@ -41,6 +55,7 @@ class Crew(Protocol):
         Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
         first error ends it: no further task is started, and running ones end before it is raised.
         """
+        self._each(Job(function, arguments, shared), on_result)
 
     def reduce(
         self,
@@ -50,58 +65,66 @@ class Crew(Protocol):
         shared: tuple[Any, ...] = (),
     ) -> Result:
         """The results of all tasks, one at least, merged in pairs, in any order; `merge` leaves what it is given."""
+        return self._merged(Job(function, arguments, shared), merge)
 
     def map(
         self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
     ) -> Iterator[Result]:
         """The results in the order of `arguments`, few of them at a time. For tasks that use threads of their own."""
+        return self._in_order(Job(function, arguments, shared))
 
+    @abstractmethod
     def everywhere(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
         """What the function returns in each process."""
 
+    @abstractmethod
+    def _each(self, job: Job[Result], on_result: Callable[[int, Result], None]) -> None:
+        """See run."""
 
-class Threads:
+    @abstractmethod
+    def _merged(self, job: Job[Result], merge: Callable[[Result, Result], Result]) -> Result:
+        """See reduce."""
+
+    @abstractmethod
+    def _in_order(self, job: Job[Result]) -> Iterator[Result]:
+        """See map."""
+
+
+class Threads(Crew):
     """Threads of this process."""
 
-    processes = 1
     remote = False
 
     def __init__(self, size: int) -> None:
-        self.size = size
+        self._size = size
 
-    def run(
-        self,
-        function: Callable[..., Result],
-        arguments: Sequence[tuple[Any, ...]],
-        on_result: Callable[[int, Result], None],
-        shared: tuple[Any, ...] = (),
-    ) -> None:
+    @property
+    def size(self) -> int:
         """See Crew."""
-        run(function, [(*shared, *own) for own in arguments], workers=self.size, on_result=on_result)
+        return self._size
 
-    def reduce(
-        self,
-        function: Callable[..., Result],
-        arguments: Sequence[tuple[Any, ...]],
-        merge: Callable[[Result, Result], Result],
-        shared: tuple[Any, ...] = (),
-    ) -> Result:
+    @property
+    def processes(self) -> int:
         """See Crew."""
+        return 1
+
+    def everywhere(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
+        """See Crew."""
+        return [function(*arguments)]
+
+    def _each(self, job: Job[Result], on_result: Callable[[int, Result], None]) -> None:
+        run(job.function, [(*job.shared, *own) for own in job.arguments], workers=self.size, on_result=on_result)
+
+    def _merged(self, job: Job[Result], merge: Callable[[Result, Result], Result]) -> Result:
         merged: list[Result] = []
 
         def add(_: int, found: Result) -> None:
             merged[:] = [merge(merged[0], found)] if merged else [found]
 
-        self.run(function, arguments, add, shared)
+        self._each(job, add)
         return merged[0]
 
-    def map(
-        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
-    ) -> Iterator[Result]:
-        """See Crew. Each task is done when its result is asked for, in the calling thread."""
-        for own in arguments:
-            yield function(*shared, *own)
-
-    def everywhere(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
-        """See Crew."""
-        return [function(*arguments)]
+    def _in_order(self, job: Job[Result]) -> Iterator[Result]:
+        """Each task is done when its result is asked for, in the calling thread."""
+        for own in job.arguments:
+            yield job.function(*job.shared, *own)

@@ -11,10 +11,10 @@ from collections import deque
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from bigforest.errors import BigForestError, ClusterError
+from bigforest.errors import BigForestError, ClusterError, StorageError
+from bigforest.places import place_of
 from bigforest.version import __version__
 
 # Runs that were stopped and are remembered, so that their tasks which wait in a queue do not begin.
@@ -104,6 +104,8 @@ def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Don
         function, arguments = pickle.loads(packed)
         first = unpack(shared) if isinstance(shared, bytes) else shared
         result, failure = function(*first, *arguments), None
+    except StorageError:  # the store may answer when Dask tries again
+        raise
     except BigForestError as error:
         result, failure = None, error
     finally:
@@ -150,7 +152,7 @@ def stop(run: str) -> int:
 
 def look(path: str, content: str, answer: str) -> str:
     """Whether the file `path` holds `content` here, and a file beside it can be written: "", or what is wrong."""
-    place = Path(path)
+    place = place_of(path)
     try:
         if place.read_text(encoding="utf-8") != content:
             return "another folder has this name there"

@@ -10,6 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from bigforest.errors import DataError
+from bigforest.places import expanded, place_of, readable, text_lines
 from bigforest.source.source import check_names, scan_parquet
 from bigforest.source.spool import spool_batches, spool_lazy
 
@@ -48,7 +49,7 @@ def parquet_files(path: str | Path, scratch: Path) -> tuple[str, list[Path]]:
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:
     """The name of the table at `path` and its files, sorted by name. Raises DataError when there are none."""
-    place = Path(path)
+    place = place_of(path)
     known = ", ".join(KINDS)
     if place.is_dir():
         inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
@@ -59,9 +60,7 @@ def find_files(path: str | Path) -> tuple[str, list[Path]]:
     if place.is_file():
         files, name = [place], place.stem
     elif glob.has_magic(str(path)):
-        found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
-        files = sorted(Path(file) for file in found if Path(file).is_file())
-        name = _plain_parent(place)
+        files, name = expanded(path), _plain_parent(place)
         if not files:
             raise DataError(f"{path}: no file matches; check the pattern")
     else:
@@ -99,14 +98,14 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
     if kind == "Arrow":
         if _is_arrow_stream(file):
             return scan_parquet(_spool_arrow_stream(file, scratch))
-        return pl.scan_ipc(file, glob=False)
+        return pl.scan_ipc(str(file), glob=False)
     # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value
     # stands.
     if kind == "NDJSON":
-        return pl.scan_ndjson(file, infer_schema_length=None)
-    schema = pl.scan_csv(file, glob=False, separator=_separator(file), infer_schema_length=None).collect_schema()
+        return pl.scan_ndjson(str(file), infer_schema_length=None)
+    schema = pl.scan_csv(str(file), glob=False, separator=_separator(file), infer_schema_length=None).collect_schema()
     # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
-    return pl.scan_csv(file, glob=False, separator=_separator(file), schema=schema)
+    return pl.scan_csv(str(file), glob=False, separator=_separator(file), schema=schema)
 
 
 def _separator(file: Path) -> str:
@@ -116,7 +115,7 @@ def _separator(file: Path) -> str:
 def _check_header(file: Path) -> None:
     """Raise DataError when a CSV file names a column twice; Polars would rename the second one silently."""
     try:
-        with file.open(encoding="utf-8-sig", newline="") as lines:
+        with text_lines(file, "utf-8-sig") as lines:
             header = next(csv.reader(lines, delimiter=_separator(file)), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
@@ -149,7 +148,7 @@ def _spool_arrow_stream(file: Path, scratch: Path) -> list[Path]:
     import pyarrow as pa
 
     try:
-        with pa.OSFile(str(file)) as content, pa.ipc.open_stream(content) as reader:
+        with pa.input_stream(readable(file)) as content, pa.ipc.open_stream(content) as reader:
             return spool_batches(reader, scratch, str(file))
     except pa.ArrowException as error:
         raise DataError(f"{file}: not a readable Arrow stream: {error}") from error

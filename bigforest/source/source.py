@@ -10,9 +10,12 @@ from typing import Any
 import polars as pl
 
 from bigforest.errors import DataError
+from bigforest.places import is_remote, readable
 
 # Read ahead in a Parquet file.
 PAGE_BYTES = 1 << 16
+# And in one of an object store, where every page is a request.
+_FAR_PAGE_BYTES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,8 @@ class Source:
         try:
             for path in self.files:
                 # With a buffer the file is read a page at a time instead of a column of a row group.
-                with pq.ParquetFile(path, pre_buffer=False, buffer_size=PAGE_BYTES) as file:
+                page = _FAR_PAGE_BYTES if is_remote(path) else PAGE_BYTES
+                with pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=page) as file:
                     for batch in file.iter_batches(rows, columns=list(names), use_threads=False):
                         frame = pl.from_arrow(batch)
                         assert isinstance(frame, pl.DataFrame)
@@ -104,7 +108,7 @@ def source_of_files(files: Sequence[Path], name: str) -> Source:
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
     """The bare scan of Parquet files, in the order given."""
-    return pl.scan_parquet(list(files), glob=False, hive_partitioning=False)
+    return pl.scan_parquet([str(file) for file in files], glob=False, hive_partitioning=False)
 
 
 def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = ()) -> Source:

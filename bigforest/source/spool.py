@@ -9,6 +9,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.errors import DataError
+from bigforest.places import made
 from bigforest.source.source import check_names
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
@@ -33,7 +34,8 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
     try:
         width = max(1, len(frame.collect_schema()))
         rows = min(_MOST_GROUP_ROWS, max(_LEAST_GROUP_ROWS, PART_BYTES // (8 * width)))
-        frame.sink_parquet(path, compression="lz4", statistics=False, row_group_size=rows)
+        with made(path) as file:
+            frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {error}") from error
     return [path]
@@ -56,7 +58,8 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
         part = pl.from_arrow(pa.Table.from_batches(batches, reader.schema))
         assert isinstance(part, pl.DataFrame)
         files.append(folder / f"part-{len(files):06}.parquet")
-        part.write_parquet(files[-1], compression="lz4", statistics=False)
+        with made(files[-1]) as file:
+            part.write_parquet(file, compression="lz4", statistics=False)
 
     held: list[Any] = []
     size = 0

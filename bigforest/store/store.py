@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,6 +18,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.kernels.layout import Codes
 from bigforest.memory import Shape
+from bigforest.places import is_remote, place_of
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -36,6 +37,7 @@ from bigforest.store.format import (
     Manifest,
     blocks,
 )
+from bigforest.store.local_copy import LocalCopy
 
 # Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for so many
 # rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.
@@ -58,6 +60,8 @@ class Dictionaries(NamedTuple):
 class Store:
     """A presorted table. All arrays are read-only views of mapped files and cost no anonymous memory.
 
+    In an object store these are of a local copy, which is filled with what is asked for (local_copy.py).
+
     path         the directory.
     spec         the dataspec; `rows` of it are here.
     max_bins     the option it was encoded with: "exact" or a number.
@@ -72,15 +76,16 @@ class Store:
     spec: DataSpec
     max_bins: str | int
     block_rows: int
-    codes: Codes
-    target: NDArray[np.uint16]
-    row_numbers: NDArray[np.uint64] | None
-    groups: NDArray[np.uint32] | None
+    _codes: Codes
+    _target: NDArray[np.uint16]
+    _row_numbers: NDArray[np.uint64] | None
+    _groups: NDArray[np.uint32] | None
     _low: NDArray[np.float64]
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
     _checksums: NDArray[np.uint32]
     _crc: dict[str, int]
+    _copy: LocalCopy | None
     _made_by: Callable[[Store], Store] | None = None
 
     @classmethod
@@ -93,41 +98,97 @@ class Store:
         Raises FormatError, naming the file, when this is no store, or one that is damaged or newer than we
         are.
         """
-        path = Path(path)
+        path = place_of(path)
         manifest = Manifest.read(path)
         _check_sizes(path, manifest)
+        copy = LocalCopy(path, manifest) if is_remote(path) else None
+        here = path if copy is None else copy.folder
         spec = manifest.spec
         rows, features = spec.rows, len(spec.features)
         u8, u16, u32 = (
-            _map(path / name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
+            _map(here / name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
             for width, name in CODES.items()
         )
         place = np.array([(feature.width, feature.slot) for feature in spec.features], np.uint32)
         place.flags.writeable = False
         offsets = np.cumsum([0, *(feature.codes for feature in spec.features)])
-        low = _map(path / LOW, VALUE_TYPE, int(offsets[-1]))
+        low = _map(here / LOW, VALUE_TYPE, int(offsets[-1]))
         store = cls(
             path=path,
             spec=spec,
             max_bins=manifest.max_bins,
             block_rows=manifest.block_rows,
-            codes=Codes(u8, u16, u32, place),
-            target=_map(path / TARGET, TARGET_TYPE, rows),
-            row_numbers=_map(path / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
-            groups=_map(path / GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,
+            _codes=Codes(u8, u16, u32, place),
+            _target=_map(here / TARGET, TARGET_TYPE, rows),
+            _row_numbers=_map(here / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
+            _groups=_map(here / GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,
             _low=low,
-            _high=_map(path / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
+            _high=_map(here / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
-            _checksums=_map(path / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
+            _checksums=_map(here / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
             _crc=dict(manifest.crc),
+            _copy=copy,
         )
         if verify:
-            store.verify()
+            store.check_whole_files() if copy is not None else store.verify()
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
         """A store is handed to other processes as its place and fingerprint, and mapped there once."""
         return _again, (str(self.path.resolve()), self.fingerprint, self._made_by)
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are on this machine, as far as they have been fetched."""
+        return self.path if self._copy is None else self._copy.folder
+
+    @property
+    def place(self) -> NDArray[np.uint32]:
+        """Where the codes of each feature are, see kernels/layout.py Codes."""
+        place: NDArray[np.uint32] = self._codes.place
+        return place
+
+    @property
+    def codes(self) -> Codes:
+        """Codes of all features, see kernels/layout.py."""
+        self.fetch()
+        return self._codes
+
+    @property
+    def target(self) -> NDArray[np.uint16]:
+        """Class codes, [rows]."""
+        self.fetch([])
+        return self._target
+
+    def labels(self, start: int, stop: int) -> NDArray[np.uint16]:
+        """Class codes of the rows from `start` to before `stop`."""
+        self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
+        return self._target[start:stop]
+
+    @property
+    def row_numbers(self) -> NDArray[np.uint64] | None:
+        """Ascending row of the source of each row, [rows]; None when no row was dropped."""
+        self._fetch_whole(ROW_NUMBERS)
+        return self._row_numbers
+
+    @property
+    def groups(self) -> NDArray[np.uint32] | None:
+        """Code of each row's group, [rows]; None without a column of groups."""
+        self._fetch_whole(GROUPS)
+        return self._groups
+
+    def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
+        """See that the codes of `features`, all unless given, and the classes are here, in `blocks`, all unless given.
+
+        All methods see to what they give. Asking once for what will be needed block by block saves requests. Raises
+        FormatError for cells that are not as they were written.
+        """
+        if self._copy is not None:
+            self._copy.fetch(features, blocks)
+
+    def _fetch_whole(self, name: str) -> None:
+        if self._copy is not None:
+            self._copy.fetch_whole(name)
 
     @property
     def rows(self) -> int:
@@ -143,7 +204,13 @@ class Store:
             widths=tuple(feature.width for feature in features),
             codes=int(self._offsets[-1]),
             classes=len(self.spec.target.classes),
+            bits=self._holds_bits(),
         )
+
+    def _holds_bits(self) -> bool:
+        codes = np.diff(self._offsets)
+        first = self._offsets[:-1][codes > 1]
+        return bool((codes <= 2).all() and (self._low[first] == 0.0).all() and (self._low[first + 1] == 1.0).all())
 
     @property
     def fingerprint(self) -> str:
@@ -154,21 +221,26 @@ class Store:
     @property
     def dictionaries(self) -> Dictionaries:
         """The values of the codes of all features together."""
+        self._fetch_whole(LOW)
+        self._fetch_whole(HIGH)
         return Dictionaries(self._offsets, self._low, self._high)
 
-    def feature_codes(self, feature: int) -> NDArray[Any]:
-        """Codes of one feature, [rows], uint8, uint16 or uint32."""
+    def feature_codes(self, feature: int, blocks: range | None = None) -> NDArray[Any]:
+        """Codes of one feature, [rows], uint8, uint16 or uint32; good in `blocks`, all unless given."""
+        self.fetch([feature], blocks)
         spec = self.spec.features[feature]
-        matrices: dict[int, NDArray[Any]] = {1: self.codes.u8, 2: self.codes.u16, 4: self.codes.u32}
+        matrices: dict[int, NDArray[Any]] = {1: self._codes.u8, 2: self._codes.u16, 4: self._codes.u32}
         column: NDArray[Any] = matrices[spec.width][spec.slot]
         return column
 
     def low(self, feature: int) -> NDArray[np.float64]:
         """Smallest value of each code of a feature, [codes], ascending."""
+        self._fetch_whole(LOW)
         return self._low[self._offsets[feature] : self._offsets[feature + 1]]
 
     def high(self, feature: int) -> NDArray[np.float64]:
         """Largest value of each code of a feature, [codes], ascending; the same as `low` without max_bins."""
+        self._fetch_whole(HIGH)
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
@@ -202,11 +274,22 @@ class Store:
         Raises FormatError naming the file, and the block of 65,536 rows, of the first fault: a checksum that
         differs, a code or class out of range, dictionaries or row numbers out of order.
         """
+        self.check_whole_files()
+        for index, feature in enumerate(self.spec.features):
+            where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
+            self._check_column(index, self.feature_codes(index), feature.codes, where)
+        last_row = len(self.spec.features)
+        self._check_column(last_row, self.target, len(self.spec.target.classes), str(self.path / TARGET))
+
+    def check_whole_files(self) -> None:
+        """What `verify` checks but for codes and classes, which are checked when they are fetched, if they are."""
+        for name in self._crc:
+            self._fetch_whole(name)
         wholes: dict[str, NDArray[Any] | None] = {
             LOW: self._low,
             HIGH: self._high,
-            ROW_NUMBERS: self.row_numbers,
-            GROUPS: self.groups,
+            ROW_NUMBERS: self._row_numbers,
+            GROUPS: self._groups,
             CHECKSUMS: self._checksums,
         }
         for name, crc in self._crc.items():
@@ -221,11 +304,6 @@ class Store:
                 raise FormatError(f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
         if self.groups is not None and self.spec.group is not None and self.groups.max() >= self.spec.group.groups:
             raise FormatError(f"{self.path / GROUPS}: a group is out of range; encode the table again")
-        for index, feature in enumerate(self.spec.features):
-            where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
-            self._check_column(index, self.feature_codes(index), feature.codes, where)
-        last_row = len(self.spec.features)
-        self._check_column(last_row, self.target, len(self.spec.target.classes), str(self.path / TARGET))
 
     def _check_column(self, index: int, cells: NDArray[Any], codes: int, where: str) -> None:
         for block, start in enumerate(blocks(self.rows, self.block_rows)):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import secrets
-import shutil
 import zlib
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, code_width
+from bigforest.output import remove
+from bigforest.places import outbox
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -107,7 +109,9 @@ class PartWriter:
     """
 
     def __init__(self, folder: Path, index: int) -> None:
-        self._files = _Files(folder, f"{index}-{secrets.token_hex(8)}-")
+        self._folder = folder
+        self._outbox = ExitStack()
+        self._files = _Files(self._outbox.enter_context(outbox(folder)), f"{index}-{secrets.token_hex(8)}-")
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
         self._codes = 0
@@ -115,8 +119,9 @@ class PartWriter:
     def __enter__(self) -> PartWriter:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *failure: Any) -> None:
         self._files.close()
+        self._outbox.__exit__(*failure)
 
     def values(self, low: NDArray[np.float64], high: NDArray[np.float64] | None) -> None:
         """The smallest and the largest value of the next codes of the feature; `high` is None without max_bins."""
@@ -139,7 +144,9 @@ class PartWriter:
 
     def part(self) -> Part:
         """What has been written."""
-        return Part(self._features, self._checksums, self._files.close())
+        files = {name: self._folder / path.name for name, path in self._files.close().items()}
+        self._outbox.close()
+        return Part(self._features, self._checksums, files)
 
 
 class StoreWriter:
@@ -147,12 +154,14 @@ class StoreWriter:
 
     Parts are written by any thread, in any order, to files of their own; `append` copies them while they are still in
     the page cache. So no codes wait in memory for a slow column before them.
+
+    parts  where they are written; in the folder of the store unless given.
     """
 
-    def __init__(self, folder: Path, *, max_bins: str | int) -> None:
+    def __init__(self, folder: Path, *, max_bins: str | int, parts: Path | None = None) -> None:
         self._folder = folder
         self._max_bins = max_bins
-        self.parts = folder / "parts"
+        self.parts = parts or folder / "parts"
         self._files = _Files(folder)
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
@@ -207,7 +216,7 @@ class StoreWriter:
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._append_whole(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
         self._files.close()
-        shutil.rmtree(self.parts)  # attempts of tasks that were done twice may have left files
+        remove(self.parts)  # attempts of tasks that were done twice may have left files
         features = tuple(self._features)
         spec = DataSpec(rows=self._rows, dropped=dropped, features=features, target=target, group=group)
         manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, max_bins=self._max_bins, crc=self._crc)

@@ -11,6 +11,7 @@ from tests.naive import rng
 from tests.naive.levels import Level
 from tests.naive.oblique import ObliqueSplit, find_oblique
 from tests.naive.split import Split, Table, best_split, known
+from tests.naive.subspace import Cut, find_cut, tree_features
 
 CHANCES = 0x589965CC75374CC3
 
@@ -58,14 +59,15 @@ def grow(
         leaf = Node(-1, math.nan, -1, -1, depth, sum(counts), counts, math.nan)
         chosen = None
         if not must_be_leaf(counts, depth, config):
-            chosen = find_split(table, rows, weights, key, config, split)
+            chosen = find_split(table, rows, weights, key, config, split, tree)
         if chosen is None:
             nodes.append(leaf)
             continue
         gain = impurity_decrease(chosen.left, chosen.right, config.impurity)
         terms = chosen.terms
-        feature = terms[0][0] if len(terms) == 1 else -2
-        own = () if len(terms) == 1 else tuple(terms)
+        axis = len(terms) == 1 and not isinstance(chosen, Cut)
+        feature = terms[0][0] if axis else -2
+        own = () if axis else tuple(terms)
         node = leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own)
         nodes.append(with_default(node, chosen) if isinstance(chosen, Split) else node)
         goes_left = [chosen.goes_left(row) for row in table.low[rows].tolist()]
@@ -89,8 +91,11 @@ def find_split(
     key: int,
     config: TrainConfig,
     split: Callable[..., Split | None],
-) -> ObliqueSplit | Split | None:
+    tree: int = 0,
+) -> ObliqueSplit | Split | Cut | None:
     """The best split of a node by the family of the configuration; None if there is none."""
+    if config.in_subspaces:
+        return find_cut(table, rows, key, config, tree_features(config, table.low.shape[1], tree))
     if config.family == "sparse-oblique":
         return find_oblique(table, rows, weights, key, config, split)
     features = seen_features(table, rows, key, config)

@@ -1,0 +1,167 @@
+"""The local copy of a store that is in an object store: files of the same sizes, empty at first, into which the cells
+that are asked for are fetched and checked. Blocks of a feature lie side by side, so several come with one request.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import weakref
+import zlib
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.copies import Copies
+from bigforest.errors import FormatError
+from bigforest.places import local_copies
+from bigforest.store.format import CHECKSUM_TYPE, CHECKSUMS, CODE_TYPES, CODES, TARGET, TARGET_TYPE, Manifest, blocks
+
+_ABSENT, _COMING, _HERE = 0, 1, 2
+# Bytes of one request, and requests at a time.
+_REQUEST_BYTES = 8 << 20
+_AT_ONCE = 8
+
+
+class _Column(NamedTuple):
+    """Where the cells of a feature, or of the target, are: file, first byte, type, and how many values they have."""
+
+    name: str
+    begin: int
+    dtype: np.dtype[np.unsignedinteger]
+    codes: int
+
+
+class LocalCopy:
+    """The copy of the store at `place`, for as long as this object lives. May be used from several threads.
+
+    folder  where the files are.
+    """
+
+    def __init__(self, place: Path, manifest: Manifest) -> None:
+        copies = local_copies()
+        self.folder = Path(tempfile.mkdtemp(prefix="store-", dir=copies.folder))
+        self._held = _Held(copies, self.folder)
+        weakref.finalize(self, self._held.remove)
+        self._place = place
+        self._rows, self._block_rows = manifest.spec.rows, manifest.block_rows
+        self._crc = manifest.crc
+        self._columns = _columns(manifest)
+        self._changed = threading.Condition()
+        self._state = np.zeros((len(self._columns), len(blocks(self._rows, self._block_rows))), np.uint8)
+        self._complete = False
+        self._whole: set[str] = set()
+        self._whole_lock = threading.Lock()
+        for name, size in manifest.sizes().items():
+            with (self.folder / name).open("wb") as file:
+                file.truncate(size)
+        self.fetch_whole(CHECKSUMS)
+        sums = np.fromfile(self.folder / CHECKSUMS, CHECKSUM_TYPE)
+        self._checksums: NDArray[np.uint32] = sums.reshape(self._state.shape)
+
+    def fetch(self, features: Iterable[int] | None, blocks: range | None) -> None:
+        """See Store.fetch."""
+        if self._complete:
+            return
+        last = len(self._columns) - 1
+        wanted = sorted({*(range(last) if features is None else features), last})
+        here = range(self._state.shape[1]) if blocks is None else blocks
+        runs = list(self._claim(wanted, here))
+        if runs:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(runs)), thread_name_prefix="bigforest-fetch") as pool:
+                for _ in pool.map(self._fetch_run, *zip(*runs, strict=True)):
+                    pass
+        with self._changed:
+            self._changed.wait_for(lambda: not (self._state[wanted, here.start : here.stop] == _COMING).any())
+            failed = (self._state[wanted, here.start : here.stop] == _ABSENT).any()
+            self._complete = bool((self._state == _HERE).all())
+        if failed:  # another thread could not; it may be us who can
+            self.fetch(features, blocks)
+
+    def fetch_whole(self, name: str) -> None:
+        """Fetch a file that has one checksum, if the store has it. Raises FormatError when it differs."""
+        with self._whole_lock:
+            if name in self._whole or name not in self._crc:
+                return
+            local, crc = self.folder / name, 0
+            self._held.take(local.stat().st_size)
+            with (self._place / name).open("rb") as source, local.open("r+b") as file:
+                while piece := source.read(_REQUEST_BYTES):
+                    crc = zlib.crc32(piece, crc)
+                    file.write(piece)
+            if crc != self._crc[name]:
+                raise FormatError(f"{self._place / name}: the checksum differs; encode the table again")
+            self._whole.add(name)
+
+    def _claim(self, columns: Iterable[int], wanted: range) -> Iterator[tuple[int, int, int]]:
+        """The absent cells, now to be fetched by this thread: a column, and blocks from one to before another."""
+        with self._changed:
+            for column in columns:
+                most = max(1, _REQUEST_BYTES // (self._block_rows * self._columns[column].dtype.itemsize))
+                absent = [block for block in wanted if self._state[column, block] == _ABSENT]
+                self._state[column, absent] = _COMING
+                first = 0
+                for at in range(1, len(absent) + 1):
+                    if at == len(absent) or absent[at] != absent[at - 1] + 1 or at - first == most:
+                        yield column, absent[first], absent[at - 1] + 1
+                        first = at
+
+    def _fetch_run(self, column: int, first: int, stop: int) -> None:
+        """Fetch some blocks of a column, and check them. Raises FormatError."""
+        name, begin, dtype, codes = self._columns[column]
+        outcome = _ABSENT
+        try:
+            rows = min(stop * self._block_rows, self._rows) - first * self._block_rows
+            size, offset = rows * dtype.itemsize, begin + first * self._block_rows * dtype.itemsize
+            self._held.take(size)
+            with (self._place / name).open("rb") as source:
+                source.seek(offset)
+                cells = np.frombuffer(source.read(size), dtype)
+            for block in range(first, stop):
+                part = cells[(block - first) * self._block_rows : (block - first + 1) * self._block_rows]
+                sound = part.size and zlib.crc32(part.data) == self._checksums[column, block]
+                if not sound or part.max() >= codes:
+                    raise FormatError(f"{self._place / name}, block {block}: it is damaged; encode the table again")
+            with (self.folder / name).open("r+b") as file:
+                file.seek(offset)
+                file.write(cells.data)
+            outcome = _HERE
+        finally:
+            with self._changed:
+                self._state[column, first:stop] = outcome
+                self._changed.notify_all()
+
+
+class _Held:
+    """A folder and the bytes in it, without a hold on what it is for."""
+
+    def __init__(self, copies: Copies, folder: Path) -> None:
+        self._copies = copies
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._bytes = 0
+
+    def take(self, size: int) -> None:
+        """Count further bytes. Raises ConfigError."""
+        self._copies.take(size)
+        with self._lock:
+            self._bytes += size
+
+    def remove(self) -> None:
+        """Remove the folder and count no more."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._copies.give_back(self._bytes)
+
+
+def _columns(manifest: Manifest) -> list[_Column]:
+    """The features and the target, as they stand in the checksums."""
+    spec = manifest.spec
+    features = [
+        _Column(CODES[f.width], f.slot * spec.rows * f.width, CODE_TYPES[f.width], f.codes) for f in spec.features
+    ]
+    return [*features, _Column(TARGET, 0, TARGET_TYPE, len(spec.target.classes))]
