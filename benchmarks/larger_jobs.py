@@ -1,8 +1,9 @@
 """The jobs of the benchmark larger.py, each done in a process of its own: python -m benchmarks.larger_jobs NAME JSON.
 
-Prints one JSON object: what the job found out, and for each of its stages the seconds, seconds of processor, and bytes
-read and written, by the process's own counts (/proc/self/io): `read` and `written` are what it asked the system for,
-`disk_read` and `disk_written` what went to the disk or came from it. Mapped files count in `disk_read` alone.
+Prints one JSON object: what the job found out, and for each of its stages when it ended (`end`, by the clock that all
+processes share), the seconds, seconds of processor, and bytes read and written, by the process's own counts
+(/proc/self/io): `read` and `written` are what it asked the system for, `disk_read` and `disk_written` what went to the
+disk or came from it. Mapped files count in `disk_read` alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ class Stages:
     def end(self, name: str) -> None:
         """What happened since the last stage ended was the stage `name`."""
         end = _now()
-        self.found.append({"stage": name} | {key: end[key] - self._begin[key] for key in end})
+        took = {key: end[key] - self._begin[key] for key in end}
+        self.found.append({"stage": name, "end": end["seconds"]} | took)
         self._begin = end
 
     def listen(self, event: Any) -> None:
@@ -45,7 +47,7 @@ def _now() -> dict[str, float]:
     lines = Path("/proc/self/io").read_text(encoding="ascii").splitlines()
     counts = dict(line.split(": ") for line in lines)
     return {
-        "seconds": time.perf_counter(),
+        "seconds": time.monotonic(),
         "processor": time.process_time(),
         **{ours: int(counts[theirs]) for theirs, ours in _COUNTERS.items()},
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,27 +23,20 @@ class Done:
     """How a job ended.
 
     status   "done", "killed" by the system for want of memory, "too long", or the last line of its error.
-    seconds  of wall time of the whole process.
-    peak     most anonymous memory, bytes.
-    facts    what it printed: its stages and more; nothing unless it is done.
+    stages   what each took, in order, those of one name added up, and the whole process last: see larger_jobs.py; and
+             `peak`, most anonymous memory in bytes. Of a job that is not done, the whole alone, its seconds and peak.
+    facts    what else it found out.
     """
 
     job: str
     status: str
-    seconds: float
-    peak: int
-    facts: dict[str, Any] = field(default_factory=dict)
+    stages: list[dict[str, Any]]
+    facts: dict[str, Any]
 
     @property
-    def stages(self) -> list[dict[str, Any]]:
-        """Its stages in order, those of one name added up, the whole process last."""
-        totals: dict[str, dict[str, Any]] = {}
-        for stage in self.facts.get("stages", []):
-            for name in (stage["stage"], "all"):
-                total = totals.setdefault(name, {"stage": name} | dict.fromkeys(stage.keys() - {"stage"}, 0))
-                total |= {key: total[key] + value for key, value in stage.items() if key != "stage"}
-        whole = totals.pop("all", None)
-        return [*totals.values(), *([whole] if whole else [])]
+    def whole(self) -> dict[str, Any]:
+        """What the whole process took."""
+        return self.stages[-1]
 
 
 def measure(job: str, limit: int | None, timeout: float | None = None, **arguments: Any) -> Done:
@@ -64,24 +58,42 @@ def measure(job: str, limit: int | None, timeout: float | None = None, **argumen
 
 def _run(job: str, within: list[str], timeout: float | None, arguments: dict[str, Any]) -> Done:
     command = [*within, sys.executable, "-m", "benchmarks.larger_jobs", job, json.dumps(arguments)]
-    begin = time.perf_counter()
+    begin = time.monotonic()
     running = subprocess.Popen(command, cwd=_HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    peak, late = 0, False
+    samples: list[tuple[float, int]] = [(begin, 0)]
+    late = False
     while running.poll() is None:
-        peak = max(peak, _anonymous(running.pid))
-        late = timeout is not None and time.perf_counter() - begin > timeout
+        samples.append((time.monotonic(), _anonymous(running.pid)))
+        late = timeout is not None and samples[-1][0] - begin > timeout
         if late:
             running.kill()
         with suppress(subprocess.TimeoutExpired):
             running.wait(_SAMPLE_SECONDS)
-    seconds = time.perf_counter() - begin
+    whole = {"stage": "all", "seconds": time.monotonic() - begin, "peak": max(size for _, size in samples)}
     printed, errors = running.communicate()
     if running.returncode == 0:
-        return Done(job, "done", seconds, peak, json.loads(printed.splitlines()[-1]))
-    if late:
-        return Done(job, "too long", seconds, peak)
-    status = "killed" if running.returncode == -9 else (errors.strip().splitlines() or ["failed"])[-1]
-    return Done(job, status, seconds, peak)
+        facts = json.loads(printed.splitlines()[-1])
+        return Done(job, "done", _summed(facts.pop("stages"), samples, whole), facts)
+    status = (errors.strip().splitlines() or ["failed"])[-1]
+    if running.returncode == -signal.SIGKILL:
+        status = "too long" if late else "killed"
+    return Done(job, status, [whole], {})
+
+
+def _summed(
+    stages: list[dict[str, Any]], samples: list[tuple[float, int]], whole: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """The stages of one name added up, with their peaks, and then the whole."""
+    totals: dict[str, dict[str, Any]] = {}
+    begin = samples[0][0]
+    for stage in stages:
+        name, end = stage.pop("stage"), stage.pop("end")
+        total = totals.setdefault(name, {"stage": name, "peak": 0} | dict.fromkeys(stage, 0))
+        total |= {key: total[key] + value for key, value in stage.items()}
+        total["peak"] = max(total["peak"], *(size for at, size in samples if begin <= at <= end), 0)
+        begin = end
+    sums = {key: sum(total[key] for total in totals.values()) for key in stages[0]} if stages else {}
+    return [*totals.values(), sums | whole]
 
 
 def _anonymous(pid: int) -> int:

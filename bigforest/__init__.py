@@ -27,6 +27,7 @@ from bigforest.version import __version__
 
 if TYPE_CHECKING:
     from bigforest.api import encode_store, plan_training, predict_file, train
+    from bigforest.calibrate import calibrate_forest
     from bigforest.forest.forest import Forest, read_forest
     from bigforest.forest.merge import merge
     from bigforest.images.api import images_to_features
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from bigforest.prune import prune_forest
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
+    from bigforest.validate import validate_forest
 
 __all__ = [
     "BayesError",
@@ -52,6 +54,7 @@ __all__ = [
     "TrainConfig",
     "__version__",
     "bayes_error",
+    "calibrate_forest",
     "encode_store",
     "images_to_features",
     "merge",
@@ -61,6 +64,7 @@ __all__ = [
     "read_forest",
     "simulate",
     "train",
+    "validate_forest",
 ]
 
 _HOMES = {
@@ -70,6 +74,7 @@ _HOMES = {
     "Plan": "bigforest.plan",
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
+    "calibrate_forest": "bigforest.calibrate",
     "encode_store": "bigforest.api",
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.forest.merge",
@@ -79,6 +84,7 @@ _HOMES = {
     "read_forest": "bigforest.forest.forest",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api",
+    "validate_forest": "bigforest.validate",
 }
 
 

@@ -49,6 +49,7 @@ _OTHER_KEYWORDS = (
         "exclude",
         "resume",
         "scheduler",
+        "validate",
     ),
 )
 
@@ -66,6 +67,7 @@ def train(
     exclude: Sequence[str] = (),
     resume: str | Path | None = None,
     scheduler: Any = None,
+    validate: Any = None,
     **config: Any,
 ) -> Forest:
     """Grow a forest on a table.
@@ -92,13 +94,15 @@ def train(
                a Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are
                of each worker, and table, out and scratch on disks that all of them share. The forest does not depend
                on it.
+    validate   another table with the target: `forest.validation` is the error on its rows after each tree, by the
+               forest's own rules for votes and ties. Give it again with `resume`.
     config     the fields of TrainConfig: trees, seed, mtry, impurity, family and so on.
 
     Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
     or run, OutputExistsError when `out` is taken, BusyError while another run writes it, DiskFullError, and
     ClusterError for a cluster that cannot be used or was lost.
     """
-    task = Task(data, target, tuple(_names(exclude)), _options(config))
+    task = Task(data, target, tuple(_names(exclude)), _options(config), validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
     if data is None and resume is None:

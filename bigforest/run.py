@@ -36,16 +36,21 @@ from bigforest.state import State, versions
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.unfinished import Unfinished, begin, go_on, reopen
+from bigforest.validate import check_validation, write_validation
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given."""
+    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
+
+    validate  the table to judge the forest by; None for none. It is not part of what an unfinished run remembers.
+    """
 
     data: Any
     target: str | None
     exclude: tuple[str, ...]
     options: Mapping[str, Any]
+    validate: Any = None
 
     @property
     def config(self) -> TrainConfig:
@@ -76,11 +81,12 @@ def train_temporary(task: Task, home: Path, resources: Resources, clock: Clock) 
     """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory."""
     temporary = home / "temporary"
     temporary.mkdir()
+    validation = _validation(task, temporary)
     store, config = _make_store(task, home / "table.store", temporary, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
-    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock)
+    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock, validation)
     for folder in (home / "table.store", temporary):
         remove(folder)
     return forest
@@ -100,7 +106,7 @@ def train_new(task: Task, out: Path, resources: Resources, clock: Clock, *, over
         versions=versions(),
     )
     with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
-        _go_on(run, task.data, resources, clock)
+        _go_on(run, task, resources, clock)
 
 
 def resume(out: Path, task: Task, resources: Resources, clock: Clock) -> None:
@@ -122,7 +128,7 @@ def resume(out: Path, task: Task, resources: Resources, clock: Clock) -> None:
         with _kept(run):
             if resources.scratch is not None:
                 run.move_work(resources.scratch)
-            _go_on(run, task.data, resources, clock)
+            _go_on(run, task, resources, clock)
 
 
 def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfinished | None:
@@ -138,8 +144,8 @@ def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfini
             f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
             "its own and merge that"
         )
-    if forest.pruned:
-        raise ConfigError(f"{out} was pruned, so no trees can be added to it; add them before pruning")
+    if forest.revised:
+        raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
     trees = task.options.get("trees", config.trees)
     state = State(
         data=origin.data,
@@ -155,6 +161,8 @@ def _extend(out: Path, task: Task, resources: Resources, clock: Clock) -> Unfini
     _check_options(out, state, task)
     if trees < config.trees:
         raise ConfigError(f"{out} has {config.trees} trees, more than {trees}; trees can be added but not removed")
+    if trees == config.trees and task.validate is not None:
+        raise ConfigError(f"{out} is finished and has {trees} trees; judge it with validate_forest, or ask for more")
     if trees == config.trees:
         clock(Notice(f"{out} is finished and has {trees} trees; ask for more with trees to add some"))
         return None
@@ -208,17 +216,18 @@ def _full_folder(run: Unfinished, error: BaseException) -> str:
     return f"the disk of {full} has no room ({error})"
 
 
-def _go_on(run: Unfinished, data: Any, resources: Resources, clock: Clock) -> None:
+def _go_on(run: Unfinished, task: Task, resources: Resources, clock: Clock) -> None:
     """Do what is left to do."""
     resources = replace(resources, scratch=run.temporary)
-    store = _run_store(run, data, resources, clock)
+    validation = _validation(task, run.temporary)
+    store = _run_store(run, task.data, resources, clock)
     state = run.state
     if state.extends:
         groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
         recut(run.place, groups, run.forest, store.spec, state.config)
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
-    _write_forest(store, state.config, origin, run.forest, resources, clock)
+    _write_forest(store, state.config, origin, run.forest, resources, clock, validation)
     run.finish()
 
 
@@ -311,13 +320,28 @@ def _agree(store: Store, task: Task) -> TrainConfig:
     return replace(config, max_bins=store.max_bins, group=group)
 
 
+def _validation(task: Task, temporary: Path) -> Source | None:
+    """The validation set, opened before anything is done."""
+    return None if task.validate is None else open_source(task.validate, scratch=temporary)
+
+
 def _write_forest(
-    store: Store, config: TrainConfig, origin: Origin, directory: Path, resources: Resources, clock: Clock
+    store: Store,
+    config: TrainConfig,
+    origin: Origin,
+    directory: Path,
+    resources: Resources,
+    clock: Clock,
+    validation: Source | None,
 ) -> None:
-    """Write what is missing in the forest directory of a store."""
+    """Write what is missing in the forest directory of a store; `validation` is what to judge it by, if anything."""
+    if validation is not None:
+        check_validation(validation, store.spec)
     store = ranked_store(store, config, directory)
     grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
+    if validation is not None:
+        write_validation(directory, validation, resources, clock)
     write_run(directory, clock.seconds, resources.crew().size, store.spec, config, origin)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from .calibrate import calibrate
 from .encode import encode
 from .guard import GuardedCommand
 from .images import images
@@ -22,6 +23,7 @@ from .predict import predict
 from .prune import prune
 from .simulate import simulate
 from .train import train
+from .validate import validate
 
 app = typer.Typer(
     name="bigforest",
@@ -32,7 +34,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode, plan, merge, prune, images, simulate):
+for command in (train, predict, oob, inspect, encode, plan, merge, prune, calibrate, validate, images, simulate):
     app.command(cls=GuardedCommand)(command)
 
 

@@ -24,6 +24,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "trees": forest.trees,
         "nodes": forest.nodes.select(pl.len()).collect().item(),
         "oob": error_facts(forest),
+        "validation": forest.validation.row(-1, named=True) if forest.has_validation else None,
         "seconds": dict(forest.run.select("stage", "seconds").iter_rows()),
     }
 

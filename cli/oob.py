@@ -28,7 +28,7 @@ def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, lines, number, out_of_bag, percent, table
+    from .show import count, lines, milestones, number, out_of_bag, percent, table
 
     lines(console, [("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"]))])
     console.print()
@@ -37,7 +37,7 @@ def _draw(console: Console, facts: Facts) -> None:
         console.print()
         _draw_confusion(console, facts["confusion"])
         console.print()
-    curve = [facts["curve"][trees - 1] for trees in _milestones(len(facts["curve"]))]
+    curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
     measure, written = ("error", percent) if "confusion" in facts else ("mse", number)
     rows = [[count(row["trees"]), written(row[measure]), count(row["rows"])] for row in curve]
     table(console, ["trees", measure, "rows"], rows, left=0)
@@ -71,9 +71,3 @@ def _draw_confusion(console: Console, pairs: list[dict[str, Any]]) -> None:
     wrong.sort(key=lambda pair: -pair["rows"])
     body = [[str(pair["truth"]), str(pair["prediction"]), count(pair["rows"])] for pair in wrong[:MISTAKES]]
     table(console, ["truth", "mistaken for", "rows"], body, left=2)
-
-
-def _milestones(trees: int) -> list[int]:
-    """1, 2, 5, 10, 20, 50, ... up to and including `trees`."""
-    steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
-    return [*(step for step in steps if step < trees), trees]

@@ -22,6 +22,19 @@ Target = Annotated[
     typer.Option(metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."),
 ]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")]
+Vote = Annotated[
+    str | None,
+    typer.Option(
+        metavar="soft|hard|stochastic", help="How the trees' answers become one; as in training unless given."
+    ),
+]
+Ties = Annotated[
+    str | None,
+    typer.Option(
+        metavar="lowest|reject|random",
+        help="Among equal classes: the lowest, none (null), or any; as in training unless given.",
+    ),
+]
 Threads = Annotated[int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.")]
 Scratch = Annotated[
     str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")

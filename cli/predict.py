@@ -27,20 +27,8 @@ def predict(
         list[str] | None,
         typer.Option(metavar="COL", help="Column of DATA to copy to the output; repeat for more."),
     ] = None,
-    vote: Annotated[
-        str | None,
-        typer.Option(
-            metavar="soft|hard|stochastic",
-            help="How the trees' answers become one; as in training unless given.",
-        ),
-    ] = None,
-    ties: Annotated[
-        str | None,
-        typer.Option(
-            metavar="lowest|reject|random",
-            help="Among equal classes: the lowest, none (null), or any; as in training unless given.",
-        ),
-    ] = None,
+    vote: options.Vote = None,
+    ties: options.Ties = None,
     unseen: Annotated[
         str,
         typer.Option(

@@ -112,13 +112,27 @@ def table_size(facts: Facts) -> list[tuple[str, str]]:
 def out_of_bag(oob: Facts | None) -> str:
     """The error and its number of rows, in words."""
     if oob is None:
-        return "no estimate, because every tree saw every row or was pruned since"
+        return "no estimate, because every tree saw every row or was changed since; a validation set gives one"
     if not oob["rows"]:
         return "no estimate, because every row is in every bag"
     rows = count(oob["rows"], "row")
     if "mse" in oob:
         return f"R2 {number(oob['r2'])}, MSE {number(oob['mse'])}, MAE {number(oob['mae'])} on {rows}"
     return f"error {percent(oob['error'])} on {rows}"
+
+
+def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
+    """The line about the last row of a validation curve, if there is one."""
+    if curve is None:
+        return []
+    rejected = f", {count(curve['rejected'])} of them rejected" if curve["rejected"] else ""
+    return [("validation", f"error {percent(curve['error'])} on {count(curve['rows'], 'row')}{rejected}")]
+
+
+def milestones(trees: int) -> list[int]:
+    """1, 2, 5, 10, 20, 50, ... up to and including `trees`."""
+    steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
+    return [*(step for step in steps if step < trees), trees]
 
 
 def _finite(value: Any) -> Any:

@@ -42,6 +42,10 @@ def train(
             help="Go on with an interrupted run, or add trees to a forest up to --trees.",
         ),
     ] = None,
+    validate: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="Also judge the forest, tree by tree, by the rows of this table."),
+    ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -80,13 +84,14 @@ def train(
             memory=memory,
             exclude=exclude or (),
             resume=resume,
+            validate=validate,
             **config,
         )
     show({**training_facts(forest), **ledger.facts}, _draw, json=json, quiet=quiet)
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, out_of_bag, table_size
+    from .show import count, duration, lines, out_of_bag, table_size, validation_lines
 
     seconds = facts["seconds"]
     stages = " · ".join(f"{stage} {duration(spent)}" for stage, spent in seconds.items())
@@ -96,6 +101,7 @@ def _draw(console: Console, facts: Facts) -> None:
             *table_size(facts),
             ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
             ("out of bag", out_of_bag(facts["oob"])),
+            *validation_lines(facts["validation"]),
             ("time", f"{stages} · total {duration(sum(seconds.values()))}"),
             ("forest", facts["forest"]),
         ],

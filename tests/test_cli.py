@@ -20,7 +20,20 @@ from cli.app import app
 from cli.config import CONFIG
 from tests.commands import Run
 
-COMMANDS = ["train", "predict", "oob", "inspect", "encode", "plan", "merge", "prune", "images", "simulate"]
+COMMANDS = [
+    "train",
+    "predict",
+    "oob",
+    "inspect",
+    "encode",
+    "plan",
+    "merge",
+    "prune",
+    "calibrate",
+    "validate",
+    "images",
+    "simulate",
+]
 
 # Where the command line and the function of the same name may differ: what only a terminal has.
 # What a distributed.Client, which the keyword `scheduler` takes, knows already.

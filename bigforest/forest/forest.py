@@ -22,7 +22,7 @@ from bigforest.forest.origin import Origin, read_origin
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.reading import Reader
 from bigforest.forest.report import OutOfBag
-from bigforest.forest.table import FEATURES, PRUNED, RANKS, RUN
+from bigforest.forest.table import CALIBRATED, FEATURES, PRUNED, RANKS, RUN, VALIDATION, VALIDATION_KIND
 from bigforest.forest.votes import Rule, label_type
 from bigforest.levels import FILE as LEVELS_FILE
 from bigforest.levels import Levels
@@ -37,6 +37,9 @@ if TYPE_CHECKING:
     from bigforest.forest.passes import Passes
     from bigforest.forest.voting import Voting
     from bigforest.memory import Shape
+
+VALIDATION_FILE = Path("validation", "curve.parquet")
+_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated"}
 
 
 def is_forest(path: Path) -> bool:
@@ -64,6 +67,12 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
         check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
     label_type(header.spec)
     return Forest(directory, header, paths, holding)
+
+
+def grown_forest(directory: Path) -> Forest:
+    """The forest of the trees in `directory`, all of which are there, while its other files may not be."""
+    paths = part_paths(directory)
+    return Forest(directory, check_parts(paths), paths)
 
 
 class Forest:
@@ -131,14 +140,15 @@ class Forest:
         return read_origin(self.directory)
 
     @cached_property
-    def pruned(self) -> bool:
-        """Whether trees were changed by a tuning set since they were grown."""
-        return PRUNED in self.run["stage"]
+    def revised(self) -> str | None:
+        """What was done to the trees since they were grown, "pruned" or "calibrated", if anything."""
+        stages = self.run["stage"]
+        return next((word for stage, word in _REVISED.items() if stage in stages), None)
 
     @property
     def has_oob(self) -> bool:
-        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor pruned."""
-        return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.pruned
+        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
+        return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
 
     @cached_property
     def oob(self) -> OutOfBag:
@@ -153,9 +163,27 @@ class Forest:
                 f"the forest was merged from {', '.join(piece.forest for piece in self.origin.merged)}, so it has no "
                 "out-of-bag report of its own; judge it on a test set, or look at the reports of these"
             )
-        if self.pruned:
-            raise ConfigError("the forest was pruned, and has no out-of-bag report since; judge it on a test set")
+        if self.revised:
+            raise ConfigError(
+                f"the forest was {self.revised}, and has no out-of-bag report since; judge it on a test set"
+            )
         return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether the forest was trained with a validation set."""
+        return (self.directory / VALIDATION_FILE).exists()
+
+    @property
+    def validation(self) -> pl.DataFrame:
+        """Error on the validation set after each tree; columns as in forest/table.py VALIDATION.
+
+        Raises ConfigError for a forest that was trained without one, and FormatError.
+        """
+        if not self.has_validation:
+            raise ConfigError("the forest was trained without a validation set; judge it on one with validate_forest")
+        path = self.directory / VALIDATION_FILE
+        return to_frame(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1])
 
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
@@ -299,6 +327,7 @@ class Forest:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
         small += [self.directory / training_ranks.FILE] if self.config.ranks else []
         small += [self.directory / LEVELS_FILE] if has_categories(self.spec) else []
+        small += [self.directory / VALIDATION_FILE] if self.has_validation else []
         names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
 

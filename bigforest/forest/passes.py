@@ -168,6 +168,7 @@ def _plan(
         row_bytes=8 * shape.classes,
         step=fewest,
         row_ns=_CELL_NS * shape.features,
+        group_ns=0.0,
         one_keeps=False,
     )
     way = choose_way(sizes, first, visit, room - batch * row_batch, smallest)

@@ -95,8 +95,22 @@ FEATURES = pa.schema(
     ]
 )
 
-# The stage by which a pruned forest is known.
+# error          share of the validation rows whose answer by the first `trees` trees is wrong, or missing
+# rejected       rows whose answer is missing, because classes have equal votes
+# rows           rows with a label
+VALIDATION_KIND = "validation-curve"
+VALIDATION = pa.schema(
+    [
+        pa.field("trees", pa.uint32(), nullable=False),
+        pa.field("error", pa.float64(), nullable=False),
+        pa.field("rejected", pa.uint64(), nullable=False),
+        pa.field("rows", pa.uint64(), nullable=False),
+    ]
+)
+
+# The stages by which a pruned and a calibrated forest are known.
 PRUNED = "prune"
+CALIBRATED = "calibrate"
 
 # value          distinct values of the training table, ascending; both ends of the bins where max_bins capped them
 # rank           average rank of its rows, from 1

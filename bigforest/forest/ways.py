@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError
-from bigforest.forest.parts import PIECE_BYTES
+from bigforest.forest.parts import PIECE_BYTES, piece_rows
 from bigforest.memory import Need
 from bigforest.sizes import parse_bytes
 
@@ -39,6 +39,11 @@ def tree_bytes(
     """
     # A number takes as much as the counts of two classes.
     return NODE_BYTES * nodes + MIXED_BYTES * max(classes, 2) * mixed + ENTRY_BYTES * entries
+
+
+def loading_bytes(nodes: int, classes: int) -> int:
+    """What reading takes per thread, where there are no more nodes than these: LOADING_BYTES at most."""
+    return min(LOADING_BYTES, LOADING_BYTES // piece_rows(classes) * nodes)
 
 
 def cut(sizes: NDArray[np.int64], first: NDArray[np.int64], most: int, trees: int) -> list[range]:
@@ -87,6 +92,7 @@ class Visit(NamedTuple):
     fixed      bytes whatever is chosen.
     row_bytes  bytes kept for each row of a range; ranges are multiples of `step` rows.
     row_ns     time to bring a row before a group.
+    group_ns   time to load a group, besides its nodes.
     one_keeps  whether rows are kept even where all trees are one group.
     """
 
@@ -97,6 +103,7 @@ class Visit(NamedTuple):
     row_bytes: int
     step: int
     row_ns: float
+    group_ns: float
     one_keeps: bool
 
 
@@ -135,7 +142,8 @@ def _quickest(
         left = room - group_bytes(sizes, groups)
         part = max(step, min(rows, left // row_bytes // step * step if left < rows * row_bytes else rows))
         loads = -(-rows // part) if len(groups) > 1 else 1
-        time = loads * float(sizes.sum()) / NODE_BYTES * node_ns + float(rows) * len(groups) * visit.row_ns
+        load = float(sizes.sum()) / NODE_BYTES * node_ns + len(groups) * visit.group_ns
+        time = loads * load + float(rows) * len(groups) * visit.row_ns
         if best is None or time < best[0]:
             best = time, groups, part
     assert best is not None

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from bigforest.forest.groups import Trees
 from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows, chunk_rows, tiles_for
-from bigforest.oob.plan import PIECES, TURNED_NODES, cut_ranges
+from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges
 from bigforest.oob.tally import Tally, error_unit, no_votes, true_values, write_tally
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
@@ -144,15 +144,18 @@ def _turn_features(
     step: int,
 ) -> None:
     """Do it for each `step`-th feature."""
+    held = max(1, HELD_NODES // step)
     for place in range(first, used.size, step):
-        nodes = order[ends[place - 1] if place else 0 : ends[place]]
-        first_code = int(store.spec.features[int(used[place])].missing)  # what is missing comes before all values
-        low = store.low(int(used[place]))[first_code:]
-        values = thresholds[2 * nodes.astype(np.int64)]
-        if low.size > _CACHED_VALUES:
-            ascending = values.argsort()
-            nodes, values = nodes[ascending], values[ascending]
-        thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1 + first_code
+        lowest = int(store.spec.features[int(used[place])].missing)  # the code of missing values is before all
+        low = store.low(int(used[place]))[lowest:]
+        end = int(ends[place])
+        for begin in range(int(ends[place - 1]) if place else 0, end, held):
+            nodes = order[begin : min(begin + held, end)]
+            values = thresholds[2 * nodes.astype(np.int64)]
+            if low.size > _CACHED_VALUES:
+                ascending = values.argsort()
+                nodes, values = nodes[ascending], values[ascending]
+            thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1 + lowest
 
 
 def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -> NDArray[np.int64]:

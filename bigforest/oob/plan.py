@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.values import CHUNK_BYTES
-from bigforest.forest.ways import LOADING_BYTES, Visit, Way, choose_way, tree_bytes
+from bigforest.forest.ways import NODE_BYTES, Visit, Way, choose_way, loading_bytes, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.resources import Resources
@@ -35,11 +35,14 @@ _GROUP_DRAWS = 1 << 21
 PIECES = 4
 # Bytes of votes in a row group of rows.parquet, for as many rows as a power of two.
 _STEP_BYTES = 8 << 20
-# Nodes whose thresholds become codes together, and bytes that each takes then.
-TURNED_NODES = 1 << 20
-TURNED_BYTES = 24
-# Nanoseconds, on one thread, to bring one code of a row before a group.
+# Nodes whose thresholds become codes in one walk over the dictionaries, and how many of them threads hold at a time
+# together, with the bytes that each takes then.
+TURNED_NODES = 1 << 23
+HELD_NODES = 1 << 18
+TURNED_BYTES = 40
+# Nanoseconds, on one thread, to bring one code of a row before a group, and one value of a dictionary from the disk.
 _CODE_NS = 1
+_VALUE_NS = 4
 
 
 def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None) -> Need:
@@ -88,11 +91,14 @@ def choose_oob(
     """
     step = min(step_rows(shape.classes), shape.rows)
     together = min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), kept_trees(shape, config))
-    tiles = 2 * max(CHUNK_BYTES, 256 * 8 * shape.features)  # and the values that are put into them
+    nodes = int(sizes.sum()) // NODE_BYTES
+    cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
+    tiles = 2 * max(min(CHUNK_BYTES, cells), 256 * 8 * shape.features)  # and the values that are put into them
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
-    turning = TURNED_NODES * TURNED_BYTES
+    loading = loading_bytes(nodes, shape.classes)
+    turning = 4 * min(TURNED_NODES, nodes) + TURNED_BYTES * min(HELD_NODES, nodes)
     writing = 4 * step * (8 * shape.classes + 32)
-    fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, LOADING_BYTES)
+    fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, loading)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     fixed += SCORE_BYTES * most_scores(shape.rows) if shape.classes == 2 else 0
@@ -111,6 +117,7 @@ def choose_oob(
         row_bytes=row_bytes,
         step=step,
         row_ns=shape.features * _CODE_NS,
+        group_ns=shape.codes * _VALUE_NS,
         one_keeps=True,
     )
     return choose_way(sizes, first, visit, room, smallest, most, together)

@@ -1,0 +1,87 @@
+"""Estimate the posteriors of a grown forest anew, from a secondary training set (Ho 1995, section 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.errors import DataError
+from bigforest.events import Listener, silent
+from bigforest.forest.forest import Forest
+from bigforest.forest.parts import Nodes
+from bigforest.forest.table import CALIBRATED
+from bigforest.revise import Count, Missing, Revision, Roots, Tiles, Whole, revise
+
+_MOST_ROWS = 2**32 - 1
+
+
+def calibrate_forest(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> Forest:
+    """Give every leaf of a forest the classes of the rows of `data` that end in it, into the forest `out`.
+
+    A leaf that none of them reaches keeps what it has. All of the forest is in memory meanwhile.
+
+    forest     a Forest or the path of one.
+    data       a table as for `train`, with the target, of rows the forest was not grown on.
+
+    The other arguments are those of `train`. The calibrated forest has no out-of-bag report. Raises ConfigError,
+    DataError, FormatError and OutputExistsError.
+    """
+
+    def tables(whole: Whole, send: Callable[[Count], None]) -> Iterator[pa.Table]:
+        counts, first = _count(whole, send), 0
+        for number, part in enumerate(whole.parts):
+            own = counts[first : first + part.feature.size]
+            first += part.feature.size
+            yield _calibrated(whole.table(number), part, own)
+
+    revision = Revision(CALIBRATED, "the secondary set", "calibrating", tables)
+    return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
+
+
+def _count(whole: Whole, send: Callable[[Count], None]) -> NDArray[np.int64]:
+    """Rows of each class that end in each leaf, int64 [nodes, classes]."""
+    from bigforest.kernels.calibrate import count_leaves
+    from bigforest.kernels.route import TILE
+
+    packed = whole.packed
+    counts = np.zeros((packed.nodes, len(whole.header.spec.target.classes)), np.int64)
+
+    def count(tiles: Tiles, rows: int, missing: Missing, roots: Roots, truth: NDArray[np.int32]) -> None:
+        way = (packed.wide, packed.directions, packed.sets, missing)
+        count_leaves(tiles, rows, *way, roots, truth, counts, np.empty(TILE, np.uint32))
+
+    send(count)
+    return counts
+
+
+def _calibrated(table: pa.Table, part: Nodes, counts: NDArray[np.int64]) -> pa.Table:
+    """The table of a part with these counts in the leaves, and their sums above."""
+    from bigforest.kernels.calibrate import add_up
+
+    add_up(np.append(part.roots, part.feature.size), part.feature, part.right, part.counts, counts)
+    if counts.max() > _MOST_ROWS:
+        raise DataError(f"more than {_MOST_ROWS} rows of the secondary set are of one class; take fewer")
+    offsets = pa.array(np.arange(0, counts.size + 1, counts.shape[1]), pa.int32())
+    values = pa.array(counts.ravel().astype(np.uint32))
+    columns = {
+        "counts": pa.ListArray.from_arrays(offsets, values, type=table.schema.field("counts").type),
+        "weight": pa.array(counts.sum(axis=1).astype(np.uint64)),
+    }
+    for name, column in columns.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), column)
+    return table

@@ -1,0 +1,82 @@
+"""How right a forest is after each of its trees."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.values import Rows, chunk_rows, missing_error, tiles_for
+from bigforest.forest.votes import REJECTED
+from bigforest.forest.voting import Voting
+from bigforest.schedule.tasks import run
+
+# Pieces of the rows per thread, so that threads which are held up leave work to the others.
+_PIECES = 4
+
+
+def judge(
+    voting: Voting, rows: Rows, first: int, truth: NDArray[np.int32], votes: NDArray[np.float64], workers: int
+) -> NDArray[np.int64]:
+    """How many rows are answered wrongly, and how many not at all, after each of these trees: int64 [2, trees].
+
+    first  number of the first row, for random draws.
+    truth  int32 [rows], class of each row; -1 where it is not known, and the row not counted.
+    votes  of the trees before these, float64 [rows, classes]; added to.
+
+    A row that is not answered counts as wrong too. Raises DataError where a value is missing that must not.
+    """
+    from bigforest.kernels.route import TILE
+
+    if voting.ranks is not None:
+        rows = rows.ranked(voting.ranks, voting.packed.used)
+    kind = rows.tile_type(voting.packed.layout(rows.narrow) is voting.packed.narrow)
+    step = min(chunk_rows(rows.features, kind), -(-rows.rows // (_PIECES * workers * TILE)) * TILE)
+    tasks = [
+        (voting, rows, first, truth, votes, start, min(start + step, rows.rows))
+        for start in range(0, rows.rows, max(step, 1))
+    ]
+    counts = np.zeros((2, voting.packed.roots.size), np.int64)
+    sound = True
+
+    def add(_: int, found: NDArray[np.int64] | None) -> None:
+        nonlocal sound
+        if found is None:
+            sound = False
+        else:
+            counts[:] += found
+
+    run(_judge_piece, tasks, workers=workers, on_result=add)
+    if not sound:
+        raise missing_error(rows, [voting.spec.features[int(place)].name for place in voting.packed.used])
+    return counts
+
+
+def _judge_piece(
+    voting: Voting,
+    rows: Rows,
+    first: int,
+    truth: NDArray[np.int32],
+    votes: NDArray[np.float64],
+    start: int,
+    stop: int,
+) -> NDArray[np.int64] | None:
+    """`judge` the rows from `start` to before `stop`; None if a value is missing that must not."""
+    from bigforest.kernels.route import new_scratch, vote
+
+    packed = voting.packed
+    layout = packed.layout(rows.narrow)
+    tiles = tiles_for(stop - start, rows.features, rows.tile_type(layout is packed.narrow))
+    missing = None if rows.fill(tiles, start, stop) else True
+    if missing and packed.directions is not None:
+        return None
+    derived = (packed.directions, packed.sets, missing)
+    own, known, scratch = votes[start:stop], truth[start:stop], new_scratch()
+    numbers = np.arange(first + start, first + stop, dtype=np.uint64)
+    counts = np.zeros((2, packed.roots.size), np.int64)
+    for tree in range(packed.roots.size):
+        root = packed.roots[tree : tree + 1]
+        vote(tiles, stop - start, layout, *derived, root, voting.mixed, own, scratch)
+        codes = voting.rule.decide(own, numbers)
+        counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
+        counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))
+    return counts

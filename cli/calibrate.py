@@ -1,0 +1,68 @@
+"""bigforest calibrate"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+
+def calibrate(
+    forest: options.ForestFolder,
+    data: options.Data,
+    out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The calibrated forest, a folder.")],
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    threads: options.Threads = None,
+    scratch: options.Scratch = None,
+) -> None:
+    """Estimate the posteriors of the leaves anew, from other rows.
+
+    A leaf gets the classes of the rows that end in it; one that none reaches keeps its own.
+
+    DATA has the target; take rows the forest was not grown on.
+    Example: bigforest calibrate digits.forest more.parquet --out calibrated.forest
+    """
+    import bigforest
+
+    from .facts import inspection_facts
+    from .progress import watching
+    from .show import show
+
+    begin = perf_counter()
+    with watching(quiet=quiet) as listener:
+        calibrated = bigforest.calibrate_forest(
+            forest,
+            data,
+            out,
+            threads=threads,
+            scratch=scratch,
+            overwrite=overwrite,
+            listener=listener,
+        )
+    found = inspection_facts(calibrated, trees=False, features=False)
+    facts = {name: found[name] for name in ("forest", "trees", "nodes", "leaves")}
+    show({**facts, "seconds": perf_counter() - begin}, _draw, json=json, quiet=quiet)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, duration, lines
+
+    lines(
+        console,
+        [
+            ("trees", count(facts["trees"])),
+            ("leaves", count(facts["leaves"])),
+            ("time", duration(facts["seconds"])),
+            ("forest", facts["forest"]),
+        ],
+    )

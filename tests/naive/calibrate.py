@@ -1,0 +1,23 @@
+"""Posteriors of a tree estimated anew, row by row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bigforest.forest.table import TreeArrays
+from bigforest.kernels.layout import LEAF
+from tests.naive.predict import find_leaf
+
+
+def calibrated(tree: TreeArrays, rows: Sequence[Sequence[float]], truth: Sequence[int]) -> list[list[int]]:
+    """The counts of every node: in a leaf those of the rows that end in it, if any do; above, their sums."""
+    counts = [[0] * tree.counts.shape[1] for _ in tree.feature]
+    for row, label in zip(rows, truth, strict=True):
+        if label >= 0:
+            counts[find_leaf(tree, row)][label] += 1
+    for node in reversed(range(len(counts))):
+        if tree.feature[node] != LEAF:
+            counts[node] = [a + b for a, b in zip(counts[tree.left[node]], counts[tree.right[node]], strict=True)]
+        elif sum(counts[node]) == 0:
+            counts[node] = tree.counts[node].tolist()
+    return counts
