@@ -6,6 +6,7 @@ The module is not called train.py: importing a module of that name would hide th
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
@@ -138,6 +139,10 @@ def encode_store(
     max_bins: str | int = "exact",
     exclude: Sequence[str] = (),
     group: str | None = None,
+    task: str | None = None,
+    categories: Sequence[str] = (),
+    weight: str | None = None,
+    class_weight: Any = None,
     overwrite: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -150,7 +155,8 @@ def encode_store(
     Arguments and errors are those of `train`.
     """
     resources = _resources(threads, scratch, memory)
-    bins = TrainConfig(**_options({"max_bins": max_bins})).max_bins
+    columns = {"task": task, "categories": categories, "weight": weight, "class_weight": class_weight}
+    config = TrainConfig(**_options({"max_bins": max_bins, "group": group, **columns}))
     with (
         crew_of(scheduler, resources, place_of(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
@@ -160,9 +166,8 @@ def encode_store(
             open_source(data, scratch=work),
             target,
             place,
-            max_bins=bins,
+            config=config,
             exclude=_names(exclude),
-            group=group,
             resources=resources,
             listener=listener,
         )
@@ -271,7 +276,21 @@ def _options(options: dict[str, Any]) -> dict[str, Any]:
             near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
             raise ConfigError(f"there is no option {name!r}; {hint}")
-    return {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    weights = plain.get("class_weight")
+    if isinstance(weights, str | Path) and weights != "balanced":
+        plain["class_weight"] = _class_weights(Path(weights))
+    return plain
+
+
+def _class_weights(path: Path) -> Any:
+    """The weights of classes in a JSON file, an object with the classes as keys."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f'class_weight is "balanced" or a JSON file such as {{"late": 2.5}}, and {path} cannot be read: {error}'
+        ) from error
 
 
 def _resources(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:

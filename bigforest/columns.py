@@ -44,8 +44,8 @@ class Kind(NamedTuple):
 
 
 def is_feature_type(dtype: pl.DataType) -> bool:
-    """Whether columns of this type can be features: booleans, integers, floats, decimals, dates and times."""
-    return dtype == pl.Boolean or dtype.is_numeric() or dtype in _TEMPORAL
+    """Whether columns of this type can be features: text, booleans, integers, floats, decimals, dates and times."""
+    return dtype == pl.Boolean or dtype in _TEXT or dtype.is_numeric() or dtype in _TEMPORAL
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from bigforest.errors import ConfigError
 
-Impurity = Literal["gini", "entropy", "error"]
+Impurity = Literal["gini", "entropy", "error", "variance"]
+Task = Literal["classification", "regression"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
 Sampling = Literal["uniform", "stratified", "balanced"]
@@ -21,6 +22,8 @@ Scope = Literal["tree", "node"]
 Normalize = Literal["none", "zscore", "minmax"]
 Rotation = Literal["random", "pca"]
 Ties = Literal["lowest", "reject", "random"]
+
+ClassWeight = str | tuple[tuple[str, float], ...] | None
 
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
@@ -51,7 +54,7 @@ _FAMILIES = {
     "steps": _SUBSPACE_FAMILIES,
     "max_epochs": ("subspace-perceptron",),
     "ties": _SUBSPACE_FAMILIES,
-    "impurity": ("axis", "tree", "rotation", "sparse-oblique"),
+    **dict.fromkeys(("impurity", "weight", "class_weight"), ("axis", "tree", "rotation", "sparse-oblique")),
 }
 # What a family has where nothing is said.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -69,10 +72,12 @@ class TrainConfig:
     trees            number of trees.
     seed             any integer from 0 to 2**63 - 1.
     mtry             features drawn per node: "sqrt", "log2", "all", a count, or a fraction of the features in (0, 1).
-    impurity         "gini", "entropy" or "error" (Tomasi 2017, section 3).
+    impurity         "gini", "entropy" or "error" (Tomasi 2017, section 3); "variance" of a regression, for which
+                     "gini" is taken as not said.
     max_depth        deepest level a leaf may have, the root being 0; None is unlimited.
     min_split        a node with fewer bag rows than this is a leaf.
-    min_leaf         no child has fewer bag rows than this.
+    min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
+                     all rows beyond the least that can be asked for (1; 2 for min_split) count as their mean weight.
     bootstrap        False grows every tree on all rows; there is then no out-of-bag estimate.
     sample_fraction  size of a bag as a fraction of the rows, in (0, 1].
     replace          whether a bag is drawn with replacement.
@@ -81,6 +86,12 @@ class TrainConfig:
     group            a column: rows with one value of it are all in a bag, equally often, or all out of it. Bags are
                      then drawn from the groups.
     max_bins         "exact": every distinct value may be a threshold; a number caps them per feature by quantiles.
+    task             "classification" or "regression"; None for regression where the target is a column of floats or
+                     decimals.
+    categories       columns of whole numbers or booleans whose values are names, in no order. Text is so anyway.
+    weight           the column of the weights of the rows; rows of weight 0 are left out.
+    class_weight     by what the weights of the rows of each class are multiplied: a mapping of classes, 1 for those not
+                     in it; "balanced" for rows / (classes * rows of the class).
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
@@ -128,13 +139,17 @@ class TrainConfig:
     impurity: Impurity = "gini"
     max_depth: int | None = None
     min_split: int = 2
-    min_leaf: int = 1
+    min_leaf: int | None = None
     bootstrap: bool = True
     sample_fraction: float = 1.0
     replace: bool = True
     sampling: Sampling = "uniform"
     group: str | None = None
     max_bins: str | int = "exact"
+    task: Task | None = None
+    categories: tuple[str, ...] = ()
+    weight: str | None = None
+    class_weight: ClassWeight = None
     vote: Vote = "soft"
     constants: Constants = "redraw"
     family: Family = "axis"
@@ -165,7 +180,8 @@ class TrainConfig:
         if self.max_depth is not None:
             _check_int("max_depth", self.max_depth, 0, 2**31 - 1)
         _check_int("min_split", self.min_split, 2, 2**63 - 1)
-        _check_int("min_leaf", self.min_leaf, 1, 2**62)
+        if self.min_leaf is not None:
+            _check_int("min_leaf", self.min_leaf, 1, 2**62)
         _check_bool("bootstrap", self.bootstrap)
         _check_bool("replace", self.replace)
         if not _is_number(self.sample_fraction) or not 0.0 < self.sample_fraction <= 1.0:
@@ -185,6 +201,7 @@ class TrainConfig:
                 raise ConfigError(f'max_bins must be "exact" or a whole number, not {self.max_bins!r}')
             _check_int("max_bins", self.max_bins, 2, MAX_BINS)
         self.drawn_features(1)
+        self._check_columns()
         self._check_family()
 
     @classmethod
@@ -195,6 +212,38 @@ class TrainConfig:
         if family == "rotation" and options.get("rotation") == "pca":
             own = own | {"bootstrap": False}
         return cls(**{**own, **options})
+
+    def settled(self, task: Task) -> TrainConfig:
+        """The configuration for a target of this task, with what the task decides.
+
+        Raises ConfigError where an option is for the other task.
+        """
+        if self.task not in (None, task):
+            raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
+        if task == "classification":
+            if self.impurity == "variance":
+                raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
+            return replace(self, task=task, min_leaf=self.min_leaf or 1)
+        if self.in_subspaces:
+            raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
+        if self.impurity in ("entropy", "error"):
+            raise ConfigError(f"the impurity {self.impurity} is for classes; numbers are predicted by variance")
+        if self.sampling != "uniform" or self.class_weight is not None:
+            raise ConfigError("sampling and class_weight are by class, which a regression has not; leave them away")
+        return replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 5)
+
+    def _check_columns(self) -> None:
+        """Check what is said of the columns; a list is made a tuple, a mapping pairs in the order of the classes."""
+        if self.task is not None:
+            _check_choice("task", self.task, get_args(Task))
+        if self.weight is not None and not isinstance(self.weight, str):
+            raise ConfigError(f"weight must be the name of a column, not {self.weight!r}")
+        names: Any = self.categories
+        names = [names] if isinstance(names, str) else names
+        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+            raise ConfigError(f"categories must be names of columns, not {names!r}")
+        object.__setattr__(self, "categories", tuple(names))
+        object.__setattr__(self, "class_weight", _class_weight(self.class_weight))
 
     def _check_family(self) -> None:
         """Check the options of the families."""
@@ -326,6 +375,27 @@ class TrainConfig:
         except json.JSONDecodeError as error:
             raise ConfigError(f"the configuration is not JSON: {error}") from error
         return cls(**values)
+
+
+def label_text(label: object) -> str:
+    """A class as text, as class_weight names it: `late`, `true`, `3`, `0.5`."""
+    return label if isinstance(label, str) else json.dumps(label)
+
+
+def _class_weight(given: Any) -> ClassWeight:
+    """Weights of classes as pairs of their text and their weight, in the order of the text."""
+    if given is None or given == "balanced":
+        return None if given is None else "balanced"
+    try:
+        pairs = sorted((label_text(label), weight) for label, weight in dict(given).items())
+    except (TypeError, ValueError) as error:
+        raise ConfigError(
+            f'class_weight must be "balanced" or a mapping of classes to weights, not {given!r}'
+        ) from error
+    for label, weight in pairs:
+        if not _is_number(weight) or not 0.0 < weight < math.inf:
+            raise ConfigError(f"class_weight must be above 0 and finite, not {weight!r} of {label!r}")
+    return tuple((label, float(weight)) for label, weight in pairs)
 
 
 def _check_int(name: str, value: object, low: int, high: int) -> None:

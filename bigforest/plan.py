@@ -102,7 +102,8 @@ def make_plan(
     kept = isinstance(table, Store)
     shape = shape_of(table, data, target, exclude, config)
     needs = {need.stage: need for need in _needs(shape, config, resources, kept=kept)}
-    store = 0 if kept else store_bytes(shape, binned=config.max_bins != "exact")
+    weighted = config.weight is not None or config.class_weight is not None
+    store = 0 if kept else store_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
     times = _seconds(shape, config, resources)
     stages = tuple(StagePlan(stage, need, times[stage] + _pass_seconds(need, shape)) for stage, need in needs.items())
     return Plan(
@@ -146,9 +147,10 @@ def megabytes(size: int) -> str:
     return f"{-(-size // 10**6)}MB"
 
 
-def store_bytes(shape: Shape, *, binned: bool) -> int:
-    """Bytes of a store of this shape: codes, dictionaries, classes, checksums."""
-    cells = shape.rows * (shape.row_bytes + 2)
+def store_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:
+    """Bytes of a store of this shape: codes, dictionaries, targets, weights, checksums; the text of levels aside."""
+    target = 2 if shape.classes > 1 else 8
+    cells = shape.rows * (shape.row_bytes + target + (2 if weighted else 0))
     return cells + shape.codes * (16 if binned else 8) + (shape.features + 1) * block_count(shape.rows) * 4
 
 

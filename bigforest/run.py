@@ -8,8 +8,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bigforest.columns import kind_of
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
+from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import (
     BigForestError,
     ClusterError,
@@ -284,40 +286,34 @@ def _make_store(
     check_budget(table, task.data, target, exclude, config, resources)
     if isinstance(table, Store):
         return table, config
-    store = encode(
-        table,
-        target,
-        place,
-        max_bins=config.max_bins,
-        exclude=exclude,
-        group=config.group,
-        resources=resources,
-        listener=clock,
-    )
-    return store, config
+    store = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=clock)
+    return store, config.settled(store.spec.target.task)
 
 
 def _agree(store: Store, task: Task) -> TrainConfig:
-    """The configuration with the store's max_bins and group. Raises ConfigError where the options contradict it."""
-    config = task.config
-    if task.target not in (None, store.spec.target.name):
-        raise ConfigError(
-            f"the store {store.path} was made for target {store.spec.target.name!r}, not {task.target!r}; "
-            "encode the table again"
-        )
+    """The configuration with what was decided when the store was made. Raises ConfigError where the options differ."""
+    config, spec = task.config, store.spec
     if task.exclude:
         raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
-    if config.max_bins not in ("exact", store.max_bins):
-        raise ConfigError(
-            f"the store {store.path} was made with max_bins {store.max_bins}, not {config.max_bins}; "
-            "encode the table again"
-        )
-    group = None if store.spec.group is None or not config.bootstrap else store.spec.group.name
-    if config.group not in (None, group):
-        raise ConfigError(
-            f"the store {store.path} was made with group {group!r}, not {config.group!r}; encode the table again"
-        )
-    return replace(config, max_bins=store.max_bins, group=group)
+    group = None if spec.group is None or not config.bootstrap else spec.group.name
+    class_weight = class_weight_of(spec)
+    weight = None if spec.weight is None else spec.weight.name
+    categories = tuple(f.name for f in spec.features if f.kind == "category" and kind_of(f.dtype).family != "text")
+    for name, given, own in (
+        ("target", task.target, spec.target.name),
+        ("max_bins", None if config.max_bins == "exact" else config.max_bins, store.max_bins),
+        ("group", config.group, group),
+        ("task", config.task, spec.target.task),
+        ("categories", sorted(config.categories) or None, sorted(categories)),
+        ("weight", config.weight, weight),
+        ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
+    ):
+        if given not in (None, own):
+            raise ConfigError(
+                f"the store {store.path} was made with {name} {own!r}, not {given!r}; encode the table again"
+            )
+    config = replace(config, max_bins=store.max_bins, group=group, categories=categories)
+    return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)
 
 
 def _validation(task: Task, temporary: Path) -> Source | None:

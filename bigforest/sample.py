@@ -172,8 +172,9 @@ def most_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
     """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
     draws = bag_size(rows, config) + (0 if config.sampling == "uniform" else classes) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
-    if config.group is None:  # bags of groups have any number of rows
-        leaves = max(1, min(leaves, draws // config.min_leaf))
+    weighted = config.weight is not None or config.class_weight is not None
+    if config.group is None and not weighted:  # else bags have any number of rows, or leaves of any weight
+        leaves = max(1, min(leaves, draws // (config.min_leaf or 1)))
     if config.max_depth is not None and config.max_depth < leaves.bit_length():
         leaves = min(leaves, 1 << config.max_depth)
     return 2 * leaves - 1

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import polars as pl
 
 from bigforest.columns import Leaf, leaves
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import MAX_CLASSES, code_width
-from bigforest.encode.features import choose_features
+from bigforest.encode.features import feature_kinds
 from bigforest.encode.keys import value_bytes
-from bigforest.encode.pipeline import check_groups
-from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target
+from bigforest.encode.pipeline import check_roles
+from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target, find_task
 from bigforest.errors import DataError
 from bigforest.memory import Shape
 from bigforest.places import readable
@@ -38,26 +38,48 @@ def shape_of(
 
     data  what the table was opened from: the statistics of Parquet files bound the values of integer columns.
 
-    Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table.
+    Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table, and
+    ConfigError for options that are not for what is learned of the target.
     """
     if isinstance(table, Store):
         return table.shape
     found = leaves(table.schema)
     name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
-    spans = _spans(data)
-    names = choose_features(found, name, [*exclude, *check_groups(config.group, found, name)])
-    most = [_most_values(table.rows, found[feature].dtype, spans.get(feature)) for feature in names]
-    if isinstance(config.max_bins, int):
-        most = [min(values, config.max_bins) for values in most]
+    known = _statistics(data) if table.files else _counted(table, found)
+    kinds = feature_kinds(found, name, [*exclude, *check_roles(config, found, name)], config.categories)
+    most = []
+    for feature, kind in kinds.items():
+        values = _most_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))
+        most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
-    sizes = tuple(value_bytes(found[feature].dtype) for feature in names)
-    classes = _most_classes(table, found[name], spans.get(name))
-    bits = all(found[feature].dtype == pl.Boolean for feature in names)
+    sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
+    classes, task = 1, find_task(found[name].dtype, config.task)
+    config.settled(task)
+    if task == "classification":
+        classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
+    bits = all(
+        kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole
+        for feature, kind in kinds.items()
+    )
     return Shape(table.rows, widths, sum(most), classes, sizes, bits)
 
 
-def _spans(data: Any) -> dict[str, int]:
-    """Number of integers from the least to the greatest of a column, where statistics of Parquet files tell."""
+class Known(NamedTuple):
+    """What is known of a column.
+
+    span   of integers, how many there are from the least to the greatest; None if unknown.
+    whole  whether it is known that no value is missing.
+    """
+
+    span: int | None
+    whole: bool
+
+
+UNKNOWN = Known(None, False)
+
+
+def _statistics(data: Any) -> dict[str, Known]:
+    """What the statistics of Parquet files tell."""
     if not isinstance(data, str | Path):
         return {}
     files = find_files(data)[1]
@@ -68,6 +90,7 @@ def _spans(data: Any) -> dict[str, int]:
 
     found: dict[str, tuple[int, int]] = {}
     silent: set[str] = set()
+    gaps: set[str] = set()
     for file in files:
         try:
             metadata = pq.read_metadata(readable(file))
@@ -77,25 +100,39 @@ def _spans(data: Any) -> dict[str, int]:
             for position in range(metadata.num_columns):
                 column = metadata.row_group(group).column(position)
                 name, known = column.path_in_schema, column.statistics
+                if known is None or not known.has_null_count or known.null_count:
+                    gaps.add(name)
                 if known is None or not known.has_min_max or type(known.min) is not int:
                     silent.add(name)
                 else:
                     low, high = found.get(name, (known.min, known.max))
                     found[name] = (min(low, known.min), max(high, known.max))
-    return {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
+    spans = {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
+    return {name: Known(spans.get(name), name not in gaps) for name in {*found, *silent}}
 
 
-def _most_values(rows: int, dtype: pl.DataType, span: int | None) -> int:
-    return min(rows, _VALUES.get(type(dtype), rows), rows if span is None else span)
+def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
+    """Which columns of a table in memory have all values, of the types whose number of values is bounded."""
+    bounded = {name: leaf.expr for name, leaf in columns.items() if type(leaf.dtype) in _VALUES}
+    if not bounded:
+        return {}
+    nulls = source.frame.select(expr.null_count().alias(name) for name, expr in bounded.items()).collect().row(0)
+    return {name: Known(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}
 
 
-def _most_classes(source: Source, target: Leaf, span: int | None) -> int:
+def _most_values(rows: int, dtype: pl.DataType, known: Known) -> int:
+    """Codes at most, that of missing included."""
+    bound = min(_VALUES.get(type(dtype), rows), rows if known.span is None else known.span)
+    return min(rows, bound + (not known.whole))
+
+
+def _most_classes(source: Source, target: Leaf, known: Known) -> int:
     """Classes of the target at most; counted where the metadata do not bound them, until they are too many."""
     dtype = target.dtype
     if dtype.is_float():
         return MAX_FLOAT_CLASSES
     whole = dtype == pl.Boolean or dtype.is_integer()
-    bound = _most_values(source.rows, dtype, span) if whole else source.rows
+    bound = _most_values(source.rows, dtype, known._replace(whole=True)) if whole else source.rows
     if bound <= _CLASS_RANGE and bound < source.rows:
         return max(bound, 2)
     seen: set[Any] = set()

@@ -9,16 +9,29 @@ CONFIG: dict[str, Choice] = {
     "trees": option(int, 100, "N", "Number of trees."),
     "seed": option(int, 0, "N", "The same data, options and seed give the same forest."),
     "mtry": option(str, "sqrt", "sqrt|log2|all|INT|FRACTION", "Features drawn per node.", read=number_or_word),
-    "impurity": option(str, "gini", "gini|entropy|error", "What a split lowers."),
+    "impurity": option(str, "gini", "gini|entropy|error", "What a split lowers; of a regression variance."),
     "max_depth": option(int | None, None, "N", "Deepest level, the root being 0; unlimited unless given."),
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
-    "min_leaf": option(int, 1, "N", "Fewest bag rows of a leaf."),
+    "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),
     "max_bins": option(
         str,
         "exact",
         "exact|INT",
         "Values per feature that may be thresholds: all, or at most INT, by quantiles.",
         read=count_or_word,
+    ),
+    "task": option(
+        str | None, None, "classification|regression", "What is learned; a target of floats is regression unless given."
+    ),
+    "categories": option(
+        list[str],
+        (),
+        "COL",
+        "Column of whole numbers or booleans that are names, in no order; repeat for more. Text is so anyway.",
+    ),
+    "weight": option(str | None, None, "COL", "Column of the weights of the rows."),
+    "class_weight": option(
+        str | None, None, "balanced|FILE", 'Weights of classes: all alike, or of a JSON file such as {"late": 2.5}.'
     ),
     "vote": option(str, "soft", "soft|hard", "Average the leaf posteriors, or count one vote per tree."),
     "constants": option(str, "redraw", "redraw|count", "Whether a feature constant in the node uses up a draw."),

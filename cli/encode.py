@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from .show import Facts
 
 
-@grouped(config=chosen(CONFIG, ["max_bins", "group"]), scheduler=SCHEDULER)
+@grouped(
+    config=chosen(CONFIG, ["max_bins", "group", "task", "categories", "weight", "class_weight"]), scheduler=SCHEDULER
+)
 def encode(
     data: options.Data,
     out: Annotated[str, typer.Option(metavar="STORE", show_default=False, help="The store, a folder.")],
@@ -61,6 +63,7 @@ def encode(
         "rows": store.rows,
         "dropped": store.spec.dropped,
         "features": len(store.spec.features),
+        "task": store.spec.target.task,
         "classes": len(store.spec.target.classes),
         "bytes": sum(file.stat().st_size for file in store.path.iterdir()),
         **ledger.facts,

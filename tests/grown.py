@@ -66,7 +66,7 @@ def store_of(frame: pl.DataFrame, folder: Path, max_bins: str | int = "exact") -
         source,
         "y",
         folder / "table.store",
-        max_bins=max_bins,
+        config=TrainConfig(max_bins=max_bins),
         exclude=(),
         resources=ONE_THREAD,
         listener=silent,

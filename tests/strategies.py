@@ -202,6 +202,33 @@ def frames(draw: st.DrawFn, max_rows: int = 30) -> pl.DataFrame:
     return pl.DataFrame([*columns, pl.Series("target", labels, kind)])
 
 
+LEVELS = ["", "a", "B", "b", "ä", "\U0001f332", "10", "9", "null"]
+
+
+@st.composite
+def mixed_frames(draw: st.DrawFn, max_rows: int = 30) -> pl.DataFrame:
+    """`frames` with columns of text, and with cells that are missing in some columns, perhaps in all rows."""
+    frame = draw(frames(max_rows))
+    rows = len(frame)
+    for number, kind in enumerate(
+        draw(st.lists(st.sampled_from([pl.String, pl.Categorical, pl.Enum(LEVELS)]), max_size=2))
+    ):
+        cells = draw(
+            st.lists(st.sampled_from(draw(st.sampled_from([LEVELS, LEVELS[:3]]))), min_size=rows, max_size=rows)
+        )
+        frame.insert_column(0, pl.Series(f"t{number}", cells, kind))
+    for name in frame.columns[:-1]:
+        share = draw(st.sampled_from(["none", "none", "some", "some", "all"]))
+        if share != "none":
+            here = st.just(True) if share == "all" else st.booleans()
+            missing = pl.Series(draw(st.lists(here, min_size=rows, max_size=rows)))
+            gap = pl.lit(
+                float("nan") if draw(st.booleans()) and frame[name].dtype.is_float() else None, frame[name].dtype
+            )
+            frame = frame.with_columns(pl.when(missing).then(gap).otherwise(name).alias(name))
+    return frame
+
+
 @st.composite
 def sparse_configs(draw: st.DrawFn) -> TrainConfig:
     """`configs` of the sparse-oblique family."""

@@ -26,7 +26,7 @@ from bigforest.errors import ConfigError, DataError
 from bigforest.source import open_source
 from bigforest.store import writer
 from bigforest.store.writer import PartWriter
-from tests.strategies import cuts, frames
+from tests.strategies import cuts, mixed_frames
 from tests.test_encode import content, encoded
 
 
@@ -43,7 +43,7 @@ def on_disk(patch: pytest.MonkeyPatch, most: int, slice_rows: int, cell_bits: in
 @settings(max_examples=60)
 @given(
     data=st.data(),
-    frame=frames(),
+    frame=mixed_frames(),
     max_bins=st.sampled_from(["exact", "exact", 2, 3, 7, 100]),
     most=st.sampled_from([1, 2, 5, 1000]),
     slice_rows=st.sampled_from([1, 3, 8, 1000]),
@@ -87,6 +87,7 @@ def test_on_disk__many_rows_in_many_buckets(max_bins: Any, tmp_path: Path, monke
             "zeros": np.where(random.random(rows) < 0.7, 0.0, random.standard_normal(rows)),
             "close": 1 + random.integers(0, 30_000, rows) * 2.0**-52,
             "few": random.integers(0, 9, rows),
+            "gaps": np.where(random.random(rows) < 0.3, np.nan, random.standard_normal(rows)),
             "y": random.integers(0, 3, rows),
         }
     ).with_columns(y=pl.when(pl.col("y") < 2).then("y"))

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import FormatError
 from bigforest.events import silent
@@ -39,9 +40,8 @@ def make(folder: Path, **options: Any) -> Path:
             "y": pl.Series(["a", "b", "c"] * ROWS)[:ROWS],
         }
     ).with_columns(y=pl.when(pl.col("small") < 6).then("y"))
-    arguments: dict[str, Any] = {"max_bins": "exact", **options}
-    source = open_source(frame, scratch=folder)
-    return encode(source, "y", folder / "t.store", resources=Resources(threads=1), listener=silent, **arguments).path
+    source, config = open_source(frame, scratch=folder), TrainConfig(**options)
+    return encode(source, "y", folder / "t.store", config=config, resources=Resources(threads=1), listener=silent).path
 
 
 @pytest.fixture(scope="module")
@@ -222,8 +222,16 @@ def test_open__forging_nothing_is_accepted(copy: Path) -> None:
 
 def test_open__newer_version(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 2, "new": "things"}))
-    with pytest.raises(FormatError, match="version 2; upgrade bigforest"):
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 3, "new": "things"}))
+    with pytest.raises(FormatError, match="version 3; upgrade bigforest"):
+        Store.open(copy)
+    assert is_store(copy)
+
+
+def test_open__older_version(copy: Path) -> None:
+    manifest = json.loads((copy / "manifest.json").read_text())
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 1}))
+    with pytest.raises(FormatError, match="version 1, before categories; encode the table again"):
         Store.open(copy)
     assert is_store(copy)
 

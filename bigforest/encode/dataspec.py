@@ -6,8 +6,9 @@ import json
 import math
 from dataclasses import asdict, dataclass, fields
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
+from bigforest.config import Task
 from bigforest.errors import FormatError
 
 MAX_CLASSES = 65_535
@@ -15,9 +16,13 @@ MAX_FEATURES = 2**31 - 1
 MAX_CODES = 2**32
 # Weights of rows have so many bits that a row may be in a bag 64 times: together they fit the 16 of an item.
 MOST_WEIGHT = 1023
+# A bag of weighted rows weighs no more than this.
+MOST_BAG_WEIGHT = 2**31 - 1
+# Bits of a target of a regression as a whole number, and of it times the weight of a bag.
+_NUMBER_BITS = 52
+_SUM_BITS = 61
 
 KINDS = ("numeric", "category")
-TASKS = ("classification", "regression")
 
 Label = bool | int | float | str
 
@@ -63,7 +68,7 @@ class TargetSpec:
     name: str
     dtype: str
     classes: tuple[Label, ...]
-    task: str = "classification"
+    task: Task = "classification"
     offset: float = 0.0
     step: float = 1.0
 
@@ -138,6 +143,12 @@ def code_width(codes: int) -> int:
     return 1 if codes <= 1 << 8 else 2 if codes <= 1 << 16 else 4
 
 
+def most_number(rows: int, *, weighted: bool) -> int:
+    """What the whole numbers of a regression's targets stay below, in size, where there are so many rows."""
+    weight = min(rows * MOST_WEIGHT, MOST_BAG_WEIGHT) if weighted else rows
+    return min(1 << _NUMBER_BITS, (1 << _SUM_BITS) // weight)
+
+
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
     """A record of JSON entries, some of them made into others; KeyError unless they are the fields of its class."""
     if set(raw) != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
@@ -180,7 +191,7 @@ def _sound_target(target: TargetSpec) -> bool:
     classes = target.classes
     typed = all(type(label) is type(classes[0]) and isinstance(label, bool | int | float | str) for label in classes)
     finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
-    if not isinstance(target.name, str) or not isinstance(target.dtype, str) or target.task not in TASKS:
+    if not isinstance(target.name, str) or not isinstance(target.dtype, str) or target.task not in get_args(Task):
         return False
     scale = (target.offset, target.step)
     if not all(isinstance(number, float) and math.isfinite(number) for number in scale):

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import MAX_CODES
-from bigforest.encode.keys import Keys, Scale
+from bigforest.encode.gaps import Absent, with_gaps
+from bigforest.encode.keys import Keys, Scale, in_chunks
 from bigforest.errors import DataError
 from bigforest.kernels.presort import Bins, find_bins
 from bigforest.store.writer import PartWriter
-
-# Values converted and codes mapped at a time.
-CHUNK_ROWS = 1 << 18
 
 
 class Dictionary:
@@ -25,33 +23,38 @@ class Dictionary:
     every value has a code of its own. What is held is then in proportion to max_bins, never to the values.
     """
 
-    def __init__(self, name: str, scale: Scale, bins: Bins, part: PartWriter) -> None:
+    def __init__(self, name: str, scale: Scale, bins: Bins, part: PartWriter, *, missing: bool = False) -> None:
+        """missing: whether code 0 is that of rows without a value."""
         self.ranks = 0
+        self.scale = scale
+        self.bins = bins
+        self.missing = missing
         self._name = name
-        self._scale = scale
-        self._bins = bins
         self._part = part
         self._last = np.empty(0, np.uint64)  # the largest offset so far
         most = len(bins.last)
         self._first = np.empty(most, np.uint64)  # the first distinct offsets, as many as codes are allowed
         self._low = np.empty(most, np.uint64)  # smallest and largest offset of each bin
         self._high = np.empty(most, np.uint64)
+        if missing:
+            nothing = np.array([np.nan])
+            part.values(nothing, nothing if most else None)
 
     def add(self, offsets: NDArray[np.uint64]) -> None:
         """The next distinct offsets; the bins have been told of them.
 
         Raises DataError when there are too many, or two of them are the same float64.
         """
-        if self.ranks + len(offsets) > MAX_CODES:
+        if self.ranks + len(offsets) + self.missing > MAX_CODES:
             raise DataError(
                 f"feature {self._name!r} has more than {MAX_CODES} distinct values, which codes of 32 bits cannot "
                 "tell apart; round it or exclude it"
             )
-        if self._scale.crowded:
+        if self.scale.crowded:
             self._check_apart(offsets)
         if len(self._first):
             self._put(self._first, np.arange(len(self._first)), offsets)
-            last = self._bins.last[: int(self._bins.state[0])].astype(np.int64)
+            last = self.bins.last[: int(self.bins.state[0])].astype(np.int64)
             self._put(self._high, last, offsets)
             self._put(self._low, np.append(0, last[:-1] + 1), offsets)
         else:
@@ -61,10 +64,10 @@ class Dictionary:
     def finish(self) -> None:
         """Write what has waited."""
         if self.binned:
-            used = int(self._bins.state[0])
-            self._part.values(self._scale.values(self._low[:used]), self._scale.values(self._high[:used]))
+            used = int(self.bins.state[0])
+            self._part.values(self.scale.values(self._low[:used]), self.scale.values(self._high[:used]))
         elif len(self._first):
-            values = self._scale.values(self._first[: self.ranks])
+            values = self.scale.values(self._first[: self.ranks])
             self._part.values(values, values)
 
     @property
@@ -72,16 +75,18 @@ class Dictionary:
         """Whether the values are more than codes are allowed."""
         return 0 < len(self._first) < self.ranks
 
-    def codes(self, ranks: Iterator[Keys]) -> Iterator[Keys]:
-        """The codes of cells of these ranks, chunk by chunk; to be called when all values are known."""
-        if not self.binned:
-            yield from ranks
-            return
-        last = self._bins.last[: int(self._bins.state[0])]
-        for chunk in ranks:
-            codes = np.empty(len(chunk), np.uint32)
-            find_bins(chunk, last, codes)
-            yield codes
+    def codes(self, ranks: Iterator[tuple[Keys, Absent | None]]) -> Iterator[Keys]:
+        """The codes of cells, piece by piece; to be called when all values are known.
+
+        ranks  those of the cells of each piece that have a value, and which cells have none.
+        """
+        last = self.bins.last[: int(self.bins.state[0])]
+        for piece, absent in ranks:
+            codes: Keys = piece
+            if self.binned:
+                codes = np.empty(len(piece), np.uint32)
+                find_bins(piece, last, codes)
+            yield with_gaps(codes, absent) if self.missing else codes
 
     def _put(self, place: NDArray[np.uint64], ranks: NDArray[np.int64], offsets: NDArray[np.uint64]) -> None:
         """place[i] = the offset of ranks[i], ascending, where that rank is among the ones just found."""
@@ -92,11 +97,11 @@ class Dictionary:
         """Raise DataError when neighbouring values are one in float64, so that no threshold lies between them."""
         for chunk in in_chunks(offsets):
             found = np.concatenate([self._last, chunk])
-            values = self._scale.values(found)
+            values = self.scale.values(found)
             same = np.flatnonzero(values[1:] == values[:-1])
             if len(same):
-                pair = self._scale.integers(found[same[0] : same[0] + 2]).tolist()
-                one, two = (Decimal(number) / int(self._scale.divisor) for number in pair)
+                pair = self.scale.integers(found[same[0] : same[0] + 2]).tolist()
+                one, two = (Decimal(number) / int(self.scale.divisor) for number in pair)
                 raise DataError(
                     f"feature {self._name!r} holds {one} and {two}, which are the same number in float64, where "
                     "thresholds are: subtract a constant, take a coarser unit, or exclude it"
@@ -105,10 +110,4 @@ class Dictionary:
 
     def _write(self, offsets: NDArray[np.uint64]) -> None:
         for chunk in in_chunks(offsets):
-            self._part.values(self._scale.values(chunk), None)
-
-
-def in_chunks(array: Keys) -> Iterator[Keys]:
-    """The array in views of CHUNK_ROWS entries."""
-    for start in range(0, len(array), CHUNK_ROWS):
-        yield array[start : start + CHUNK_ROWS]
+            self._part.values(self.scale.values(chunk), None)

@@ -16,8 +16,8 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.encode.dictionary import Dictionary, in_chunks
-from bigforest.encode.keys import Keys, Scale
+from bigforest.encode.dictionary import Dictionary
+from bigforest.encode.keys import Keys, Scale, in_chunks
 from bigforest.encode.ranks import CELL_BITS, new_bins, presort
 from bigforest.kernels.presort import Bins, count_cells, find_bins, look_up, rank_cells
 from bigforest.kernels.presort_disk import count_within, join_slice, split_slice

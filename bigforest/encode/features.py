@@ -5,14 +5,17 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 
-from bigforest.columns import Leaf, is_feature_type
-from bigforest.encode.dictionary import Dictionary, in_chunks
+from bigforest.columns import Leaf, is_feature_type, is_text_type
+from bigforest.encode.categories import encode_category
+from bigforest.encode.dictionary import Dictionary
 from bigforest.encode.external import presorted_on_disk
+from bigforest.encode.gaps import Absent, Gaps, absent_cells, without
 from bigforest.encode.keys import KeyMaker, Keys
 from bigforest.encode.need import EncodePlan
 from bigforest.encode.ranks import new_bins, presort
@@ -35,6 +38,7 @@ class Job:
     parts     folder for the parts.
     scratch   folder for what does not fit in memory.
     columns   the column of the table that each feature is in.
+    kinds     "numeric" or "category", of each feature.
     """
 
     source: Source
@@ -45,13 +49,28 @@ class Job:
     parts: Path
     scratch: Path
     columns: Mapping[str, str]
+    kinds: Mapping[str, str]
 
 
-def choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collection[str]) -> list[str]:
-    """All columns but the target and the excluded, which are features or columns that hold some.
+def feature_kinds(
+    leaves: Mapping[str, Leaf], target: str, exclude: Collection[str], categories: Collection[str]
+) -> dict[str, str]:
+    """All columns but the target and the excluded, which are features or columns that hold some, and their kinds.
 
-    Raises DataError when one cannot be a feature yet.
+    categories  columns of whole numbers or booleans that are categories; columns of text are so anyway.
+
+    Raises DataError when one cannot be a feature.
     """
+    names = _choose_features(leaves, target, exclude)
+    for name in categories:
+        check_column(name, names, "categories")
+        dtype = leaves[name].dtype
+        if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
+            raise DataError(f"{name!r} has type {dtype}; only text, whole numbers and booleans can be categories")
+    return {name: "category" if name in categories or is_text_type(leaves[name].dtype) else "numeric" for name in names}
+
+
+def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collection[str]) -> list[str]:
     columns = {leaf.column for leaf in leaves.values()}
     for name in exclude:
         check_column(name, {**leaves, **dict.fromkeys(columns)}, "exclude")
@@ -65,66 +84,104 @@ def choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collection
         lists = any(isinstance(leaves[name].dtype, pl.List) for name in unusable)
         hint = "; lists that are all of one length can be cast to Array" if lists else ""
         raise DataError(
-            f"columns of these types cannot be features yet: {named}; exclude them or convert them to numbers{hint}"
+            f"columns of these types cannot be features: {named}; exclude them or convert them to numbers or text{hint}"
         )
     return names
 
 
 def encode_group(job: Job, index: int, names: Sequence[str]) -> Part | list[str]:
     """Encode the features `names` as part `index` of the store; or, when some cannot be used, which ones and why."""
+    if job.kinds[names[0]] == "category":
+        return _encode_category(index, names[0], job)
     makers = {name: KeyMaker(name, job.source.schema[name]) for name in names}
     if not job.plan.in_memory(names):
         return _encode_on_disk(index, makers[names[0]], job)
     keys = {name: np.empty(job.rows, maker.key_type) for name, maker in makers.items()}
-    at = 0
+    gaps = {name: Gaps() for name in names}
     for frame in kept_slices(job, names):
         for series in frame:
-            makers[series.name].make(series, keys[series.name][at : at + len(series)])
-        at += len(frame)
+            absent = absent_cells(series)
+            gaps[series.name].add(absent, len(series))
+            makers[series.name].make(without(series, absent), keys[series.name])
     wrong = [fault for maker in makers.values() if (fault := maker.wrong())]
     if wrong:
         return wrong
     with PartWriter(job.parts, index) as part:
         for name, maker in makers.items():
-            scale, bins = maker.scale(), new_bins(job.rows, job.max_bins)
-            dictionary = Dictionary(name, scale, bins, part)
-            ranks = keys.pop(name)
-            dictionary.add(presort(ranks, scale, bins))
-            dictionary.finish()
-            part.end_feature(name, str(maker.dtype), dictionary.codes(in_chunks(ranks)), job.columns[name])
+            dictionary = _dictionary(maker, job, part, missing=gaps[name].any)
+            ranks = keys.pop(name)[: maker.made]
+            if maker.made:
+                dictionary.add(presort(ranks, dictionary.scale, dictionary.bins))
+            _end_feature(dictionary, gaps.pop(name).cut(ranks), maker, job, part)
+        return part.part()
+
+
+def _encode_category(index: int, name: str, job: Job) -> Part:
+    """What `encode_group` does, for a category."""
+    dtype, binned = job.source.schema[name], isinstance(job.max_bins, int)
+    with PartWriter(job.parts, index) as part:
+        slices = partial(kept_column, job, name)
+        encode_category(name, dtype, slices, part, room=job.plan.room, binned=binned, column=job.columns[name])
         return part.part()
 
 
 def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
     """What `encode_group` does, for one feature that does not fit in memory."""
-    for _ in _slices_of_keys(maker, job):
-        pass
+    missing = any([absent is not None for _, absent in _slices_of_keys(maker, job)])  # noqa: C419 (all are to be made)
     wrong = maker.wrong()
     if wrong:
         return [wrong]
-    scale, bins = maker.scale(), new_bins(job.rows, job.max_bins)
+    absent: Absent | None = None
 
     def keys() -> Iterator[Keys]:
-        return _slices_of_keys(KeyMaker(maker.name, maker.dtype), job)
+        nonlocal absent
+        for piece, gaps in _slices_of_keys(KeyMaker(maker.name, maker.dtype), job):
+            absent = gaps
+            yield piece
 
     with PartWriter(job.parts, index) as part:
-        dictionary = Dictionary(maker.name, scale, bins, part)
+        dictionary = _dictionary(maker, job, part, missing=missing)
         most, path = job.plan.rows_at_once(maker.size), f"column-{index}-{secrets.token_hex(8)}"
         with (
             workshop(job.scratch) as here,
-            presorted_on_disk(keys, scale, bins, dictionary, most, here / path) as ranks,
+            presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, most, here / path) as ranks,
         ):
-            dictionary.finish()
-            part.end_feature(maker.name, str(maker.dtype), dictionary.codes(ranks), job.columns[maker.name])
+            # Ranks come slice by slice, each right after its keys.
+            _end_feature(dictionary, ((piece, absent) for piece in ranks), maker, job, part)
         return part.part()
 
 
-def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[Keys]:
+def _dictionary(maker: KeyMaker, job: Job, part: PartWriter, *, missing: bool) -> Dictionary:
+    most = job.max_bins - missing if isinstance(job.max_bins, int) else job.max_bins
+    return Dictionary(maker.name, maker.scale(), new_bins(maker.made, most), part, missing=missing)
+
+
+def _end_feature(
+    dictionary: Dictionary,
+    ranks: Iterator[tuple[Keys, Absent | None]],
+    maker: KeyMaker,
+    job: Job,
+    part: PartWriter,
+) -> None:
+    """Write a feature whose values are all known."""
+    dictionary.finish()
+    column, cells = job.columns[maker.name], dictionary.codes(ranks)
+    part.end_feature(maker.name, str(maker.dtype), cells, column, missing=dictionary.missing)
+
+
+def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[tuple[Keys, Absent | None]]:
+    """The keys of each slice of a column, good until the next one, and its gaps."""
     buffer = np.empty(min(job.plan.slice_rows, job.rows), maker.key_type)
-    for frame in kept_slices(job, [maker.name]):
-        keys = buffer[: len(frame)]
-        maker.make(frame.to_series(), keys)
-        yield keys
+    for series in kept_column(job, maker.name):
+        absent = absent_cells(series)
+        before = maker.made
+        maker.make(without(series, absent), buffer, at=0)
+        yield buffer[: maker.made - before], absent
+
+
+def kept_column(job: Job, name: str) -> Iterator[pl.Series]:
+    """The rows to encode of a column, slice by slice."""
+    return (frame.to_series() for frame in kept_slices(job, [name]))
 
 
 def kept_slices(job: Job, names: Sequence[str]) -> Iterator[pl.DataFrame]:

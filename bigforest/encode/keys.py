@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,8 @@ from bigforest.kernels.presort import HIGH, LOW, VARYING, order_keys, raw_values
 # float64 tells all integers apart up to here, and all decimals of so many digits.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DECIMAL = 10**15
+# Values converted and codes mapped at a time.
+CHUNK_ROWS = 1 << 18
 
 
 def key_size(size: int) -> int:
@@ -76,19 +79,19 @@ class KeyMaker:
     def __init__(self, name: str, dtype: pl.DataType) -> None:
         self.name = name
         self.dtype = dtype
+        self.made = 0
         self.size = key_size(value_bytes(dtype))
         self.key_type = np.dtype(f"u{self.size}")
         self._least = 0 if dtype in (pl.UInt32, pl.UInt64) else -(1 << (8 * self.size - 1))
         self._limits = np.array([2**64 - 1, 0, 0, 0], np.uint64)
-        self._nulls = 0
-        self._missing = 0
         self._beyond: list[int] = []
 
-    def make(self, series: pl.Series, keys: Keys) -> None:
-        """Write the keys of a slice into `keys` [rows of the slice]."""
-        self._nulls += series.null_count()
+    def make(self, series: pl.Series, keys: Keys, at: int | None = None) -> None:
+        """Write the keys of a slice without gaps into `keys` from place `at`; None for after those made before."""
+        begin = self.made if at is None else at
+        self.made += len(series)
         series = physical(series)
-        if self._nulls or self._is_beyond(series):  # the feature cannot be used: only the message needs the rest
+        if self._is_beyond(series):  # the feature cannot be used: only the message needs the rest
             return
         if series.dtype == pl.Float16:
             series = series.cast(pl.Float32)
@@ -98,22 +101,19 @@ class KeyMaker:
             series = series.cast(pl.Int32)
         raw = series.to_numpy()
         raw.flags.writeable = False  # as it is anyhow where nothing was copied; the kernel is compiled for one type
-        order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, keys, self._limits)
-        if self.dtype.is_float() and self._has_nan():
-            self._missing += int(np.count_nonzero(np.isnan(raw)))
+        own = keys[begin : begin + len(raw)]
+        order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, own, self._limits)
 
     def wrong(self) -> str | None:
-        """Why the feature cannot be used, in words: nulls, NaN, or integers of more than 64 bits."""
-        if self._nulls:
-            return f"{self.name} ({self._nulls} nulls)"
-        if self._missing:
-            return f"{self.name} ({self._missing} NaN)"
+        """Why the feature cannot be used, in words: integers of more than 64 bits."""
         if self._beyond:
             return f"{self.name} ({max(self._beyond, key=abs)} is an integer of more than 64 bits)"
         return None
 
     def scale(self) -> Scale:
-        """The scale of all keys made."""
+        """The scale of all keys made, which may be none."""
+        if not self.made:
+            return Scale(0, 0, 0, self._least, self.dtype.is_float(), self.size)
         low, varying = int(self._limits[LOW]), int(self._limits[VARYING])
         shift = max((varying & -varying).bit_length() - 1, 0)
         bits = ((int(self._limits[HIGH]) - low) >> shift).bit_length()
@@ -121,12 +121,6 @@ class KeyMaker:
         most = MAX_EXACT_INTEGER if divisor == 1.0 else MAX_EXACT_DECIMAL
         crowded = max(map(abs, self._extremes())) > most
         return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size, divisor, crowded)
-
-    def _has_nan(self) -> bool:
-        """Whether a key is above that of infinity, or below that of its negative."""
-        infinite = 0x7F800000 if self.size == 4 else 0x7FF0000000000000
-        low, high = int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least
-        return low < -infinite or high > infinite
 
     def _is_beyond(self, series: pl.Series) -> bool:
         """Whether integers of 128 bits have been too large for keys of 64."""
@@ -140,3 +134,9 @@ class KeyMaker:
         if self.dtype.is_float() or self._limits[LOW] > self._limits[HIGH]:
             return 0, 0
         return int(self._limits[LOW]) + self._least, int(self._limits[HIGH]) + self._least
+
+
+def in_chunks(array: Keys) -> Iterator[Keys]:
+    """The array in views of CHUNK_ROWS entries."""
+    for start in range(0, len(array), CHUNK_ROWS):
+        yield array[start : start + CHUNK_ROWS]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from bigforest.encode.keys import key_size
@@ -86,12 +86,18 @@ def group_bytes(rows: int, sizes: Sequence[int]) -> int:
 def _bytes(rows: int, keys: int, widest: int) -> int:
     """`group_bytes` of features whose keys have `keys` bytes together, and the widest of whose values has `widest`."""
     # Ranks of values of 8 and 16 bits come from a table of all of them.
-    return keys * (rows + _SLICE_COPIES * min(rows, SLICE_ROWS)) + sort_bytes(rows if widest > 2 else 0)
+    gaps = keys // 4 * rows // 8  # a bit per row
+    return keys * (rows + _SLICE_COPIES * min(rows, SLICE_ROWS)) + sort_bytes(rows if widest > 2 else 0) + gaps
 
 
-def plan_encode(rows: int, value_bytes: Mapping[str, int], resources: Resources) -> EncodePlan:
-    """Divide the work. Fewer workers are taken before a column goes to disk, and it goes there before the run is
-    refused: ConfigError with the smallest budget that would do."""
+def plan_encode(
+    rows: int, value_bytes: Mapping[str, int], resources: Resources, alone: Collection[str] = ()
+) -> EncodePlan:
+    """Divide the work; features that are `alone` are tasks of their own.
+
+    Fewer workers are taken before a column goes to disk, and it goes there before the run is refused: ConfigError with
+    the smallest budget that would do.
+    """
     widest = group_bytes(rows, [max(value_bytes.values())])
     if resources.memory is None:
         workers, room = resources.workers, None
@@ -107,7 +113,7 @@ def plan_encode(rows: int, value_bytes: Mapping[str, int], resources: Resources)
                 f"encoding needs a memory budget of at least {_megabytes(_smallest(widest))} MB here, and "
                 f"{_megabytes(resources.memory - 999_999)} MB are given; raise memory"
             )
-    groups = _groups(rows, value_bytes, room)
+    groups = _groups(rows, value_bytes, room, alone)
     return EncodePlan(groups, int(workers), room, SLICE_ROWS, rows, dict(value_bytes))
 
 
@@ -137,13 +143,16 @@ def _fits(rows: int, need: int, room: int | None) -> bool:
     return rows <= MOST_ROWS and (room is None or need <= room)
 
 
-def _groups(rows: int, value_bytes: Mapping[str, int], room: int | None) -> tuple[tuple[str, ...], ...]:
+def _groups(
+    rows: int, value_bytes: Mapping[str, int], room: int | None, alone: Collection[str]
+) -> tuple[tuple[str, ...], ...]:
     most = max(1, CELLS_PER_READ // rows)
     groups: list[list[str]] = []
     keys = widest = 0
     for name, size in value_bytes.items():
         keys, widest = keys + key_size(size), max(widest, size)
-        if groups and len(groups[-1]) < most and _fits(rows, _bytes(rows, keys, widest), room):
+        near = groups and name not in alone and groups[-1][-1] not in alone
+        if near and len(groups[-1]) < most and _fits(rows, _bytes(rows, keys, widest), room):
             groups[-1].append(name)
         else:
             groups.append([name])

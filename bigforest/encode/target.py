@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.config import Task
 from bigforest.encode.dataspec import MAX_CLASSES, Label, TargetSpec
 from bigforest.errors import DataError
 
@@ -26,15 +27,19 @@ class Classes:
     """What the target column holds.
 
     spec     the classes.
-    kept     rows that have one.
-    dropped  rows that have none: null or NaN.
+    kept     rows that have one; the others are null or NaN.
     labels   the classes as they are found in the column: a Series of text, or an array of numbers.
     """
 
     spec: TargetSpec
     kept: int
-    dropped: int
     labels: pl.Series | NDArray[Any]
+
+
+def find_task(dtype: pl.DataType, wanted: Task | None) -> Task:
+    """What is learned of a target of this type: `wanted`, or of floats and decimals a regression."""
+    measured = dtype.is_float() or dtype == pl.Decimal
+    return wanted or ("regression" if measured else "classification")
 
 
 def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
@@ -68,20 +73,19 @@ def listed(names: list[str], most: int = 20) -> str:
 def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> Classes:
     """The classes of a target, which comes slice by slice. Raises DataError.
 
-    Booleans, integers, strings, categoricals (by their text) and floats of few values are classes. Holds a slice and
-    the distinct values, which are refused when they become too many.
+    Booleans, integers, strings, categoricals (by their text) and, where asked for, floats of few values are classes.
+    Holds a slice and the distinct values, which are refused when they become too many.
     """
     if not (_is_text(dtype) or _is_number(dtype) or dtype == pl.Null):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
             "floats: convert it or choose another column"
         )
-    kept = dropped = 0
+    kept = 0
     found: pl.Series | NDArray[Any] | None = None
     for series in slices:
         values = present_values(series)
         kept += len(values)
-        dropped += len(series) - len(values)
         found = _merged(found, values)
         _check_number(name, dtype, len(found))
     if found is None or not len(found):
@@ -91,7 +95,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
         raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
     if len(labels) < 2:
         raise DataError(f"target {name!r}: all rows are of the one class {labels[0]!r}; two are needed")
-    return Classes(TargetSpec(name, str(dtype.base_type()), tuple(labels)), kept, dropped, found)
+    return Classes(TargetSpec(name, str(dtype.base_type()), tuple(labels)), kept, found)
 
 
 def class_codes(series: pl.Series, classes: Classes) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
@@ -136,8 +140,8 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
     """Raise DataError when there are too many classes to be ones."""
     if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
         raise DataError(
-            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: this looks like "
-            f"regression, which is not there yet; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
+            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: leave task away, or make "
+            f"it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
         )
     if classes > MAX_CLASSES:
         raise DataError(

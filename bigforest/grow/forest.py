@@ -65,6 +65,7 @@ def grow_forest(
     The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
+    _check_columns(store)
     way = way or choose_way(store.shape, config, resources)
     _check_rows(store, config, way)
     parts = part_groups(store.rows, config.trees)
@@ -173,6 +174,21 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
     return groups
 
 
+def _check_columns(store: Store) -> None:
+    """Raise DataError where a column, or the target, is of a kind that trees are not grown on yet."""
+    spec = store.spec
+    odd = [feature.name for feature in spec.features if feature.kind == "category" or feature.missing]
+    if odd:
+        raise DataError(
+            f"trees are not grown yet on categories and missing values, which {', '.join(odd[:20])} have; exclude "
+            "them, or fill or convert them"
+        )
+    if spec.target.task == "regression" or spec.weight is not None:
+        raise DataError(
+            "trees are not grown yet for numbers to predict and on weighted rows; learn classes, unweighted"
+        )
+
+
 def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
     draws = most_weight(store, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
@@ -183,6 +199,8 @@ def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
 
 
 def _rules(store: Store, config: TrainConfig) -> Rules:
+    config = config.settled(store.spec.target.task)
+    assert config.min_leaf is not None
     return Rules(
         mtry=config.drawn_features(drawn_from(len(store.spec.features), config)),
         impurity=NUMBERS[config.impurity],

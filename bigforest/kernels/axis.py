@@ -12,7 +12,7 @@ from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.mixed import first_order, missing_last
 from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
-from bigforest.kernels.partition import partition
+from bigforest.kernels.partition import partition, sum_classes
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_many import scan_many
 from bigforest.kernels.scan_two import prepare_two, scan_two
@@ -137,12 +137,14 @@ def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, w
 
 
 @inlined
-def split_by_feature(codes, node, feature, code, work, nodes, number, total_l):
+def split_by_feature(codes, by_row, node, feature, code, work, nodes, number, total_l):
     """Send the rows of a node to the sides of a split, and write it as node `number`.
 
     Returns the number of rows on the left; total_l gets their class weights.
     """
-    size_l, below, above = partition(codes, np.uint64(feature), code, node.items, work.keys, total_l)
+    gather(codes, by_row, np.uint64(feature), node.items, work.codes)
+    size_l, below, above = partition(work.codes, np.uint32(code), node.items, work.keys)
+    sum_classes(node.items[:size_l], total_l)
     nodes.feature[number] = feature
     nodes.left_code[number] = below
     nodes.right_code[number] = above

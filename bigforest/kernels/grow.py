@@ -204,7 +204,7 @@ def grow_while_room(
                 continue
             if mixed is None:
                 feature, code = best.split[FEATURE] >> 1, best.split[CODE]
-                size_l = split_by_feature(here, node, feature, code, work, nodes, number, total_l)
+                size_l = split_by_feature(here, rows_here, node, feature, code, work, nodes, number, total_l)
             else:
                 size_l = split_mixed(here, rows_here, node, mixed, best, work, nodes, pool, number, total_l)
         else:
@@ -212,7 +212,7 @@ def grow_while_room(
             which = find_direction(here, rows_here, node, local, key, constant, rules, table, draw, best, work, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(here, node, best, work, oblique, which, nodes, pool, number, total_l)
+            size_l = split_by_direction(here, rows_here, node, best, work, oblique, which, nodes, pool, number, total_l)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l

@@ -15,7 +15,7 @@ from bigforest.kernels.category import Levels, make_levels, order_levels, sort_b
 from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, ONE, TWO, ZERO
-from bigforest.kernels.partition import partition_gathered
+from bigforest.kernels.partition import partition, sum_classes
 
 # Kinds of features: numbers of which none is missing, numbers of which some are, categories.
 NUMBER, MISSING, CATEGORY = 0, 1, 2
@@ -130,7 +130,8 @@ def split_mixed(codes, by_row, node, mixed, best, work, nodes, subsets, number, 
             missing = SEEN_RIGHT
             limit = high if alone else limit
             missing_last(work.codes, n, high)
-    size_l, below, above = partition_gathered(work.codes, limit, node.items, work.keys, total_l)
+    size_l, below, above = partition(work.codes, limit, node.items, work.keys)
+    sum_classes(node.items[:size_l], total_l)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below
     nodes.right_code[number] = np.uint32(0) if kind == CATEGORY or above > high else above

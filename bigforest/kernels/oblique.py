@@ -223,7 +223,7 @@ def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
 
 
 @inlined
-def split_by_direction(codes, node, best, work, oblique, which, nodes, pool, number, total_l):
+def split_by_direction(codes, by_row, node, best, work, oblique, which, nodes, pool, number, total_l):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     Returns the number of rows on the left; total_l gets their class weights.
@@ -232,7 +232,7 @@ def split_by_direction(codes, node, best, work, oblique, which, nodes, pool, num
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        return split_by_feature(codes, node, feature, best.split[CODE], work, nodes, number, total_l)
+        return split_by_feature(codes, by_row, node, feature, best.split[CODE], work, nodes, number, total_l)
     cut = oblique.projected.cut[0]
     size_l, least = partition_values(oblique.value[which], cut, node.items, work.keys, total_l)
     nodes.feature[number] = OBLIQUE

@@ -8,10 +8,12 @@
     low.bin          [all codes]              float64  smallest value of each code, one feature after the
                      other
     high.bin         [all codes]              float64  largest value of each code; only with max_bins
-    target.bin       [rows]                   uint16   code of each row's class
+    target.bin       [rows]                   uint16   code of each row's class; of a regression int64, its whole number
     row_numbers.bin  [rows]                   uint64   row in the source, ascending; only when rows were
                      dropped
     groups.bin       [rows]                   uint32   code of each row's group; only with a column of groups
+    weight.bin       [rows]                   uint16   weight of each row in steps; only where rows have weights
+    levels.parquet                            Parquet  levels of the categories, see levels.py; only with categories
     checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes
                      of
                                                        every feature, and of the target in the last row
@@ -19,10 +21,10 @@
 All numbers are little-endian, all matrices in C order: the cells of a feature lie side by side. The `width`
 and `slot` of a FeatureSpec say in which matrix, and in which row of it, the feature stands. A file that would
 be empty is absent. Features stand in the order of the dataspec, and so they do within their matrix: the same
-table always gives the same bytes.
+table always gives the same bytes. The value of a category's code is the code itself, that of a missing one NaN.
 
 The directory is written under another name and renamed when complete, so what has the final name is whole
-unless the machine or its disk failed, which the checksums tell. Version 1; a reader refuses higher ones.
+unless the machine or its disk failed, which the checksums tell. Version 2; a reader refuses others.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ from typing import Any
 import numpy as np
 
 from bigforest.config import MAX_BINS
-from bigforest.encode.dataspec import DataSpec
+from bigforest.encode.dataspec import DataSpec, most_number
 from bigforest.errors import FormatError
 
 FORMAT = "bigforest-store"
-VERSION = 1
+VERSION = 2
 BLOCK_ROWS = 65_536
 EXACT = "exact"
 
@@ -51,11 +53,15 @@ HIGH = "high.bin"
 TARGET = "target.bin"
 ROW_NUMBERS = "row_numbers.bin"
 GROUPS = "groups.bin"
+WEIGHT = "weight.bin"
+LEVELS = "levels.parquet"
 CHECKSUMS = "checksums.bin"
 
 CODE_TYPES = {width: np.dtype(f"<u{width}") for width in CODES}
 VALUE_TYPE = np.dtype("<f8")
-TARGET_TYPE = np.dtype("<u2")
+CLASS_TYPE = np.dtype("<u2")
+NUMBER_TYPE = np.dtype("<i8")
+WEIGHT_TYPE = np.dtype("<u2")
 ROW_NUMBER_TYPE = np.dtype("<u8")
 GROUP_TYPE = np.dtype("<u4")
 CHECKSUM_TYPE = np.dtype("<u4")
@@ -67,12 +73,14 @@ class Manifest:
 
     max_bins  "exact", or the number of codes each feature was capped to: codes are then ranges of values.
     crc       CRC-32 of every file whose blocks have no checksums of their own.
+    levels    bytes of levels.parquet, 0 where it is not there.
     """
 
     spec: DataSpec
     block_rows: int
     max_bins: str | int
     crc: Mapping[str, int]
+    levels: int = 0
 
     @property
     def binned(self) -> bool:
@@ -86,9 +94,11 @@ class Manifest:
         sizes = {name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()}
         sizes[LOW] = codes * VALUE_TYPE.itemsize
         sizes[HIGH] = codes * VALUE_TYPE.itemsize if self.binned else 0
-        sizes[TARGET] = rows * TARGET_TYPE.itemsize
+        sizes[TARGET] = rows * target_type(regression=self.spec.target.task == "regression").itemsize
         sizes[ROW_NUMBERS] = rows * ROW_NUMBER_TYPE.itemsize if self.spec.dropped else 0
         sizes[GROUPS] = rows * GROUP_TYPE.itemsize if self.spec.group is not None else 0
+        sizes[WEIGHT] = rows * WEIGHT_TYPE.itemsize if self.spec.weight is not None else 0
+        sizes[LEVELS] = self.levels
         sizes[CHECKSUMS] = (len(features) + 1) * -(-rows // self.block_rows) * CHECKSUM_TYPE.itemsize
         return {name: size for name, size in sizes.items() if size}
 
@@ -116,8 +126,11 @@ class Manifest:
             raise FormatError(f"{path / MANIFEST}: not JSON ({error}); encode the table again") from error
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
             raise FormatError(f"{path}: not a store of bigforest; check the path")
-        if not isinstance(raw.get("version"), int) or raw["version"] > VERSION:
-            raise FormatError(f"{path}: a store of version {raw.get('version')}; upgrade bigforest to read it")
+        version = raw.get("version")
+        if type(version) is int and 0 < version < VERSION:
+            raise FormatError(f"{path}: a store of version {version}, before categories; encode the table again")
+        if version != VERSION:
+            raise FormatError(f"{path}: a store of version {version}; upgrade bigforest to read it")
         return cls._checked(raw, path)
 
     @classmethod
@@ -130,9 +143,11 @@ class Manifest:
             spec = DataSpec.from_json(json.dumps(raw["dataspec"]))
         except FormatError as error:
             raise FormatError(f"{damaged}: {error}") from error
-        manifest = cls(spec=spec, block_rows=raw["block_rows"], max_bins=raw["max_bins"], crc=raw["crc32"])
-        whole = {LOW, HIGH, ROW_NUMBERS, GROUPS, CHECKSUMS} & set(manifest.sizes())
-        if spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
+        levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0
+        manifest = cls(spec, raw["block_rows"], raw["max_bins"], raw["crc32"], levels)
+        whole = {LOW, HIGH, ROW_NUMBERS, GROUPS, WEIGHT, LEVELS, CHECKSUMS} & set(manifest.sizes())
+        named = type(levels) is int and (levels > 0) == any(feature.levels for feature in spec.features)
+        if not named or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
             raise FormatError(f"{damaged}; encode the table again")
         return manifest
 
@@ -144,6 +159,19 @@ def is_store(path: Path) -> bool:
     except (OSError, ValueError, RecursionError):
         return False
     return isinstance(raw, dict) and raw.get("format") == FORMAT
+
+
+def target_type(*, regression: bool) -> np.dtype[Any]:
+    """Type of the targets: whole numbers of a regression, or classes."""
+    return NUMBER_TYPE if regression else CLASS_TYPE
+
+
+def target_span(spec: DataSpec) -> tuple[int, int]:
+    """The smallest and the largest target that a store may hold."""
+    if spec.target.task == "classification":
+        return 0, len(spec.target.classes) - 1
+    most = most_number(spec.rows, weighted=spec.weight is not None)
+    return -most, most
 
 
 def blocks(rows: int, block_rows: int) -> range:

@@ -12,7 +12,7 @@ import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,17 @@ from numpy.typing import NDArray
 from bigforest.copies import Copies
 from bigforest.errors import FormatError
 from bigforest.places import local_copies
-from bigforest.store.format import CHECKSUM_TYPE, CHECKSUMS, CODE_TYPES, CODES, TARGET, TARGET_TYPE, Manifest, blocks
+from bigforest.store.format import (
+    CHECKSUM_TYPE,
+    CHECKSUMS,
+    CODE_TYPES,
+    CODES,
+    TARGET,
+    Manifest,
+    blocks,
+    target_span,
+    target_type,
+)
 
 _ABSENT, _COMING, _HERE = 0, 1, 2
 # Bytes of one request, and requests at a time.
@@ -29,12 +39,12 @@ _AT_ONCE = 8
 
 
 class _Column(NamedTuple):
-    """Where the cells of a feature, or of the target, are: file, first byte, type, and how many values they have."""
+    """Where the cells of a feature, or of the target, are: file, first byte, type, smallest and largest value."""
 
     name: str
     begin: int
-    dtype: np.dtype[np.unsignedinteger]
-    codes: int
+    dtype: np.dtype[Any]
+    span: tuple[int, int]
 
 
 class LocalCopy:
@@ -113,7 +123,7 @@ class LocalCopy:
 
     def _fetch_run(self, column: int, first: int, stop: int) -> None:
         """Fetch some blocks of a column, and check them. Raises FormatError."""
-        name, begin, dtype, codes = self._columns[column]
+        name, begin, dtype, span = self._columns[column]
         outcome = _ABSENT
         try:
             rows = min(stop * self._block_rows, self._rows) - first * self._block_rows
@@ -125,7 +135,7 @@ class LocalCopy:
             for block in range(first, stop):
                 part = cells[(block - first) * self._block_rows : (block - first + 1) * self._block_rows]
                 sound = part.size and zlib.crc32(part.data) == self._checksums[column, block]
-                if not sound or part.max() >= codes:
+                if not sound or part.max() > span[1] or part.min() < span[0]:
                     raise FormatError(f"{self._place / name}, block {block}: it is damaged; encode the table again")
             with (self.folder / name).open("r+b") as file:
                 file.seek(offset)
@@ -162,6 +172,8 @@ def _columns(manifest: Manifest) -> list[_Column]:
     """The features and the target, as they stand in the checksums."""
     spec = manifest.spec
     features = [
-        _Column(CODES[f.width], f.slot * spec.rows * f.width, CODE_TYPES[f.width], f.codes) for f in spec.features
+        _Column(CODES[f.width], f.slot * spec.rows * f.width, CODE_TYPES[f.width], (0, f.codes - 1))
+        for f in spec.features
     ]
-    return [*features, _Column(TARGET, 0, TARGET_TYPE, len(spec.target.classes))]
+    kind = target_type(regression=spec.target.task == "regression")
+    return [*features, _Column(TARGET, 0, kind, target_span(spec))]

@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.kernels.layout import Codes
+from bigforest.levels import Levels, read_levels
 from bigforest.memory import Shape
 from bigforest.places import is_remote, place_of
 from bigforest.store.format import (
@@ -28,14 +30,18 @@ from bigforest.store.format import (
     GROUP_TYPE,
     GROUPS,
     HIGH,
+    LEVELS,
     LOW,
     ROW_NUMBER_TYPE,
     ROW_NUMBERS,
     TARGET,
-    TARGET_TYPE,
     VALUE_TYPE,
+    WEIGHT,
+    WEIGHT_TYPE,
     Manifest,
     blocks,
+    target_span,
+    target_type,
 )
 from bigforest.store.local_copy import LocalCopy
 
@@ -67,9 +73,10 @@ class Store:
     max_bins     the option it was encoded with: "exact" or a number.
     block_rows   rows of a block, for checksums and for random draws: 65,536.
     codes        codes of all features, see kernels/layout.py.
-    target       [rows] uint16, class codes.
+    target       [rows] uint16, class codes; of a regression int64, whole numbers (TargetSpec).
     row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
     groups       [rows] uint32, code of each row's group; None without a column of groups.
+    weight       [rows] uint16, weight of each row (WeightSpec); None where all rows weigh 1.
     """
 
     path: Path
@@ -77,9 +84,10 @@ class Store:
     max_bins: str | int
     block_rows: int
     _codes: Codes
-    _target: NDArray[np.uint16]
+    _target: NDArray[Any]
     _row_numbers: NDArray[np.uint64] | None
     _groups: NDArray[np.uint32] | None
+    _weight: NDArray[np.uint16] | None
     _low: NDArray[np.float64]
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
@@ -119,9 +127,10 @@ class Store:
             max_bins=manifest.max_bins,
             block_rows=manifest.block_rows,
             _codes=Codes(u8, u16, u32, place),
-            _target=_map(here / TARGET, TARGET_TYPE, rows),
+            _target=_map(here / TARGET, target_type(regression=spec.target.task == "regression"), rows),
             _row_numbers=_map(here / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
             _groups=_map(here / GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,
+            _weight=_map(here / WEIGHT, WEIGHT_TYPE, rows) if spec.weight is not None else None,
             _low=low,
             _high=_map(here / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
@@ -155,13 +164,13 @@ class Store:
         return self._codes
 
     @property
-    def target(self) -> NDArray[np.uint16]:
-        """Class codes, [rows]."""
+    def target(self) -> NDArray[Any]:
+        """Class codes, uint16 [rows]; of a regression whole numbers, int64 (TargetSpec)."""
         self.fetch([])
         return self._target
 
-    def labels(self, start: int, stop: int) -> NDArray[np.uint16]:
-        """Class codes of the rows from `start` to before `stop`."""
+    def labels(self, start: int, stop: int) -> NDArray[Any]:
+        """The target of the rows from `start` to before `stop`."""
         self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
         return self._target[start:stop]
 
@@ -176,6 +185,12 @@ class Store:
         """Code of each row's group, [rows]; None without a column of groups."""
         self._fetch_whole(GROUPS)
         return self._groups
+
+    @property
+    def weight(self) -> NDArray[np.uint16] | None:
+        """Weight of each row, [rows], see WeightSpec; None where all rows weigh 1."""
+        self._fetch_whole(WEIGHT)
+        return self._weight
 
     def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
         """See that the codes of `features`, all unless given, and the classes are here, in `blocks`, all unless given.
@@ -203,11 +218,13 @@ class Store:
             rows=self.rows,
             widths=tuple(feature.width for feature in features),
             codes=int(self._offsets[-1]),
-            classes=len(self.spec.target.classes),
+            classes=max(1, len(self.spec.target.classes)),
             bits=self._holds_bits(),
         )
 
     def _holds_bits(self) -> bool:
+        if any(feature.kind == "category" or feature.missing for feature in self.spec.features):
+            return False
         codes = np.diff(self._offsets)
         first = self._offsets[:-1][codes > 1]
         return bool((codes <= 2).all() and (self._low[first] == 0.0).all() and (self._low[first + 1] == 1.0).all())
@@ -260,6 +277,13 @@ class Store:
         found: NDArray[np.int64] = np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
         return found
 
+    def levels(self) -> Levels:
+        """The levels of all categories, read anew each time. Raises FormatError when their file is damaged."""
+        if not any(feature.levels for feature in self.spec.features):
+            return Levels(np.zeros(len(self.spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
+        self._fetch_whole(LEVELS)
+        return read_levels(self.folder / LEVELS, self.spec)
+
     def with_values(self, values: NDArray[np.float64], made_by: Callable[[Store], Store]) -> Store:
         """The same table with other values of all codes, [all codes], ascending within each feature.
 
@@ -277,9 +301,8 @@ class Store:
         self.check_whole_files()
         for index, feature in enumerate(self.spec.features):
             where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
-            self._check_column(index, self.feature_codes(index), feature.codes, where)
-        last_row = len(self.spec.features)
-        self._check_column(last_row, self.target, len(self.spec.target.classes), str(self.path / TARGET))
+            self._check_column(index, self.feature_codes(index), (0, feature.codes - 1), where)
+        self._check_column(len(self.spec.features), self.target, target_span(self.spec), str(self.path / TARGET))
 
     def check_whole_files(self) -> None:
         """What `verify` checks but for codes and classes, which are checked when they are fetched, if they are."""
@@ -290,34 +313,49 @@ class Store:
             HIGH: self._high,
             ROW_NUMBERS: self._row_numbers,
             GROUPS: self._groups,
+            WEIGHT: self._weight,
             CHECKSUMS: self._checksums,
         }
         for name, crc in self._crc.items():
-            whole = wholes[name]
+            whole = np.memmap(self.folder / name, np.uint8, "r") if name == LEVELS else wholes[name]
             assert whole is not None
             if zlib.crc32(whole.data) != crc:
                 raise FormatError(f"{self.path / name}: the checksum differs; encode the table again")
         self._check_dictionaries()
+        self._check_rows()
+
+    def _check_rows(self) -> None:
+        """Check what rows have besides codes and target."""
         if self.row_numbers is not None:
             last = self.rows + self.spec.dropped - 1
             if not _ascends(self.row_numbers) or self.row_numbers[-1] > last:
                 raise FormatError(f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
         if self.groups is not None and self.spec.group is not None and self.groups.max() >= self.spec.group.groups:
             raise FormatError(f"{self.path / GROUPS}: a group is out of range; encode the table again")
+        if self.weight is not None and self.spec.weight is not None:
+            total = int(self.weight.sum(dtype=np.int64))
+            known = (self.spec.weight.largest, self.spec.weight.total)
+            if self.weight.min() < 1 or (int(self.weight.max()), total) != known:
+                raise FormatError(f"{self.path / WEIGHT}: the weights are not those described; encode the table again")
 
-    def _check_column(self, index: int, cells: NDArray[Any], codes: int, where: str) -> None:
+    def _check_column(self, index: int, cells: NDArray[Any], span: tuple[int, int], where: str) -> None:
+        """Check the blocks of a column whose cells are to be from span[0] to span[1]."""
         for block, start in enumerate(blocks(self.rows, self.block_rows)):
             part = cells[start : start + self.block_rows]
             if zlib.crc32(part.data) != self._checksums[index, block]:
                 raise FormatError(f"{where}, block {block}: the checksum differs; encode the table again")
-            if part.max() >= codes:
+            if part.max() > span[1] or part.min() < span[0]:
                 raise FormatError(f"{where}, block {block}: a code is out of range; encode the table again")
 
     def _check_dictionaries(self) -> None:
-        for feature in range(len(self.spec.features)):
-            low, high = self.low(feature), self.high(feature)
-            if not _ascends(low, high):
+        for number, feature in enumerate(self.spec.features):
+            low, high = self.low(number), self.high(number)
+            first = int(feature.missing)
+            if not _ascends(low[first:], high[first:]) or not np.isnan([low[:first], high[:first]]).all():
                 raise FormatError(f"{self.path / LOW}: a dictionary is not ascending; encode the table again")
+            if feature.kind == "category" and not np.array_equal(low[first:], np.arange(first, low.size)):
+                raise FormatError(f"{self.path / LOW}: the values of a category are not its codes; encode again")
+        self.levels()  # which are checked as they are read
 
 
 @lru_cache(maxsize=4)

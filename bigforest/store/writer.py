@@ -13,11 +13,17 @@ from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, code_width
+from bigforest.encode.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
+from bigforest.levels import LEVELS as LEVEL_SCHEMA
+from bigforest.levels import LevelsFile, level_tables
 from bigforest.output import remove
-from bigforest.places import outbox
+from bigforest.places import outbox, readable
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -27,14 +33,17 @@ from bigforest.store.format import (
     GROUP_TYPE,
     GROUPS,
     HIGH,
+    LEVELS,
     LOW,
     MANIFEST,
     ROW_NUMBER_TYPE,
     ROW_NUMBERS,
     TARGET,
-    TARGET_TYPE,
     VALUE_TYPE,
+    WEIGHT,
+    WEIGHT_TYPE,
     Manifest,
+    target_type,
 )
 
 COPY_BYTES = 1 << 20
@@ -112,6 +121,7 @@ class PartWriter:
         self._folder = folder
         self._outbox = ExitStack()
         self._files = _Files(self._outbox.enter_context(outbox(folder)), f"{index}-{secrets.token_hex(8)}-")
+        self._levels = LevelsFile(self._files.path(LEVELS))
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
         self._codes = 0
@@ -121,6 +131,7 @@ class PartWriter:
 
     def __exit__(self, *failure: Any) -> None:
         self._files.close()
+        self._levels.close()
         self._outbox.__exit__(*failure)
 
     def values(self, low: NDArray[np.float64], high: NDArray[np.float64] | None) -> None:
@@ -130,7 +141,20 @@ class PartWriter:
         if high is not None:
             self._files.append(HIGH, high.astype(VALUE_TYPE, copy=False))
 
-    def end_feature(self, name: str, dtype: str, cells: Iterable[NDArray[Any]], column: str = "") -> None:
+    def levels(self, levels: pl.Series, first: int) -> None:
+        """The levels of the next feature, a category, ascending; `first` is the code of the first one."""
+        self._levels.add(level_tables(len(self._features), first, levels))
+
+    def end_feature(
+        self,
+        name: str,
+        dtype: str,
+        cells: Iterable[NDArray[Any]],
+        column: str = "",
+        *,
+        kind: str = "numeric",
+        missing: bool = False,
+    ) -> None:
         """The codes of the feature, unsigned integers, in chunks of any size. column: the nested one it is from."""
         width = code_width(self._codes)
         checksums = BlockChecksums()
@@ -138,13 +162,15 @@ class PartWriter:
             codes = np.ascontiguousarray(chunk, dtype=CODE_TYPES[width])
             checksums.add(codes)
             self._files.append(CODES[width], codes)
-        self._features.append(FeatureSpec(name, "numeric", dtype, self._codes, width, 0, column or name))
+        self._features.append(FeatureSpec(name, kind, dtype, self._codes, width, 0, column or name, missing))
         self._checksums.append(checksums.result())
         self._codes = 0
 
     def part(self) -> Part:
         """What has been written."""
-        files = {name: self._folder / path.name for name, path in self._files.close().items()}
+        levels = self._levels.close()
+        local = self._files.close() | ({LEVELS: levels} if levels else {})
+        files = {name: self._folder / path.name for name, path in local.items()}
         self._outbox.close()
         return Part(self._features, self._checksums, files)
 
@@ -163,6 +189,7 @@ class StoreWriter:
         self._max_bins = max_bins
         self.parts = parts or folder / "parts"
         self._files = _Files(folder)
+        self._levels = LevelsFile(folder / LEVELS)
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []
         self._target_checksums = BlockChecksums()
@@ -180,10 +207,12 @@ class StoreWriter:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._files.close()
+        self._levels.close()
 
-    def add_rows(self, classes: NDArray[Any], numbers: NDArray[Any] | None) -> None:
-        """The next rows: their class codes and, when any row of the source is left out, their numbers in it."""
-        cells = np.ascontiguousarray(classes, dtype=TARGET_TYPE)
+    def add_rows(self, target: NDArray[Any], numbers: NDArray[Any] | None) -> None:
+        """The next rows: class codes, or whole numbers of 64 bits; and their numbers in the source, when any row of
+        that is left out."""
+        cells = np.ascontiguousarray(target, dtype=target_type(regression=target.dtype == np.int64))
         self._files.append(TARGET, cells)
         self._target_checksums.add(cells)
         self._rows += len(cells)
@@ -195,6 +224,15 @@ class StoreWriter:
         """The group codes of the next rows."""
         self._append_whole(GROUPS, np.ascontiguousarray(groups, dtype=GROUP_TYPE))
 
+    def add_weights(self, weights: NDArray[Any]) -> None:
+        """The weights of the next rows."""
+        self._append_whole(WEIGHT, np.ascontiguousarray(weights, dtype=WEIGHT_TYPE))
+
+    def target(self) -> Path:
+        """The file with the targets of all rows added."""
+        self._files.flush(TARGET)
+        return self._files.path(TARGET)
+
     def row_numbers(self) -> Path | None:
         """The file with the numbers of all rows added, of ROW_NUMBER_TYPE; None when none is left out."""
         if not self._numbered:
@@ -205,21 +243,32 @@ class StoreWriter:
     def append(self, part: Part) -> None:
         """Make the features of `part` the next ones, and remove its files."""
         for name, path in part.files.items():
-            self._move(path, name)
+            if name == LEVELS:
+                self._append_levels(path)
+            else:
+                self._move(path, name)
+            path.unlink()
         for feature in part.features:
             self._features.append(replace(feature, slot=self._slots[feature.width]))
             self._slots[feature.width] += 1
         self._checksums.extend(part.checksums)
 
-    def finish(self, target: TargetSpec, dropped: int, group: GroupSpec | None = None) -> None:
+    def finish(
+        self, target: TargetSpec, dropped: int, group: GroupSpec | None = None, weight: WeightSpec | None = None
+    ) -> None:
         """Write what belongs to no feature, the manifest last. `dropped` rows of the source were left out."""
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._append_whole(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
         self._files.close()
+        levels = self._levels.close()
+        if levels is not None:
+            with levels.open("rb") as content:
+                for piece in iter(lambda: content.read(COPY_BYTES), b""):
+                    self._crc[LEVELS] = zlib.crc32(piece, self._crc.get(LEVELS, 0))
         remove(self.parts)  # attempts of tasks that were done twice may have left files
-        features = tuple(self._features)
-        spec = DataSpec(rows=self._rows, dropped=dropped, features=features, target=target, group=group)
-        manifest = Manifest(spec=spec, block_rows=BLOCK_ROWS, max_bins=self._max_bins, crc=self._crc)
+        spec = DataSpec(self._rows, dropped, tuple(self._features), target, group, weight)
+        size = 0 if levels is None else levels.stat().st_size
+        manifest = Manifest(spec, BLOCK_ROWS, self._max_bins, self._crc, size)
         (self._folder / MANIFEST).write_text(manifest.to_json() + "\n", encoding="utf-8")
 
     def _move(self, path: Path, name: str) -> None:
@@ -230,7 +279,14 @@ class StoreWriter:
                     self._append_whole(name, piece)
                 else:
                     self._files.append(name, piece)
-        path.unlink()
+
+    def _append_levels(self, path: Path) -> None:
+        """Append the levels of a part, some at a time. They are by the features of the part, which follow ours."""
+        with pq.ParquetFile(readable(path)) as file:
+            for group in range(file.num_row_groups):
+                table = file.read_row_group(group)
+                feature = pc.add(table["feature"], pa.scalar(len(self._features), pa.uint32()))
+                self._levels.add([table.set_column(0, LEVEL_SCHEMA.field(0), feature)])
 
     def _append_whole(self, name: str, content: NDArray[Any] | bytes) -> None:
         """Append to a file that has one checksum."""

@@ -1,0 +1,82 @@
+"""Categories: a column of levels, which are found in one reading of it and become codes in a second.
+
+Memory: a slice, and the distinct levels a few times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bigforest.columns import level_codes, level_text, type_name
+from bigforest.encode.keys import Keys
+from bigforest.errors import DataError
+from bigforest.store.writer import PartWriter
+
+# Levels are held in a set, in what is to be added to it, and in what the two are made into.
+_COPIES = 3
+# New levels wait until there are as many as there were, and so many at least: then all together are sorted a few times.
+_LEAST_WAITING = 1 << 18
+
+
+class Found(NamedTuple):
+    """The levels of a column, in their order, and whether some rows have none."""
+
+    levels: pl.Series
+    missing: bool
+
+
+def encode_category(
+    name: str,
+    dtype: pl.DataType,
+    slices: Callable[[], Iterator[pl.Series]],
+    part: PartWriter,
+    *,
+    room: int | None,
+    binned: bool,
+    column: str,
+) -> None:
+    """Append a category to a part of the store.
+
+    slices  gives the column from its beginning.
+    room    bytes that its levels may take; None for no limit.
+    binned  whether the store has largest values of codes besides.
+    column  that of the table it is in.
+
+    Raises DataError when the levels take more.
+    """
+    found = find_levels(name, dtype, slices(), room)
+    first = int(found.missing)
+    numbers = np.arange(first + len(found.levels), dtype=np.float64)
+    numbers[:first] = np.nan
+    part.values(numbers, numbers if binned else None)
+    part.levels(found.levels, first)
+
+    def codes() -> Iterator[Keys]:
+        for series in slices():
+            yield np.nan_to_num(level_codes(series, found.levels, first), nan=0.0).astype(np.uint32)
+
+    part.end_feature(name, type_name(dtype), codes(), column, kind="category", missing=found.missing)
+
+
+def find_levels(name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room: int | None) -> Found:
+    """The levels of a category, which comes slice by slice, in their order. Raises DataError when they are too many."""
+    known = pl.Series(name, [], dtype if dtype.is_integer() else pl.String)
+    waiting = [known]
+    missing = False
+    for series in slices:
+        missing |= bool(series.null_count())
+        distinct = series.unique().drop_nulls()
+        waiting.append(distinct if dtype.is_integer() else level_text(distinct))
+        if sum(map(len, waiting)) >= 2 * max(len(waiting[0]), _LEAST_WAITING):
+            waiting = [pl.concat(waiting).unique()]
+        taken = _COPIES * sum(part.estimated_size() for part in waiting)
+        if room is not None and taken > room:
+            raise DataError(
+                f"the levels of {name!r} do not fit in memory: {sum(map(len, waiting))} and more take {int(taken)} "
+                f"bytes of {room}; raise memory, exclude it, or join rare levels"
+            )
+    return Found(pl.concat(waiting).unique().sort().cast(pl.String), missing)

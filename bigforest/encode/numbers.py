@@ -1,0 +1,91 @@
+"""Numbers to predict, kept as whole numbers, so that sums of them are exact in any order.
+
+A target y becomes q = rint((y - offset) / step), and offset + q * step is its value in the forest. The offset is the
+multiple of the step in the middle of the range, the step a power of two, the smallest for which |q| < 2**52 and
+
+    |q| * (weight of a bag at most) < 2**61,
+
+so that sums over any node fit 62 bits. The weight is the number of rows, where they have weights at most 2**31. The
+value is off by less than a step, which for half the range r and weight W is at most 2 * r * max(2**-52, W * 2**-61):
+for a million rows 2**-40 of r. Multiples of the step, such as whole numbers are in general, are exact.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns import numbers
+from bigforest.encode.dataspec import TargetSpec, most_number
+from bigforest.errors import DataError
+
+# The smallest power of two that float64 has.
+_LEAST_STEP_BITS = -1074
+# Larger values would become infinite when they are rounded to a step.
+_LARGEST = sys.float_info.max / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """What the target column of a regression holds. kept: rows that have a number; the others are null or NaN."""
+
+    spec: TargetSpec
+    kept: int
+
+
+def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], rows: int, *, weighted: bool) -> Numbers:
+    """The target of a regression, which comes slice by slice.
+
+    rows      rows of the table, at least as many as have a target.
+    weighted  whether they have weights.
+
+    Raises DataError where it cannot be predicted.
+    """
+    if not dtype.is_numeric():
+        raise DataError(
+            f"target {name!r} has type {dtype}; a regression predicts integers, floats or decimals: convert it, choose "
+            "another column, or learn classes"
+        )
+    low, high = math.inf, -math.inf
+    kept = 0
+    for series in slices:
+        values, _ = present_numbers(series)
+        kept += values.size
+        if values.size:
+            low, high = min(low, float(values.min())), max(high, float(values.max()))
+    if low > high:
+        raise DataError(f"target {name!r}: every value is missing; choose another column")
+    if max(-low, high) > _LARGEST:
+        raise DataError(
+            f"target {name!r} has values up to {max(-low, high)!r}, of which there is no mean; drop or convert them"
+        )
+    if low == high:
+        raise DataError(f"target {name!r}: all rows have the one value {low!r}; two are needed")
+    half = high / 2 - low / 2
+    least = half / (most_number(rows, weighted=weighted) - 1)
+    bits = math.frexp(least)[1] if least > 0.0 else _LEAST_STEP_BITS
+    # Half a unit in the last place of the largest value: all values are multiples of that, and so can the offset be.
+    step = max(math.ldexp(1.0, max(bits, _LEAST_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
+    offset = float(np.rint((low / 2 + high / 2) / step)) * step
+    return Numbers(TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step), kept)
+
+
+def number_codes(series: pl.Series, found: Numbers) -> tuple[NDArray[np.int64], NDArray[np.uint64] | None]:
+    """The whole numbers of the rows of a slice that have a target, and their places in it; None when all have."""
+    values, places = present_numbers(series)
+    return np.rint((values - found.spec.offset) / found.spec.step).astype(np.int64), places
+
+
+def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:
+    """The values of a slice that are neither null nor NaN, and their places in it; None when all are so."""
+    values = numbers(series, str(series.dtype)).astype(np.float64)
+    present = ~np.isnan(values)
+    if present.all():
+        return values, None
+    return values[present], np.flatnonzero(present).astype(np.uint64)

@@ -1,0 +1,95 @@
+"""What rows have besides features: their target and their weight, which together say which rows are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import WeightSpec
+from bigforest.encode.features import Job, kept_column
+from bigforest.encode.need import EncodePlan
+from bigforest.encode.numbers import Numbers, find_numbers, number_codes
+from bigforest.encode.target import Classes, class_codes, find_classes
+from bigforest.encode.weights import class_weights, encode_weights, row_weights
+from bigforest.source import Source
+from bigforest.store.format import target_type
+from bigforest.store.writer import StoreWriter
+
+
+class Rows(NamedTuple):
+    """The rows that are kept.
+
+    target  what their targets are.
+    counts  int64 [classes], how many there are of each class; empty of a regression.
+    """
+
+    target: Classes | Numbers
+    counts: NDArray[np.int64]
+
+
+def encode_target(source: Source, name: str, config: TrainConfig, plan: EncodePlan, writer: StoreWriter) -> Rows:
+    """Read the target twice: for what it is, and to write it. Raises DataError where it cannot be learned."""
+
+    def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
+        """Rows before the slice, the targets of its rows that weigh something, and their places; None for all."""
+        first = 0
+        weight = [] if config.weight is None else [config.weight]
+        for frame in source.slices([name, *weight], plan.slice_rows):
+            series, places = frame[name], None
+            if weight:
+                weighs = row_weights(frame[weight[0]]) > 0.0
+                if not weighs.all():
+                    series, places = series.filter(pl.Series(weighs)), np.flatnonzero(weighs).astype(np.uint64)
+            yield first, series, places
+            first += len(frame)
+
+    dtype, found = source.schema[name], (series for _, series, _ in slices())
+    target: Classes | Numbers
+    if config.task == "regression":
+        target = find_numbers(name, dtype, found, source.rows, weighted=config.weight is not None)
+    else:
+        target = find_classes(name, dtype, found)
+    counts = np.zeros(len(target.spec.classes), np.int64)
+    for first, series, places in slices():
+        codes, present = number_codes(series, target) if isinstance(target, Numbers) else class_codes(series, target)
+        if counts.size:
+            counts += np.bincount(codes, minlength=counts.size)
+        numbers = None
+        if target.kept < source.rows:
+            own = np.arange(len(series), dtype=np.uint64) if places is None else places
+            numbers = np.uint64(first) + (own if present is None else own[present])
+        writer.add_rows(codes, numbers)
+    return Rows(target, counts)
+
+
+def encode_row_weights(job: Job, rows: Rows, config: TrainConfig, writer: StoreWriter) -> WeightSpec | None:
+    """Write the weights of the kept rows, where there are any. Raises ConfigError where they are of no class."""
+    classes = class_weights(rows.target.spec, config.class_weight, rows.counts)
+    if config.weight is None and not classes:
+        return None
+    regression = config.task == "regression"
+    target = np.memmap(writer.target(), target_type(regression=regression), "r")
+    factors = np.array(classes)
+
+    def weights() -> Iterator[NDArray[np.float64]]:
+        at = 0
+        for own in _own_weights(job, config.weight):
+            yield own * factors[target[at : at + len(own)]] if classes else own
+            at += len(own)
+
+    balanced = config.class_weight == "balanced"
+    return encode_weights(config.weight, classes, balanced, weights, job.rows, writer.add_weights)
+
+
+def _own_weights(job: Job, name: str | None) -> Iterator[NDArray[np.float64]]:
+    """The weights of the kept rows by themselves, slice by slice."""
+    if name is not None:
+        yield from (row_weights(series) for series in kept_column(job, name))
+        return
+    for start in range(0, job.rows, job.plan.slice_rows):
+        yield np.ones(min(job.plan.slice_rows, job.rows - start))
