@@ -18,9 +18,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.groups import outline, survey
+from bigforest.forest.votes import answer_width
 from bigforest.forest.ways import check_budget
 from bigforest.oob.judge import Work, forget, judge_range
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
@@ -56,7 +58,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         advance = None if crew.remote else progress.advance
         try:
             judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
-            pieces = _pieces(judged, ranges, store.shape.classes, changes, progress if crew.remote else None)
+            pieces = _pieces(judged, ranges, store.spec, changes, progress if crew.remote else None)
             write_report(store, config, directory / "oob", pieces, changes)
         finally:
             crew.everywhere(forget, work.run)
@@ -65,19 +67,19 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
 def _pieces(
     judged: Iterator[tuple[Tally | Path, NDArray[np.int64]]],
     ranges: Sequence[tuple[int, int]],
-    classes: int,
+    spec: DataSpec,
     changes: NDArray[np.int64],
     progress: Stage | None,
 ) -> Iterator[tuple[int, Tally]]:
     """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [2, trees]."""
-    step = step_rows(classes)
+    step = step_rows(answer_width(spec))
     for begin, end in ranges:
         tally, change = next(judged)
         changes += change
         if progress is not None:
             progress.advance(change.shape[1])
         if isinstance(tally, Path):
-            tally = fetch_tally(tally, end - begin, classes)
+            tally = fetch_tally(tally, end - begin, spec)
         for start in range(0, end - begin, step):
             yield begin + start, Tally._make(array.copy() for array in tally.part(start, start + step))
         del tally  # nobody has a part of it, so that it is gone before the next range is judged
