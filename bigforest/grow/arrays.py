@@ -7,10 +7,10 @@ from numpy.typing import NDArray
 
 from bigforest.config import Impurity
 from bigforest.forest.table import TreeArrays
-from bigforest.kernels.grow import CodeTree
 from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import Terms
 from bigforest.kernels.oblique import Pool
+from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import fill_values
 from bigforest.store.store import Dictionaries
 
@@ -33,7 +33,9 @@ def tree_arrays(
     threshold = np.empty(size) if given is None else given.copy()
     gain, value = np.empty(size), np.empty(size)
     offsets, low, high = dictionaries
-    fill_values(nodes, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value)
+    fill_values(
+        nodes, nodes.sum, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value
+    )
     return TreeArrays(
         feature=nodes.feature,
         left=left,

@@ -183,8 +183,7 @@ def route(
             target = store.labels(start, start + reader.size(block))
             for at, asked in enumerate(questions):
                 here, begin, end = standing[at].take(block, target, asked.nodes, items)
-                total = np.empty(asked.classes, np.int64)
-                route_block(codes, here, spare, asked.splits, begin, end, replies[at].below, replies[at].above, total)
+                route_block(codes, here, spare, asked.splits, begin, end, replies[at].below, replies[at].above)
                 standing[at].keep(here, begin, end)
                 yield at, Routed(codes, here, begin, end)
 

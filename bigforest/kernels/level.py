@@ -51,7 +51,7 @@ class Probes(NamedTuple):
 
 
 @kernel
-def route_block(codes, items, spare, splits, begin, end, below, above, total):
+def route_block(codes, items, spare, splits, begin, end, below, above):
     """Sort the items of the nodes that are split by the children they go to, stably.
 
     codes         Codes of the block
@@ -59,12 +59,11 @@ def route_block(codes, items, spare, splits, begin, end, below, above, total):
     begin, end    uint64 [nodes], in and out: those of node i are items[begin[i]:end[i]], in an inner node all that
                   passed it
     below, above  uint32 [splits], in and out: largest code sent left, smallest sent right, over all blocks so far
-    total         int64 [classes], scratch
     """
     for k in range(np.uint64(splits.node.size)):
         node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])
         here = items[begin[node] : end[node]]
-        size_l, largest, smallest = partition(codes, np.uint64(splits.feature[k]), splits.code[k], here, spare, total)
+        size_l, largest, smallest = partition(codes, np.uint64(splits.feature[k]), splits.code[k], here, spare)
         middle = begin[node] + size_l
         begin[left] = begin[node]
         end[left] = middle

@@ -49,12 +49,11 @@ def sum_classes(items, total):
 
 
 @inlined
-def partition(codes, feature, code, items, spare, total_l):
+def partition(codes, feature, code, items, spare):
     """Reorder items stably: codes of `feature` up to `code` first. No branch depends on the data.
 
-    codes Codes, feature uint64, items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes]
-    (set to the class weights of the left). Returns the number of rows on the left (uint64), the largest code there
-    and the smallest on the right (uint32).
+    codes Codes, feature uint64, items uint64 [n] (mutated), spare uint64 [>= n] (scratch). Returns the number of rows
+    on the left (uint64), the largest code there and the smallest on the right (uint32).
     """
     width = codes.place[feature, 0]
     slot = np.uint64(codes.place[feature, 1])
@@ -65,12 +64,11 @@ def partition(codes, feature, code, items, spare, total_l):
         size_l, below, above = partition_column(codes.u16[slot], limit, items, spare)
     else:
         size_l, below, above = partition_column(codes.u32[slot], limit, items, spare)
-    sum_classes(items[:size_l], total_l)
     return size_l, below, above
 
 
 @inlined
-def partition_gathered(here, limit, items, spare, total_l):
+def partition_gathered(here, limit, items, spare):
     """`partition` by the codes here[i] of items[i], uint32 [>= n], those up to `limit` first."""
     at_l = ZERO
     at_r = ZERO
@@ -88,5 +86,4 @@ def partition_gathered(here, limit, items, spare, total_l):
         above = min(above, np.uint32(0xFFFFFFFF) if goes_left else code)
     for i in range(at_r):
         items[at_l + i] = spare[i]
-    sum_classes(items[:at_l], total_l)
     return at_l, below, above
