@@ -183,6 +183,7 @@ def predict_file(
     keep: Sequence[str] = (),
     vote: str | None = None,
     ties: str | None = None,
+    unseen: str = "larger",
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: int | str | None = None,
@@ -199,6 +200,8 @@ def predict_file(
     vote       "soft", "hard" or "stochastic"; None as in training.
     ties       among equal classes "lowest", "reject" (null) or "random"; None as in training: "lowest", or "reject"
                for forests in subspaces.
+    unseen     a level of a category that was not there in training goes with the "larger" child of a node, counts as
+               "missing", or is an "error".
     memory     most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a
                group at a time. Never changes an answer.
     overwrite  replace a file of predictions that is already at `out`.
@@ -222,6 +225,7 @@ def predict_file(
             keep=_names(keep),
             vote=vote,
             ties=ties,
+            unseen=unseen,
             resources=resources,
             listener=listener,
             overwrite=overwrite,

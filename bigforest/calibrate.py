@@ -15,7 +15,7 @@ from bigforest.events import Listener, silent
 from bigforest.forest.forest import Forest
 from bigforest.forest.parts import Nodes
 from bigforest.forest.table import CALIBRATED
-from bigforest.revise import Count, Revision, Whole, revise
+from bigforest.revise import Count, Missing, Revision, Roots, Tiles, Whole, revise
 
 _MOST_ROWS = 2**32 - 1
 
@@ -60,8 +60,9 @@ def _count(whole: Whole, send: Callable[[Count], None]) -> NDArray[np.int64]:
     packed = whole.packed
     counts = np.zeros((packed.nodes, len(whole.header.spec.target.classes)), np.int64)
 
-    def count(tiles: NDArray[Any], rows: int, roots: NDArray[np.uint64], truth: NDArray[np.int32]) -> None:
-        count_leaves(tiles, rows, packed.wide, packed.directions, roots, truth, counts, np.empty(TILE, np.uint32))
+    def count(tiles: Tiles, rows: int, missing: Missing, roots: Roots, truth: NDArray[np.int32]) -> None:
+        way = (packed.wide, packed.directions, packed.sets, missing)
+        count_leaves(tiles, rows, *way, roots, truth, counts, np.empty(TILE, np.uint32))
 
     send(count)
     return counts

@@ -19,9 +19,12 @@ from bigforest.events import Listener, silent
 from bigforest.forest.forest import Forest
 from bigforest.forest.parts import Nodes
 from bigforest.forest.table import KINDS, NODES, PRUNED
-from bigforest.revise import Count, Revision, Whole, revise
+from bigforest.revise import Count, Missing, Revision, Roots, Tiles, Whole, revise
 
 ON_TIES = ("keep", "prune")
+
+# The columns of NODES that are null in leaves.
+_OF_SPLITS = {"left", "right", "feature", "threshold", "default_left", "levels", "terms", "gain"}
 
 
 def prune_forest(
@@ -67,9 +70,10 @@ def _count(whole: Whole, send: Callable[[Count], None]) -> NDArray[np.int64]:
     majority = np.concatenate([part.counts.argmax(axis=1).astype(np.uint16) for part in whole.parts])
     right = np.zeros(majority.size, np.int64)
 
-    def count(tiles: NDArray[Any], rows: int, roots: NDArray[np.uint64], truth: NDArray[np.int32]) -> None:
+    def count(tiles: Tiles, rows: int, missing: Missing, roots: Roots, truth: NDArray[np.int32]) -> None:
         place = np.empty(TILE, np.uint32)
-        count_right(tiles, rows, packed.wide, packed.directions, roots, majority, truth, right, place)
+        way = (packed.wide, packed.directions, packed.sets, missing)
+        count_right(tiles, rows, *way, roots, majority, truth, right, place)
 
     send(count)
     return right
@@ -93,8 +97,8 @@ def _pruned(table: pa.Table, part: Nodes, right: NDArray[np.int64], prune_ties: 
     kinds = table["kind"].chunk(0)
     kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[kinds.indices.to_numpy()]
     columns = {
-        name: table[name].chunk(0).take(pa.array(left_over, mask=cut[left_over] if field.nullable else None))
-        for name, field in zip(NODES.names, NODES, strict=True)
+        name: table[name].chunk(0).take(pa.array(left_over, mask=cut[left_over] if name in _OF_SPLITS else None))
+        for name in NODES.names
     }
     columns["node"] = pa.array(number[kept])
     columns["left"] = pa.array(number[kept] + np.uint32(1), mask=leaf[kept])

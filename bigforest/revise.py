@@ -13,11 +13,12 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.errors import DataError
+from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
 from bigforest.forest import ranks
 from bigforest.forest.files import Header, read_table
 from bigforest.forest.forest import Forest, is_forest, read_forest
+from bigforest.forest.levels import write_levels
 from bigforest.forest.packed import Packed, pack
 from bigforest.forest.parts import (
     Nodes,
@@ -29,10 +30,11 @@ from bigforest.forest.parts import (
     read_span,
     whole_parts,
 )
+from bigforest.forest.schema import check_schema
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.table import NODES
 from bigforest.forest.trees import write_nodes
-from bigforest.forest.values import check_schema, chunk_rows, frame_rows, nan_error, tiles_for
+from bigforest.forest.values import chunk_rows, missing_error, tiles_for
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
 from bigforest.places import fetched, place_of
@@ -45,9 +47,12 @@ _BATCH_ROWS = 1 << 17
 # Tree groups per thread, so that threads which are held up leave work to the others.
 _PIECES = 4
 
-# Takes tiles, their number of rows, roots of some trees, and the classes of the rows (int32, -1 unknown); called with
-# the roots of other trees at the same time.
-Count = Callable[[NDArray[Any], int, NDArray[np.uint64], NDArray[np.int32]], None]
+# Takes tiles, their number of rows, True if values are missing there (else None), roots of some trees, and the classes
+# of the rows (int32, -1 unknown); called with the roots of other trees at the same time.
+Tiles = NDArray[Any]
+Missing = bool | None
+Roots = NDArray[np.uint64]
+Count = Callable[[Tiles, int, Missing, Roots, NDArray[np.int32]], None]
 
 
 class Revision(NamedTuple):
@@ -96,6 +101,10 @@ def revise(
     resources = Resources(threads=threads, scratch=None if scratch is None else place_of(scratch))
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
+    if forest.is_regression:
+        raise ConfigError(
+            f"{revision.use} needs classes, and the forest predicts the number {forest.spec.target.name!r}"
+        )
     with (
         staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
         TemporaryFolder(resources.scratch) as work,
@@ -130,6 +139,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, send: Callable[[Co
     for path, table in zip(whole.paths, revision.tables(whole, send), strict=True):
         write_nodes([table], directory / "trees" / path.name, spec, config)
     write_features(directory, spec, config)
+    write_levels(directory, whole.header.levels, spec, config)
     if config.ranks:
         shutil.copyfile(fetched(whole.forest.directory / ranks.FILE), directory / ranks.FILE)
 
@@ -157,7 +167,7 @@ def _send(
 
 def _send_batch(whole: Whole, batch: pl.DataFrame, truth: NDArray[np.int32], count: Count, workers: int) -> None:
     spec, packed = whole.header.spec, whole.packed
-    rows = frame_rows(batch, spec, packed.used)
+    rows = whole.forest.reader(whole.forest.rule()).frame(batch, packed.used)
     known = whole.forest.ranks
     if known is not None:
         rows = rows.ranked(known, packed.used)
@@ -167,7 +177,8 @@ def _send_batch(whole: Whole, batch: pl.DataFrame, truth: NDArray[np.int32], cou
     pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
     for first in range(0, rows.rows, step):
         last = min(first + step, rows.rows)
-        if not rows.fill(tiles, first, last):
-            raise nan_error(rows, [spec.features[int(place)].name for place in packed.used])
-        tasks = [(tiles, last - first, roots, truth[first:last]) for roots in pieces]
+        missing = None if rows.fill(tiles, first, last) else True
+        if missing and packed.directions is not None:
+            raise missing_error(rows, [spec.features[int(place)].name for place in packed.used])
+        tasks = [(tiles, last - first, missing, roots, truth[first:last]) for roots in pieces]
         run(count, tasks, workers=workers, on_result=lambda *_: None)

@@ -13,15 +13,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
-from bigforest.errors import DataError
+from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, silent, stage
 from bigforest.forest.files import file_kind, write_table
 from bigforest.forest.forest import VALIDATION_FILE, Forest, grown_forest, read_forest
 from bigforest.forest.frames import to_frame
 from bigforest.forest.judging import judge
 from bigforest.forest.passes import Passes, located
+from bigforest.forest.schema import check_schema
 from bigforest.forest.table import VALIDATION, VALIDATION_KIND
-from bigforest.forest.values import check_schema, frame_rows
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
 from bigforest.places import place_of
@@ -91,7 +91,14 @@ def measure(
     def shape(used: NDArray[np.int64]) -> Any:
         return shape_of(source.schema, _columns(source, spec, used), source.rows, spec)
 
-    passes = forest.passes(vote, ties, shape, resources, 0, all_narrow(source.schema, spec))
+    if forest.is_regression:
+        raise ConfigError(
+            f"the forest predicts the number {spec.target.name!r}, and curves are of classes; "
+            "predicting the set into a file tells R2, MSE and MAE"
+        )
+    rule = forest.rule(vote, ties)
+    reader = forest.reader(rule)
+    passes = forest.passes(rule, shape, resources, 0, all_narrow(source.schema, spec))
     counts = np.zeros((2, forest.trees), np.int64)
     known = 0
     with stage("validate", forest.trees * source.rows, "votes", listener) as progress:
@@ -107,7 +114,7 @@ def measure(
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
                     try:
-                        rows = frame_rows(batch, spec, passes.used)
+                        rows = reader.frame(batch, passes.used)
                         counts[:, own] += judge(voting, rows, start, truth, here, resources.workers)
                     except DataError as error:
                         raise located(error, start, batch.height) from error

@@ -36,9 +36,11 @@ def merged_facts(forest: Forest) -> dict[str, Any]:
 
 
 def error_facts(forest: Forest) -> dict[str, Any] | None:
-    """The out-of-bag error and the number of rows it was measured on; None for a forest without a report."""
+    """The out-of-bag error, or those of numbers, and the rows measured; None for a forest without a report."""
     if not forest.has_oob:
         return None
+    if forest.is_regression:
+        return forest.oob.metrics.row(0, named=True)
     return {"error": forest.oob.error, "rows": forest.oob.rows_used}
 
 
@@ -49,7 +51,7 @@ def oob_facts(forest: Forest) -> dict[str, Any]:
         "trees": forest.trees,
         **(error_facts(forest) or {}),
         "metrics": forest.oob.metrics.to_dicts(),
-        "confusion": forest.oob.confusion.to_dicts(),
+        **({} if forest.oob.confusion is None else {"confusion": forest.oob.confusion.to_dicts()}),
         "curve": forest.oob.curve.to_dicts(),
     }
 

@@ -28,17 +28,19 @@ def oob(forest: options.ForestFolder, json: options.Json = False) -> None:
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, lines, milestones, out_of_bag, percent, table
+    from .show import count, lines, milestones, number, out_of_bag, percent, table
 
     lines(console, [("out of bag", out_of_bag(facts)), ("trees", count(facts["trees"]))])
     console.print()
-    draw_metrics(console, facts["metrics"])
-    console.print()
-    _draw_confusion(console, facts["confusion"])
-    console.print()
+    if "confusion" in facts:
+        draw_metrics(console, facts["metrics"])
+        console.print()
+        _draw_confusion(console, facts["confusion"])
+        console.print()
     curve = [facts["curve"][trees - 1] for trees in milestones(len(facts["curve"]))]
-    rows = [[count(row["trees"]), percent(row["error"]), count(row["rows"])] for row in curve]
-    table(console, ["trees", "error", "rows"], rows, left=0)
+    measure, written = ("error", percent) if "confusion" in facts else ("mse", number)
+    rows = [[count(row["trees"]), written(row[measure]), count(row["rows"])] for row in curve]
+    table(console, ["trees", measure, "rows"], rows, left=0)
 
 
 def draw_metrics(console: Console, metrics: list[dict[str, Any]]) -> None:

@@ -29,6 +29,13 @@ def predict(
     ] = None,
     vote: options.Vote = None,
     ties: options.Ties = None,
+    unseen: Annotated[
+        str,
+        typer.Option(
+            metavar="larger|missing|error",
+            help="A level that was not there in training goes with the larger child, is missing, or is an error.",
+        ),
+    ] = "larger",
     out: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="The predictions; <stem of DATA>.predictions.parquet unless given."),
@@ -63,6 +70,7 @@ def predict(
             keep=keep or (),
             vote=vote,
             ties=ties,
+            unseen=unseen,
             threads=threads,
             scratch=scratch,
             memory=memory,
@@ -75,9 +83,12 @@ def predict(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, percent
+    from .show import count, duration, lines, number, percent
 
     pairs = [("rows", count(facts["rows"]))]
+    if facts["mse"] is not None:
+        pairs.append(("R2", f"{number(facts['r2'])} of {count(facts['scored'], 'labelled row')}"))
+        pairs.append(("MSE", f"{number(facts['mse'])}, MAE {number(facts['mae'])}"))
     if facts["accuracy"] is not None:
         pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {count(facts['scored'], 'labelled row')}"))
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))

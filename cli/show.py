@@ -61,6 +61,11 @@ def percent(share: float | None) -> str:
     return "unknown" if share is None else f"{100 * share:.2f} %"
 
 
+def number(value: float | None) -> str:
+    """1.23457"""
+    return "unknown" if value is None else f"{value:.6g}"
+
+
 def duration(seconds: float) -> str:
     """0.42 s, 73 s or 1 h 02 min"""
     if seconds < 10:
@@ -100,7 +105,7 @@ def table_size(facts: Facts) -> list[tuple[str, str]]:
         ("target", facts["target"]),
         ("rows", count(facts["rows"]) + dropped),
         ("features", count(facts["features"])),
-        ("classes", count(facts["classes"])),
+        *([("classes", count(facts["classes"]))] if facts["classes"] else []),
     ]
 
 
@@ -110,7 +115,10 @@ def out_of_bag(oob: Facts | None) -> str:
         return "no estimate, because every tree saw every row or was changed since; a validation set gives one"
     if not oob["rows"]:
         return "no estimate, because every row is in every bag"
-    return f"error {percent(oob['error'])} on {count(oob['rows'], 'row')}"
+    rows = count(oob["rows"], "row")
+    if "mse" in oob:
+        return f"R2 {number(oob['r2'])}, MSE {number(oob['mse'])}, MAE {number(oob['mae'])} on {rows}"
+    return f"error {percent(oob['error'])} on {rows}"
 
 
 def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:

@@ -34,7 +34,7 @@ def random_tree(
 
     def grow(splits: int, depth: int) -> NDArray[np.uint32]:
         number = len(nodes)
-        nodes.append([-1, 0, 0, depth, np.nan, np.nan])
+        nodes.append([-1, 0, 0, depth, np.nan, False, np.nan])
         if splits == 0:
             counts = random.integers(0, 4, classes).astype(np.uint32)
             if random.random() < 0.6:
@@ -50,13 +50,13 @@ def random_tree(
                 chosen = sorted(random.choice(features, random.integers(1, features + 1), replace=False))
                 terms[number] = [(place, weights[random.integers(len(weights))]) for place in chosen]
             nodes[number][:3] = [feature, number + 1, len(nodes)]
-            nodes[number][4:6] = [threshold, random.random()]
+            nodes[number][4:7] = [threshold, feature >= 0 and bool(random.random() < 0.5), random.random()]
             counts = left + grow(splits - 1 - below, depth + 1)
         nodes[number].append(counts)
         return counts
 
     grow(splits, 0)
-    feature, left, right, depth, threshold, gain, counts = zip(*nodes, strict=True)
+    feature, left, right, depth, threshold, default_left, gain, counts = zip(*nodes, strict=True)
     table = np.array(counts, np.uint32)
     return TreeArrays(
         np.array(feature, np.int32),
@@ -64,10 +64,11 @@ def random_tree(
         np.array(right, np.uint32),
         np.array(depth, np.uint32),
         np.array(threshold, np.float64),
+        np.array(default_left, np.bool_),
         np.array(gain, np.float64),
         table.sum(axis=1, dtype=np.uint64),
         table,
-        _terms(terms, len(nodes)) if terms else None,
+        terms=_terms(terms, len(nodes)) if terms else None,
     )
 
 
@@ -107,4 +108,5 @@ def nodes_of(tree: TreeArrays, number: int) -> Nodes:
     """The tree as it is read."""
     node = np.arange(tree.feature.size, dtype=np.uint32)
     root = np.zeros(1, np.int64)
-    return Nodes(number, root, node, tree.feature, tree.right, tree.threshold, tree.counts, tree.terms)
+    shared = (tree.threshold, tree.default_left, tree.counts, tree.value, tree.levels, tree.terms)
+    return Nodes(number, root, node, tree.feature, tree.right, *shared)

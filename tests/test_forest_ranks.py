@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import FormatError
 from bigforest.forest.ranks import Ranks, average_ranks
-from bigforest.forest.values import frame_rows
 from tests.naive import ranks as naive
 from tests.strategies import EXTREMES
 
@@ -111,8 +110,8 @@ def test_read_forest__on_ranks_needs_them(tmp_path: Path) -> None:
 
 def test_voting__adds_votes_on_ranks() -> None:
     forest = bf.train(table(), "y", trees=5, ranks=True, vote="hard")
-    voting, new = forest.voting(None, "lowest"), table(50, seed=2)
-    rows = frame_rows(new, forest.spec, voting.packed.used)
+    voting, new = forest.voting(forest.rule(None)), table(50, seed=2)
+    rows = forest.reader(forest.rule(None)).frame(new, voting.packed.used)
     votes = np.zeros((50, 2))
     voting.add(rows, votes, 1)
     assert (votes / 5 == forest.predict_proba(new).to_numpy()).all()

@@ -33,7 +33,7 @@ MAY_IMPORT = {
         *("forest.table", "forest.trees", "forest.ranks"),
     },
     "forest": {"encode.dataspec", "kernels", "predict"},
-    "oob": {"store", "sample", "kernels", "forest"},
+    "oob": {"store", "sample", "kernels", "encode.dataspec", "forest"},
     "predict": {"source", "encode.dataspec", "forest"},
     "revise": {"source", "forest"},
     "prune": {"kernels", "forest", "revise"},

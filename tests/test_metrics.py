@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bigforest.metrics import Area, Metrics, Scores
+from bigforest.metrics.classes import Area, Metrics, Scores
 
 COLUMNS = ["class", "rows", "predicted", "precision", "recall", "f1", "log_loss", "brier", "auc"]
 

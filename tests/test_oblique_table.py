@@ -45,7 +45,7 @@ def trees(count: int = 5, splits: int = 7) -> list[TreeArrays]:
 def test_write_part__oblique_nodes_read_back_the_same(
     piece: int, terms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "GROUP_TERMS", terms)
+    monkeypatch.setattr(table, "GROUP_ENTRIES", terms)
     write_forest(tmp_path, trees(), SPEC, [2])
     paths = part_paths(tmp_path)
     header = check_parts(paths)
@@ -65,7 +65,7 @@ def test_write_part__oblique_nodes_read_back_the_same(
 def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(table, "GROUP_NODES", data.draw(st.integers(1, 9)))
-        patch.setattr(table, "GROUP_TERMS", data.draw(st.integers(1, 9)))
+        patch.setattr(table, "GROUP_ENTRIES", data.draw(st.integers(1, 9)))
         home, config = Path(folder), TrainConfig(trees=5, bootstrap=False)
         cuts = data.draw(st.lists(st.integers(0, 15), max_size=4).map(sorted))
         pieces = [[tree.rows(*pair) for pair in pairwise([0, *cuts, tree.feature.size])] for tree in trees()]

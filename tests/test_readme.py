@@ -11,6 +11,7 @@ import pytest
 from bigforest.config import TrainConfig
 from bigforest.forest.files import VERSION
 from bigforest.forest.table import CURVE, FEATURES, NODES, RANKS, RUN, confusion, metrics, oob_rows
+from bigforest.levels import LEVELS
 
 README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
 LABEL = pa.string()
@@ -18,6 +19,7 @@ FILES = {
     "trees/part-NNNNNNN.parquet": NODES,
     "features.parquet": FEATURES,
     "ranks.parquet": RANKS,
+    "levels.parquet": LEVELS,
     "run.parquet": RUN,
     "oob/rows.parquet": oob_rows(LABEL, ["p_<class>"]),
     "oob/curve.parquet": CURVE,

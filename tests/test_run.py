@@ -314,7 +314,7 @@ def test_resume__families_end_in_the_same_forest(options: dict[str, Any], table:
 def test_add_trees__of_families_equals_all_at_once(
     options: dict[str, Any], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forest_table, "GROUP_TERMS", 20)
+    monkeypatch.setattr(forest_table, "GROUP_ENTRIES", 20)
     bigforest.train(table, "kind", out=tmp_path / "whole", trees=40, **options)
     bigforest.train(table, "kind", out=tmp_path / "f", trees=17, **options)
     bigforest.train(resume=tmp_path / "f", trees=40)

@@ -99,7 +99,7 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
     assert stock.mixed.tolist() == [
         int((own & (tree.feature == LEAF)).sum()) for own, tree in zip(several, grown, strict=True)
     ]
-    assert stock.terms.tolist() == [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
+    assert stock.entries.tolist() == [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
     begin = data.draw(st.integers(0, len(grown) - 1))
     end = data.draw(st.integers(begin + 1, len(grown)))
     with pytest.MonkeyPatch.context() as patch:
@@ -126,13 +126,13 @@ def _check_load(data: st.DataObject, folder: Path) -> None:
 def _check_columns(found: Packed, trees: TreeArrays) -> None:
     """What the nodes look at is that of the trees, joined."""
     assert found.wide is not None
-    column = (found.wide.links[1::2] >> np.uint64(32)).astype(np.int64)
+    column = (found.wide.links[1::2] >> found.wide.shift).astype(np.int64)
     axis, oblique = trees.feature >= 0, trees.feature == OBLIQUE
     assert found.used[column[axis]].tolist() == trees.feature[axis].tolist()
-    assert column[oblique].tolist() == (found.used.size + np.arange(np.count_nonzero(oblique))).tolist()
+    assert column[oblique].tolist() == (2 * found.used.size + np.arange(np.count_nonzero(oblique))).tolist()
     assert (found.directions is None) == (trees.terms is None)
     if found.directions is not None and trees.terms is not None:
-        assert found.directions.features == found.used.size
+        assert found.directions.begin == 2 * found.used.size
         assert found.directions.first.tolist() == [0, *trees.terms.start[1:][oblique].tolist()]
         assert found.used[(found.directions.at >> TILE_SHIFT).astype(int)].tolist() == trees.terms.feature.tolist()
         assert found.directions.weight.tolist() == trees.terms.weight.tolist()
@@ -151,10 +151,13 @@ def test_write_part__rows_are_the_nodes(tmp_path: Path) -> None:
             "leaf" if leaf else "axis",
             None if leaf else f"x{tree.feature[node]}",
             None if leaf else float(tree.threshold[node]),
+            None if leaf else bool(tree.default_left[node]),
+            None,
             None,
             None if leaf else float(tree.gain[node]),
             int(tree.counts[node].sum()),
             tree.counts[node].tolist(),
+            None,
         )
         for number, tree in enumerate(trees())
         for node, leaf in enumerate(tree.feature < 0)
@@ -199,7 +202,7 @@ def test_importance__does_not_depend_on_parts_or_pieces(tmp_path: Path, monkeypa
     found = []
     for number, (starts, rows) in enumerate([([], 1 << 17), ([1, 2], 1 << 17), ([3], 1), ([], 7)]):
         write_forest(tmp_path / str(number), trees(), SPEC, starts)
-        monkeypatch.setattr(parts, "PIECE_BYTES", 76 * rows)
+        monkeypatch.setattr(parts, "PIECE_BYTES", 92 * rows)
         found.append(summary.importance(tmp_path / str(number), SPEC).tolist())
     total = np.zeros(3)
     for tree in trees():
@@ -262,15 +265,27 @@ def _put_at(name: str, kind: str, value: Callable[[Any], Any]) -> Callable[[pa.T
     return damage
 
 
+def _category_of_number(table: pa.Table) -> pa.Table:
+    """Say that a node on a number is on a category."""
+    table = _put_at("levels", "axis", lambda _: ["a"])(_put_at("threshold", "axis", lambda _: None)(table))
+    return _put_at("kind", "axis", lambda _: "category")(table)
+
+
 DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
     "no nodes": (lambda table: table.slice(0, 0), "no nodes"),
-    "unknown kind": (_put("kind", 0, "category"), "kind other than leaf or axis or oblique"),
+    "unknown kind": (_put("kind", 0, "fern"), "kind other than leaf or axis or category or oblique"),
     "left null": (_put_at("left", "axis", lambda _: None), "left must be null in leaves and nowhere else"),
     "left in leaf": (_put_at("left", "leaf", lambda _: 1), "left must be null"),
     "right null": (_put_at("right", "axis", lambda _: None), "right must be null"),
     "right in leaf": (_put_at("right", "leaf", lambda _: 1), "right must be null"),
     "feature null": (_put_at("feature", "axis", lambda _: None), "feature must be null"),
     "threshold null": (_put_at("threshold", "axis", lambda _: None), "threshold must be null"),
+    "default null": (_put_at("default_left", "axis", lambda _: None), "default_left must be null but in axis nodes"),
+    "default in leaf": (_put_at("default_left", "leaf", lambda _: True), "default_left must be null"),
+    "levels": (_put_at("levels", "axis", lambda _: ["a"]), "levels must be null but in nodes on a category"),
+    "no category": (_category_of_number, "another kind than the feature"),
+    "value": (_put("value", 0, 1.0), "value must be null where classes are predicted"),
+    "counts null": (_put("counts", 0, None), "a node has no counts"),
     "gain null": (_put_at("gain", "axis", lambda _: None), "gain must be null"),
     "threshold nan": (_put_at("threshold", "axis", lambda _: float("nan")), "threshold is not a number"),
     "gain nan": (_put_at("gain", "axis", lambda _: float("nan")), "gain is not a number"),
@@ -359,12 +374,12 @@ def test_check_nodes__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))
 def test_narrow_nodes__round_thresholds_down(values: list[float]) -> None:
     links = np.zeros(2 * len(values), np.uint64)
-    wide = Layout(links.view(np.float64), links, np.uint64(32), np.uint64(2**32 - 1))
+    wide = Layout(links.view(np.float64), links, np.uint64(33), np.uint64(2**32), np.uint64(2**32 - 1))
     wide.thresholds[::2] = values
     links[1::2] = 1
     words = np.zeros(links.size, np.uint32)
-    narrow = Layout(words.view(np.float32), words, np.uint64(31), np.uint64(2**22 - 1))
-    assert narrow_nodes(wide, narrow)
+    narrow = Layout(words.view(np.float32), words, np.uint64(31), np.uint64(2**30), np.uint64(2**22 - 1))
+    assert narrow_nodes(wide, 2, narrow)
     assert narrow.thresholds[::2].tolist() == [float(round_down(value)) for value in values]
 
 

@@ -1,9 +1,9 @@
 """One Parquet file of a forest: written whole or not at all, and checked before any of it is believed.
 
 Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
-kind ("trees", "features", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec (DataSpec) and
-config (TrainConfig). All files of one forest carry the same spec and config; the run file also has "origin"
-(origin.py). A file is written under a temporary name that starts with a dot and is renamed when complete.
+kind ("trees", "features", "levels", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec
+(DataSpec) and config (TrainConfig). All files of one forest carry the same spec and config; the run file also has
+"origin" (origin.py). A file is written under a temporary name that starts with a dot and is renamed when complete.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -26,10 +26,11 @@ import pyarrow.parquet as pq
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import BigForestError, FormatError
+from bigforest.levels import Levels
 from bigforest.output import sync
 from bigforest.places import fetched, made, readable
 
-VERSION = 1
+VERSION = 2
 METADATA_KEY = b"bigforest"
 CHECKSUM_KEY = b"bigforest.crc32"
 _BLANK = b"00000000"
@@ -42,21 +43,28 @@ _READ_BYTES = 1 << 20
 _ENCODING = {
     **dict.fromkeys(["tree", "node", "left", "right", "depth", "weight"], "DELTA_BINARY_PACKED"),
     "counts.list.element": "DELTA_BINARY_PACKED",
-    "threshold": "BYTE_STREAM_SPLIT",
+    **dict.fromkeys(["threshold", "value"], "BYTE_STREAM_SPLIT"),
 }
+# Lists of text repeat a few names.
+_DICTIONARIES = ["terms.list.element.feature", "levels.list.element"]
 
 
 class Header(NamedTuple):
-    """What a file says about its forest; `identity` is equal for all files of one forest and no others."""
+    """What a file says about its forest.
+
+    identity  equal for all files of one forest and no others.
+    levels    of the forest's categories, where they have been read; None where there are none.
+    """
 
     spec: DataSpec
     config: TrainConfig
     identity: str
+    levels: Levels | None = None
 
 
-def header_of(spec: DataSpec, config: TrainConfig) -> Header:
-    """The header of the files of the forest of (spec, config)."""
-    return Header(spec, config, spec.to_json() + config.to_json())
+def header_of(spec: DataSpec, config: TrainConfig, levels: Levels | None = None) -> Header:
+    """The header of the files of the forest of (spec, config), whose categories have these levels."""
+    return Header(spec, config, spec.to_json() + config.to_json(), levels)
 
 
 def write_table(
@@ -212,8 +220,11 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise FormatError(f"{path} has format version {version!r}, which never existed; the file is damaged")
     if version > VERSION:
+        raise FormatError(f"{path} has format version {version} and this bigforest reads {VERSION}; upgrade bigforest")
+    if version < VERSION:
         raise FormatError(
-            f"{path} has format version {version} and this bigforest reads up to {VERSION}; upgrade bigforest"
+            f"{path} has format version {version}, of an older bigforest, and this one reads {VERSION}; "
+            "grow the forest anew"
         )
     if found != kind:
         raise FormatError(f"{path} is a file of kind {found!r} where {kind!r} belongs; the forest is mixed up")

@@ -14,14 +14,18 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import ranks as training_ranks
-from bigforest.forest.files import Header, check_file, file_kind, read_table
+from bigforest.forest.files import Header, check_file, file_kind, header_of, read_table
 from bigforest.forest.frames import scan, to_frame
+from bigforest.forest.levels import has_categories, read_forest_levels
 from bigforest.forest.loader import Loader
 from bigforest.forest.origin import Origin, read_origin
 from bigforest.forest.parts import check_parts, part_paths
+from bigforest.forest.reading import Reader
 from bigforest.forest.report import OutOfBag
 from bigforest.forest.table import CALIBRATED, FEATURES, PRUNED, RANKS, RUN, VALIDATION, VALIDATION_KIND
 from bigforest.forest.votes import Rule, label_type
+from bigforest.levels import FILE as LEVELS_FILE
+from bigforest.levels import Levels
 from bigforest.output import staged
 from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
@@ -94,8 +98,9 @@ class Forest:
         return _again, (str(self.directory.resolve()), self._identity, tuple(stamps))
 
     def __repr__(self) -> str:
+        classes = "" if self.is_regression else f"{len(self.classes)} classes, "
         return (
-            f"Forest({self.trees} trees, {len(self.spec.features)} features, {len(self.classes)} classes, "
+            f"Forest({self.trees} trees, {len(self.spec.features)} features, {classes}"
             f"target {self.spec.target.name!r}, {self.spec.rows} rows)"
         )
 
@@ -106,8 +111,13 @@ class Forest:
 
     @property
     def classes(self) -> list[Label]:
-        """Labels of the target in ascending order."""
+        """Labels of the target in ascending order; none where numbers are predicted."""
         return list(self.spec.target.classes)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self.spec.target.task == "regression"
 
     @property
     def nodes(self) -> pl.LazyFrame:
@@ -187,12 +197,13 @@ class Forest:
         keep: Sequence[str] = (),
         threads: int | None = None,
         memory: int | str | None = None,
+        unseen: str = "larger",
     ) -> Any:
-        """The class of every row, in order.
+        """The class of every row, in order, or the number that the trees predict on average.
 
         data     a Polars DataFrame or LazyFrame, pandas DataFrame or pyarrow Table that has the training
                  features by name, or a numpy array [rows, features] with the features in the order of
-                 training.
+                 training, an array of objects if some are categories. Null and NaN are missing.
         vote     "soft", "hard" or "stochastic" (see forest/votes.py Rule); None as in training.
         ties     "lowest", "reject" (a null prediction) or "random"; None as in training: "lowest", or "reject" for
                  forests in subspaces.
@@ -202,18 +213,20 @@ class Forest:
         memory   most memory of the whole process, `data` included, such as "4GB"; None for no limit. Trees that do not
                  fit are loaded a group at a time, but for a LazyFrame, which needs all of them. Never changes an
                  answer.
+        unseen   a level of a category that was not there in training goes with the "larger" child of a node, counts as
+                 "missing", or is an "error".
 
-        Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target;
-        for numpy an array [rows], where a rejected row is nan or None. A LazyFrame stays lazy and streams.
+        Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
+        numbers); for numpy an array [rows], where a rejected row is nan or None. A LazyFrame stays lazy and streams.
         Random draws are keyed by the number of the row in `data`.
 
-        Raises ConfigError for an unusable option or too little memory; DataError for a feature missing, of other kind,
-        null or NaN (for the values of a LazyFrame when it is collected, as polars.exceptions.ComputeError);
-        FormatError.
+        Raises ConfigError for an unusable option or too little memory; DataError for a feature that is not there or of
+        another kind, a missing value where trees split on projections, or an unseen level that is an error (for the
+        values of a LazyFrame when it is collected, as polars.exceptions.ComputeError); FormatError.
         """
         from bigforest.predict.memory import predict
 
-        return predict(self, data, vote=vote, ties=ties, keep=keep, threads=threads, memory=memory, proba=False)
+        return predict(self, data, self.rule(vote, ties, unseen), keep=keep, threads=threads, memory=memory)
 
     def predict_proba(
         self,
@@ -222,20 +235,27 @@ class Forest:
         keep: Sequence[str] = (),
         threads: int | None = None,
         memory: int | str | None = None,
+        unseen: str = "larger",
     ) -> Any:
         """The share of each class in the votes of every row, in order: columns `keep` and p_<class>.
 
         vote "soft": mean posterior; "hard": share of trees; None as in training. The rest is as in `predict`;
-        numpy gives float64 [rows, classes].
+        numpy gives float64 [rows, classes]. A forest that predicts numbers refuses, with ConfigError.
         """
         from bigforest.predict.memory import predict
 
-        return predict(self, data, vote=vote, ties="lowest", keep=keep, threads=threads, memory=memory, proba=True)
+        rule = self.rule(vote, unseen=unseen)
+        return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
 
     def expr(
-        self, proba: bool = False, vote: str | None = None, ties: str | None = None, row: str | None = None
+        self,
+        proba: bool = False,
+        vote: str | None = None,
+        ties: str | None = None,
+        row: str | None = None,
+        unseen: str = "larger",
     ) -> pl.Expr:
-        """A Polars expression for the class of each row, named "prediction", in any frame with the features.
+        """A Polars expression for the prediction of each row, named "prediction", in any frame with the features.
 
         proba  a struct of p_<class> instead.
         row    name of an integer column with the number of the row, from 0; needed for a stochastic vote and
@@ -246,7 +266,7 @@ class Forest:
         """
         from bigforest.predict.lazy import expression
 
-        return expression(self, proba=proba, vote=vote, ties=ties, row=row)
+        return expression(self, self.rule(vote, ties, unseen), proba=proba, row=row)
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the directory `path`. Raises OutputExistsError if something is there already."""
@@ -256,20 +276,29 @@ class Forest:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(fetched(source), target)
 
-    def rule(self, vote: str | None, ties: str | None) -> Rule:
+    def rule(self, vote: str | None = None, ties: str | None = None, unseen: str = "larger") -> Rule:
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
+        if self.is_regression and (vote is not None or ties is not None):
+            raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
         vote = vote or self.config.vote
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
-        return Rule(vote, ties or own, self.config.seed)
+        return Rule(vote, ties or own, self.config.seed, unseen)
 
-    def voting(
-        self, vote: str | None, ties: str | None, memory: int | str | None = None, threads: int | None = None
-    ) -> Voting:
+    def voting(self, rule: Rule, memory: int | str | None = None, threads: int | None = None) -> Voting:
         """The trees, ready to answer rows by a rule.
 
-        Raises ConfigError, also where all trees together take more than `memory`, and FormatError for damaged nodes.
+        Raises ConfigError where all trees together take more than `memory`, and FormatError for damaged nodes.
         """
-        return self._loader.voting(self.rule(vote, ties), self.ranks, memory, threads)
+        return self._loader.voting(rule, self.ranks, memory, threads)
+
+    def reader(self, rule: Rule) -> Reader:
+        """How rows are read that are answered by a rule. Raises FormatError."""
+        return Reader(self.spec, self.levels, rule.unseen)
+
+    @cached_property
+    def levels(self) -> Levels | None:
+        """The levels of categories; None where no feature is one. Raises FormatError."""
+        return read_forest_levels(self.directory, header_of(self.spec, self.config))
 
     @cached_property
     def ranks(self) -> training_ranks.Ranks | None:
@@ -278,8 +307,7 @@ class Forest:
 
     def passes(
         self,
-        vote: str | None,
-        ties: str | None,
+        rule: Rule,
         shape: Callable[[NDArray[np.int64]], Shape],
         resources: Resources,
         held: int,
@@ -293,13 +321,14 @@ class Forest:
 
         Raises ConfigError, also where the memory of `resources` is too little, and FormatError for damaged nodes.
         """
-        return self._loader.passes(self.rule(vote, ties), self.ranks, shape, resources, held, narrow)
+        return self._loader.passes(rule, self.ranks, shape, resources, held, narrow)
 
     def _files(self) -> list[Path]:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
         small += [self.directory / training_ranks.FILE] if self.config.ranks else []
+        small += [self.directory / LEVELS_FILE] if has_categories(self.spec) else []
         small += [self.directory / VALIDATION_FILE] if self.has_validation else []
-        names = ["rows", "curve", "confusion", "metrics"] if self.has_oob else []
+        names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
 
 

@@ -24,6 +24,7 @@ from bigforest.forest.parts import (
     read_span,
     whole_parts,
 )
+from bigforest.forest.votes import answer_width
 from bigforest.forest.ways import tree_bytes
 
 
@@ -35,8 +36,8 @@ class Trees(NamedTuple):
     first        int64 [entries + 1], number of the first tree of each entry, then the number of trees.
     part, start  int64 [entries], number of the part and row of it where the entry begins.
     nodes        int64 [entries].
-    mixed        int64 [entries], leaves with several classes; 0 where unknown.
-    terms        int64 [entries], terms of oblique nodes; 0 where unknown.
+    mixed        int64 [entries], leaves with several classes, or with values; 0 where unknown.
+    entries      int64 [entries], terms of oblique nodes and levels of those on categories; 0 where unknown.
     used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
                  None where unknown.
     """
@@ -49,12 +50,12 @@ class Trees(NamedTuple):
     start: NDArray[np.int64]
     nodes: NDArray[np.int64]
     mixed: NDArray[np.int64]
-    terms: NDArray[np.int64]
+    entries: NDArray[np.int64]
     used: NDArray[np.int64] | None
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes that each entry takes while it is loaded."""
-        return tree_bytes(self.nodes, self.mixed, self.terms, len(self.header.spec.target.classes))
+        return tree_bytes(self.nodes, self.mixed, self.entries, answer_width(self.header.spec))
 
     def numbers(self, entries: range) -> range:
         """The trees of some entries."""
@@ -122,7 +123,7 @@ def survey(directory: Path, workers: int) -> Trees:
         start=np.concatenate([np.cumsum(part.nodes) - part.nodes for part in parts]),
         nodes=np.concatenate([part.nodes for part in parts]),
         mixed=np.concatenate([part.mixed for part in parts]),
-        terms=np.concatenate([part.terms for part in parts]),
+        entries=np.concatenate([part.entries for part in parts]),
         used=np.flatnonzero(present),
     )
 
@@ -131,7 +132,7 @@ class _Part(NamedTuple):
     first: int
     nodes: NDArray[np.int64]
     mixed: NDArray[np.int64]
-    terms: NDArray[np.int64]
+    entries: NDArray[np.int64]
     used: NDArray[np.bool_]
 
 
@@ -148,14 +149,14 @@ def _survey_part(span: Span, header: Header) -> _Part:
             if piece.node[begin] == 0:
                 sizes.append(np.zeros(3, np.int64))
             sizes[-1] += _stretch(piece, begin, end)
-    nodes, mixed, terms = np.array(sizes).T
-    return _Part(first, nodes, mixed, terms, used)
+    nodes, mixed, entries = np.array(sizes).T
+    return _Part(first, nodes, mixed, entries, used)
 
 
 def _stretch(piece: Nodes, begin: int, end: int) -> tuple[int, int, int]:
-    """How many there are of nodes from `begin` to before `end`, and of mixed leaves and terms among them."""
+    """How many there are of nodes from `begin` to before `end`, and of mixed leaves, and terms and levels, in them."""
     from bigforest.kernels.packing import count_mixed
 
     mixed = int(count_mixed(piece.feature[begin:end], piece.counts[begin:end]))
-    terms = 0 if piece.terms is None else int(piece.terms.start[end] - piece.terms.start[begin])
-    return end - begin, mixed, terms
+    lists = [found.start for found in (piece.terms, piece.levels) if found is not None]
+    return end - begin, mixed, sum(int(start[end] - start[begin]) for start in lists)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.values import Rows, chunk_rows, nan_error, tiles_for
+from bigforest.forest.values import Rows, chunk_rows, missing_error, tiles_for
 from bigforest.forest.votes import REJECTED
 from bigforest.forest.voting import Voting
 from bigforest.schedule.tasks import run
@@ -23,7 +23,7 @@ def judge(
     truth  int32 [rows], class of each row; -1 where it is not known, and the row not counted.
     votes  of the trees before these, float64 [rows, classes]; added to.
 
-    A row that is not answered counts as wrong too. Raises DataError where a value is NaN.
+    A row that is not answered counts as wrong too. Raises DataError where a value is missing that must not.
     """
     from bigforest.kernels.route import TILE
 
@@ -47,7 +47,7 @@ def judge(
 
     run(_judge_piece, tasks, workers=workers, on_result=add)
     if not sound:
-        raise nan_error(rows, [voting.spec.features[int(place)].name for place in voting.packed.used])
+        raise missing_error(rows, [voting.spec.features[int(place)].name for place in voting.packed.used])
     return counts
 
 
@@ -60,20 +60,22 @@ def _judge_piece(
     start: int,
     stop: int,
 ) -> NDArray[np.int64] | None:
-    """`judge` the rows from `start` to before `stop`; None if there is a NaN."""
+    """`judge` the rows from `start` to before `stop`; None if a value is missing that must not."""
     from bigforest.kernels.route import new_scratch, vote
 
     packed = voting.packed
     layout = packed.layout(rows.narrow)
     tiles = tiles_for(stop - start, rows.features, rows.tile_type(layout is packed.narrow))
-    if not rows.fill(tiles, start, stop):
+    missing = None if rows.fill(tiles, start, stop) else True
+    if missing and packed.directions is not None:
         return None
+    derived = (packed.directions, packed.sets, missing)
     own, known, scratch = votes[start:stop], truth[start:stop], new_scratch()
     numbers = np.arange(first + start, first + stop, dtype=np.uint64)
     counts = np.zeros((2, packed.roots.size), np.int64)
     for tree in range(packed.roots.size):
         root = packed.roots[tree : tree + 1]
-        vote(tiles, stop - start, layout, packed.directions, root, voting.mixed, own, scratch)
+        vote(tiles, stop - start, layout, *derived, root, voting.mixed, own, scratch)
         codes = voting.rule.decide(own, numbers)
         counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
         counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))

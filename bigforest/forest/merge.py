@@ -18,6 +18,7 @@ from bigforest.config import MAX_TREES
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest.forest import Forest, is_forest, read_forest
+from bigforest.forest.levels import write_levels
 from bigforest.forest.origin import Origin, Piece
 from bigforest.forest.ranks import write_ranks
 from bigforest.forest.summary import write_features, write_run
@@ -48,6 +49,7 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fal
             copy_parts(forest.directory, written, directory, first.spec, config)
             written += forest.trees
         write_features(directory, first.spec, config)
+        write_levels(directory, first.levels, first.spec, config)
         if first.ranks is not None:
             write_ranks(directory, first.ranks.knots(), first.spec, config)
         write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
@@ -67,6 +69,8 @@ def _check_alike(first: Forest, other: Forest) -> None:
             )
     if first.ranks is not None and other.ranks is not None and not first.ranks.equal(other.ranks):
         raise ConfigError(f"{where} were grown on different tables: the ranks of values differ; leave one")
+    if first.levels is not None and other.levels is not None and not first.levels.level.equals(other.levels.level):
+        raise ConfigError(f"{where} were grown on different tables: the levels of categories differ; leave one")
 
 
 def _difference(first: DataSpec, other: DataSpec) -> str:

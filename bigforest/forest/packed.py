@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header
+from bigforest.forest.lists import join_lists, list_of_nodes
 from bigforest.forest.parts import Nodes, Span, check_order, read_span
-from bigforest.forest.terms import join_terms
-from bigforest.kernels.layout import Terms
+from bigforest.kernels.layout import LEAF, LevelLists, Terms
 
 if TYPE_CHECKING:
-    from bigforest.kernels.route import Directions, Layout
+    from bigforest.kernels.route import Directions, Layout, LevelSets
 
 _MAX_NODES = 2**32 - 1
 _NARROW_BALLOT_BITS = 22
@@ -27,17 +27,20 @@ class Packed(NamedTuple):
     wide    the nodes, for any values; None when `narrowed` has put others in their place
     narrow  the nodes, for values that are all float32; None when they do not fit this form, as oblique ones do not
     directions  of the oblique nodes; None when there are none
+    sets    of the nodes on categories; None when there are none
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
-    counts  uint32 [mixed leaves, classes], class counts of the leaves that hold more than one class
+    counts  uint32 [mixed leaves, classes], class counts of the leaves that hold more than one class; of a forest that
+            predicts numbers float64 [leaves, 1], their values
     """
 
     wide: Layout | None
     narrow: Layout | None
     directions: Directions | None
+    sets: LevelSets | None
     roots: NDArray[np.uint64]
     used: NDArray[np.int64]
-    counts: NDArray[np.uint32]
+    counts: NDArray[np.uint32] | NDArray[np.float64]
 
     @property
     def nodes(self) -> int:
@@ -48,8 +51,10 @@ class Packed(NamedTuple):
         """What each mixed leaf adds to the votes, float64 [mixed leaves, classes].
 
         "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals
-        (Breiman 2001).
+        (Breiman 2001). Numbers are what they are.
         """
+        if self.counts.dtype == np.float64:
+            return self.counts.astype(np.float64)
         if vote == "hard":
             unit = np.zeros(self.counts.shape)
             unit[np.arange(len(unit)), self.counts.argmax(axis=1)] = 1.0
@@ -69,7 +74,8 @@ class Packed(NamedTuple):
         assert self.wide is not None
         if self.directions is not None:
             return self
-        return self._replace(narrow=_narrow(self.wide, self.used.size, np.empty(self.wide.links.size, np.uint32)))
+        words = np.empty(self.wide.links.size, np.uint32)
+        return self._replace(narrow=_narrow(self.wide, self.used.size, self.sets is not None, words))
 
     def narrowed(self) -> Packed:
         """The same with the layout `narrow` in the place of `wide`, if the nodes fit it, else as it is.
@@ -83,11 +89,12 @@ class Packed(NamedTuple):
             return self
         words = self.wide.links
         front = words[: words.size // 2].view(np.uint32)
-        if not fits_narrow(self.wide, _narrow_layout(self.used.size, front)):
+        features, categories = self.used.size, self.sets is not None
+        if not fits_narrow(self.wide, _narrow_layout(features, categories, front)):
             return self
-        _narrow(self.wide, self.used.size, front)
+        _narrow(self.wide, features, categories, front)
         words.resize(words.size // 2, refcheck=False)
-        return self._replace(wide=None, narrow=_narrow_layout(self.used.size, words.view(np.uint32)))
+        return self._replace(wide=None, narrow=_narrow_layout(features, categories, words.view(np.uint32)))
 
 
 def load(
@@ -97,21 +104,22 @@ def load(
 
     used  the features that will be at hand; those that some node splits on when None.
 
-    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, 28 per term and a few times parts.PIECE_BYTES per
-    thread. Raises FormatError for a part that is damaged, for trees that are missing or there more than once, for
-    features that are not in `used`, and beyond 4,294,967,295 nodes.
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, 28 per term, 8 per level that a node lists, and a few
+    times parts.PIECE_BYTES per thread. Raises FormatError for a part that is damaged, for trees that are missing or
+    there more than once, for features that are not in `used`, and beyond 4,294,967,295 nodes.
     """
     from bigforest.schedule.tasks import run
 
     ends = np.cumsum([span.stop - span.start for span in spans])
     words = _words(int(ends[-1]))
     pieces = [words[2 * (end - span.stop + span.start) : 2 * end] for span, end in zip(spans, ends, strict=True)]
-    tasks = [(read_span(span, header), piece, header) for span, piece in zip(spans, pieces, strict=True)]
+    features = len(header.spec.features)
+    tasks = [(read_span(span, header), piece, features) for span, piece in zip(spans, pieces, strict=True)]
     found: dict[int, _Trees] = {}
     if workers == 1 or len(spans) == 1:
-        found = {index: _pack(*task) for index, task in enumerate(tasks)}
+        found = {index: _pack_pieces(*task) for index, task in enumerate(tasks)}
     else:
-        run(_pack, tasks, workers=workers, on_result=found.__setitem__)
+        run(_pack_pieces, tasks, workers=workers, on_result=found.__setitem__)
     trees = [found[index] for index in range(len(spans))]
     check_order(
         [span.path for span in spans], [own.first for own in trees], [own.roots.size for own in trees], first_tree
@@ -122,8 +130,7 @@ def load(
 def pack(parts: Sequence[Nodes], features: int) -> Packed:
     """Pack checked nodes, each entry whole trees, of a forest with so many features."""
     words = _words(sum(part.feature.size for part in parts))
-    classes = parts[0].counts.shape[1]
-    return _join(words, [words], [_pack_pieces(parts, words, features, classes)], None)
+    return _join(words, [words], [_pack_pieces(parts, words, features)], None)
 
 
 class _Trees(NamedTuple):
@@ -133,28 +140,30 @@ class _Trees(NamedTuple):
     roots   positions among the nodes of these trees.
     used    bool [features].
     counts  arrays that together are those of Packed.
-    terms   of the oblique nodes, and of these alone, piece by piece.
+    terms   of the oblique nodes, and of these alone, piece by piece; levels: likewise of the nodes on categories.
     """
 
     first: int
-    classes: int
     roots: NDArray[np.int64]
     used: NDArray[np.bool_]
-    counts: list[NDArray[np.uint32]]
+    counts: list[NDArray[np.uint32] | NDArray[np.float64]]
     terms: list[Terms]
+    levels: list[LevelLists]
 
     @property
     def directions(self) -> int:
         """Number of oblique nodes."""
         return sum(part.start.size - 1 for part in self.terms)
 
+    @property
+    def sets(self) -> int:
+        """Number of nodes on categories."""
+        return sum(part.start.size - 1 for part in self.levels)
+
 
 def _words(nodes: int) -> NDArray[np.uint64]:
     if nodes > _MAX_NODES:
-        raise FormatError(
-            f"the trees have {nodes:,} nodes; at most {_MAX_NODES:,} can be loaded together: set a memory limit, "
-            "so that they are loaded in groups"
-        )
+        raise _too_many(f"nodes, {nodes:,}, where at most {_MAX_NODES:,} can be loaded together")
     try:
         return np.empty(2 * nodes, dtype=np.uint64)
     except MemoryError as error:
@@ -163,33 +172,34 @@ def _words(nodes: int) -> NDArray[np.uint64]:
         ) from error
 
 
-def _pack(pieces: Iterable[Nodes], words: NDArray[np.uint64], header: Header) -> _Trees:
-    return _pack_pieces(pieces, words, len(header.spec.features), len(header.spec.target.classes))
+def _too_many(what: str) -> FormatError:
+    return FormatError(f"the trees have too many {what}: set a memory limit, so that they are loaded in groups")
 
 
-def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, classes: int) -> _Trees:
+def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int) -> _Trees:
     from bigforest.kernels.packing import count_mixed, pack_nodes
 
     first = None
-    found = _Trees(0, classes, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [])
+    found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [])
     roots: list[NDArray[np.int64]] = []
-    done = mixed = directions = 0
+    done = mixed = 0
     for piece in pieces:
         first = piece.tree if first is None else first
-        here = _wide(words[2 * done : 2 * (done + piece.feature.size)])
-        own = np.empty((count_mixed(piece.feature, piece.counts), classes), np.uint32)
-        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.counts)
-        pack_nodes(*nodes, here, own, mixed, directions, found.used)
+        size = piece.feature.size
+        here = _wide(words[2 * done : 2 * (done + size)])
+        own = np.empty((count_mixed(piece.feature, piece.counts), piece.counts.shape[1]), np.uint32)
+        listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
+        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, piece.counts)
+        pack_nodes(*nodes, here, own, mixed, found.directions, found.sets, found.used)
         roots.append(piece.roots + done)
-        done += piece.feature.size
-        if len(own):
-            found.counts.append(own)
-            mixed += len(own)
+        done += size
+        mixed += len(own)
+        found.counts.append(own if piece.value is None else piece.value[piece.feature == LEAF, None])
         if piece.terms is not None:
-            oblique = np.append(0, np.flatnonzero(np.diff(piece.terms.start)) + 1)
-            found.terms.append(piece.terms._replace(start=piece.terms.start[oblique]))
+            found.terms.append(list_of_nodes(piece.terms))
             found.used[piece.terms.feature] = True
-            directions += oblique.size - 1
+        if piece.levels is not None:
+            found.levels.append(list_of_nodes(piece.levels))
     assert first is not None
     return found._replace(first=first, roots=np.concatenate(roots))
 
@@ -200,8 +210,8 @@ def _join(
     trees: Sequence[_Trees],
     used: NDArray[np.int64] | None,
 ) -> Packed:
-    """One Packed of trees packed apart: places for features, ballots and directions numbered through."""
-    from bigforest.kernels.packing import number_nodes
+    """One Packed of trees packed apart: places for features, ballots, directions and sets numbered through."""
+    from bigforest.kernels.packing import LAST_PLACE, number_nodes
 
     present = np.logical_or.reduce([own.used for own in trees])
     if used is None:
@@ -209,31 +219,35 @@ def _join(
         used = np.flatnonzero(present)
     elif not np.isin(np.flatnonzero(present), used).all():
         raise FormatError("the trees of the forest have changed while they were in use; try again")
+    if 2 * present.size + sum(own.directions + own.sets for own in trees) > LAST_PLACE:
+        raise _too_many("splits that are not on one value")
+    counts = np.concatenate([some for own in trees for some in own.counts])
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
     roots: list[NDArray[np.int64]] = []
-    begin = mixed = directions = 0
+    begin = mixed = directions = sets = 0
     for own, piece in zip(trees, pieces, strict=True):
-        number_nodes(_wide(piece), place, used.size, directions, own.classes, mixed)
+        number_nodes(_wide(piece), place, used.size, directions, sets, counts.shape[1], mixed)
         roots.append(own.roots + begin)
         begin += piece.size // 2
         mixed += sum(map(len, own.counts))
         directions += own.directions
-    counts = [np.empty((0, trees[0].classes), np.uint32), *(some for own in trees for some in own.counts)]
+        sets += own.sets
     return Packed(
         wide=_wide(words),
         narrow=None,
         directions=_directions(trees, place, used.size),
+        sets=_sets(trees, used.size),
         roots=np.concatenate(roots).astype(np.uint64),
         used=used,
-        counts=np.concatenate(counts),
+        counts=counts,
     )
 
 
 def _wide(words: NDArray[np.uint64]) -> Layout:
     from bigforest.kernels.route import Layout
 
-    return Layout(words.view(np.float64), words, np.uint64(32), np.uint64(2**32 - 1))
+    return Layout(words.view(np.float64), words, np.uint64(33), np.uint64(2**32), np.uint64(2**32 - 1))
 
 
 def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
@@ -241,24 +255,42 @@ def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: in
     from bigforest.kernels.route import TILE_SHIFT, Directions
 
     parts = [part for own in trees for part in own.terms]
-    terms = join_terms(parts, [part.start.size - 1 for part in parts])
+    terms = join_lists(parts, [part.start.size - 1 for part in parts])
     if terms is None:
         return None
-    return Directions(
-        np.uint64(features), terms.start.astype(np.uint64), place[terms.feature] << TILE_SHIFT, terms.weight
-    )
+    start = terms.start.astype(np.uint64)
+    return Directions(np.uint64(2 * features), start, place[terms.feature] << TILE_SHIFT, terms.weight)
 
 
-def _narrow(wide: Layout, features: int, words: NDArray[np.uint32]) -> Layout | None:
+def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
+    """The sets of all nodes on categories, in the order of the nodes."""
+    from bigforest.kernels.packing import fill_sets, measure_sets
+    from bigforest.kernels.route import LevelSets
+
+    parts = [part for own in trees for part in own.levels]
+    lists = join_lists(parts, [part.start.size - 1 for part in parts])
+    if lists is None:
+        return None
+    sets = lists.start.size - 1
+    low, span, first = np.empty(sets, np.uint64), np.empty(sets, np.uint64), np.empty(sets + 1, np.uint64)
+    measure_sets(lists.start, lists.code, low, span, first)
+    words = np.empty(int(first[-1]), np.uint32)
+    fill_sets(lists.start, lists.code, first, words)
+    return LevelSets(np.uint64(features), low, span, first, words)
+
+
+def _narrow(wide: Layout, features: int, categories: bool, words: NDArray[np.uint32]) -> Layout | None:
     """The layout `narrow` in `words`, which may be the front half of those of `wide`; None if the nodes do not fit."""
     from bigforest.kernels.packing import narrow_nodes
 
-    narrow = _narrow_layout(features, words)
-    return narrow if narrow_nodes(wide, narrow) else None
+    narrow = _narrow_layout(features, categories, words)
+    return narrow if narrow_nodes(wide, features, narrow) else None
 
 
-def _narrow_layout(features: int, words: NDArray[np.uint32]) -> Layout:
+def _narrow_layout(features: int, categories: bool, words: NDArray[np.uint32]) -> Layout:
     from bigforest.kernels.route import Layout
 
-    shift = 32 - int(features - 1).bit_length()
-    return Layout(words.view(np.float32), words, np.uint64(shift), np.uint64(2**_NARROW_BALLOT_BITS - 1))
+    places = 2 * features if categories else features
+    shift = 32 - int(places - 1).bit_length()
+    ballot = np.uint64(2**_NARROW_BALLOT_BITS - 1)
+    return Layout(words.view(np.float32), words, np.uint64(shift), np.uint64(2 ** (shift - 1)), ballot)

@@ -15,17 +15,19 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
+from bigforest.forest.levels import check_levels, read_forest_levels
+from bigforest.forest.lists import join_lists
 from bigforest.forest.table import KINDS, NODES
-from bigforest.forest.terms import check_terms, join_terms
-from bigforest.kernels.layout import LEAF, OBLIQUE, Terms
+from bigforest.forest.terms import check_terms
+from bigforest.kernels.layout import LEAF, OBLIQUE, LevelLists, Terms
 from bigforest.places import readable
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 
-# Bytes of decoded nodes held at a time, of one of them besides its counts and terms, and of a term.
+# Bytes of decoded nodes held at a time, of one of them besides its counts, terms and levels, and of one of those.
 PIECE_BYTES = 8 << 20
-NODE_BYTES = 64
-TERM_BYTES = 32
+NODE_BYTES = 80
+ENTRY_BYTES = 32
 
 # What kernels/packing.py check_nodes finds, by its number.
 _PROBLEMS = (
@@ -56,8 +58,11 @@ class Nodes(NamedTuple):
     node        uint32, number within the tree
     feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/layout.py) where there is none
     right       uint32, number of the right child within the tree; anything in a leaf
-    threshold   float64; anything in a leaf
-    counts      uint32 [nodes, classes]
+    threshold   float64; anything in a leaf and on a category
+    default_left  bool; anything in leaves and oblique nodes
+    counts      uint32 [nodes, classes], without classes where numbers are predicted
+    value       float64, finite; None where classes are predicted
+    levels      what nodes on categories list; None when there are none
     terms       the directions of oblique nodes; None when there are none
     """
 
@@ -67,7 +72,10 @@ class Nodes(NamedTuple):
     feature: NDArray[np.int32]
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
     counts: NDArray[np.uint32]
+    value: NDArray[np.float64] | None = None
+    levels: LevelLists | None = None
     terms: Terms | None = None
 
 
@@ -93,11 +101,11 @@ def first_tree(path: Path) -> int:
 
 
 def check_parts(paths: list[Path]) -> Header:
-    """Check metadata and columns of all parts and that they are of one forest; returns what they agree on."""
+    """Check metadata and columns of all parts and that they are of one forest; what they agree on, with its levels."""
     header, _ = check_file(paths[0], "trees", NODES)
     for path in paths[1:]:
         check_file(path, "trees", NODES, header.identity)
-    return header
+    return header._replace(levels=read_forest_levels(paths[0].parent.parent, header))
 
 
 def node_count(path: Path) -> int:
@@ -113,12 +121,12 @@ def whole_parts(paths: list[Path]) -> list[Span]:
     return [Span(path, 0, node_count(path)) for path in paths]
 
 
-def piece_rows(classes: int, terms: float = 0.0) -> int:
+def piece_rows(classes: int, entries: float = 0.0) -> int:
     """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too.
 
-    terms  of a node, on average
+    entries  terms and levels of a node, on average
     """
-    return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + TERM_BYTES * terms)))
+    return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + ENTRY_BYTES * entries)))
 
 
 def read_span(span: Span, header: Header) -> Iterator[Nodes]:
@@ -145,7 +153,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
             more = np.empty((max(room, 2 * len(waiting)), 2), np.uint32)
             more[: state[packing.OPEN]] = waiting[: state[packing.OPEN]]
             waiting = more
-        yield _check_batch(batch, header.spec, span.path, state, waiting)
+        yield _check_batch(batch, header, span.path, state, waiting)
     if done == 0:
         raise FormatError(f"{span.path}: there are no nodes; the forest is damaged")
     if done != span.stop - span.start:
@@ -163,7 +171,7 @@ def batches(span: Span, classes: int, columns: list[str] | None = None) -> Itera
             group = file.metadata.row_group(number)
             end = begin + group.num_rows
             if begin < span.stop and end > span.start:
-                size = piece_rows(classes, _terms_per_node(group))
+                size = piece_rows(classes, _entries_per_node(group))
                 for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
                     first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
                     begin += batch.num_rows
@@ -181,16 +189,24 @@ def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
     sizes = [piece.node.size for piece in pieces]
     begins = np.cumsum(sizes) - sizes
     roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
-    columns = zip(*(piece[2:-1] for piece in pieces), strict=True)
-    terms = join_terms([piece.terms for piece in pieces], sizes)
-    return Nodes._make([pieces[0].tree, roots, *map(np.concatenate, columns), terms])
+    values = [piece.value for piece in pieces if piece.value is not None]
+    columns = map(np.concatenate, zip(*(piece[2:-3] for piece in pieces), strict=True))
+    levels = join_lists([piece.levels for piece in pieces], sizes)
+    terms = join_lists([piece.terms for piece in pieces], sizes)
+    value = np.concatenate(values) if values else None
+    return Nodes._make([pieces[0].tree, roots, *columns, value, levels, terms])
 
 
-def _terms_per_node(group: pq.RowGroupMetaData) -> float:
-    """Terms of a node of a row group, on average, as its metadata says."""
-    columns = (group.column(number) for number in range(group.num_columns))
-    values = max(int(column.num_values) for column in columns if column.path_in_schema.startswith("terms."))
-    return max(0.0, values / max(1, int(group.num_rows)) - 1.0)  # a node without terms counts as one value
+def _entries_per_node(group: pq.RowGroupMetaData) -> float:
+    """Terms and levels of a node of a row group, on average, as its metadata says."""
+    values = dict.fromkeys(("terms", "levels"), 0)
+    for number in range(group.num_columns):
+        column = group.column(number)
+        name = column.path_in_schema.partition(".")[0]
+        if name in values:
+            values[name] = max(values[name], int(column.num_values))
+    # A node without any counts as one value.
+    return sum(max(0.0, count / max(1, int(group.num_rows)) - 1.0) for count in values.values())
 
 
 def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
@@ -211,7 +227,7 @@ def check_count(directory: Path, trees: int, header: Header) -> None:
 
 
 def _check_batch(
-    batch: Any, spec: DataSpec, path: Path, state: NDArray[np.int64], waiting: NDArray[np.uint32]
+    batch: Any, header: Header, path: Path, state: NDArray[np.int64], waiting: NDArray[np.uint32]
 ) -> Nodes:
     """The arrays of a record batch of schema NODES, which must go on where `state` stands (see check_nodes).
 
@@ -223,23 +239,32 @@ def _check_batch(
         if not sound:
             raise FormatError(f"{path}: {problem}; the forest is damaged")
 
+    spec = header.spec
     column = {name: batch.column(name) for name in NODES.names}
-    leaf, oblique = (_of_kind(column["kind"], name, require) for name in ("leaf", "oblique"))
-    for name in ("left", "right", "threshold", "gain"):
-        require(np.array_equal(_nulls(column[name]), leaf), f"{name} must be null in leaves and nowhere else")
-    require(np.array_equal(_nulls(column["feature"]), leaf | oblique), "feature must be null but in axis nodes")
-    require(np.array_equal(_nulls(column["terms"]), ~oblique), "terms must be null but in oblique nodes")
-    feature = _features(column["feature"], leaf, oblique, spec, require)
+    leaf, category, oblique = (_of_kind(column["kind"], name, require) for name in ("leaf", "category", "oblique"))
+    for names, null, where in (
+        (("left", "right", "gain"), leaf, "in leaves and nowhere else"),
+        (("threshold",), leaf | category, "but in axis and oblique nodes"),
+        (("feature", "default_left"), leaf | oblique, "but in axis nodes and those on a category"),
+        (("levels",), ~category, "but in nodes on a category"),
+        (("terms",), ~oblique, "but in oblique nodes"),
+    ):
+        for name in names:
+            require(np.array_equal(_nulls(column[name]), null), f"{name} must be null {where}")
+    feature = _features(column["feature"], category, leaf, oblique, spec, require)
+    levels = check_levels(column["levels"], feature, header.levels, spec, require) if category.any() else None
     terms = check_terms(column["terms"], spec, require) if oblique.any() else None
     threshold = _numbers(column["threshold"])
-    require(not np.isnan(threshold)[~leaf].any(), "a threshold is not a number")
+    require(not np.isnan(threshold)[~leaf & ~category].any(), "a threshold is not a number")
     require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
-    counts = _counts(column["counts"], len(spec.target.classes), require)
+    default_left = column["default_left"].fill_null(False).to_numpy(zero_copy_only=False)
+    counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
     tree, node, left, right, depth, weight = numbers.values()
     found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting)
     require(found == 0, _PROBLEMS[found])
-    return Nodes(int(tree[0]), np.flatnonzero(node == 0), node, feature, right, threshold, counts, terms)
+    roots = np.flatnonzero(node == 0)
+    return Nodes(int(tree[0]), roots, node, feature, right, threshold, default_left, counts, value, levels, terms)
 
 
 def _nulls(array: Any) -> NDArray[np.bool_]:
@@ -265,21 +290,38 @@ def _of_kind(kind: Any, wanted: str, require: Any) -> NDArray[np.bool_]:
 
 
 def _features(
-    column: Any, leaf: NDArray[np.bool_], oblique: NDArray[np.bool_], spec: DataSpec, require: Any
+    column: Any,
+    category: NDArray[np.bool_],
+    leaf: NDArray[np.bool_],
+    oblique: NDArray[np.bool_],
+    spec: DataSpec,
+    require: Any,
 ) -> NDArray[np.int32]:
     place = {feature.name: position for position, feature in enumerate(spec.features)}
     known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
     index = column.indices.fill_null(-1).to_numpy()
     feature = known[index]
-    require(
-        np.array_equal(feature == LEAF, leaf | oblique), "a node splits on a feature that the dataspec does not have"
-    )
+    without = leaf | oblique
+    require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
+    of_category = np.array([own.kind == "category" for own in spec.features] + [False])  # the last is that of LEAF
+    require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")
     feature[oblique] = OBLIQUE
     return feature  # type: ignore[no-any-return]
 
 
-def _counts(column: Any, classes: int, require: Any) -> NDArray[np.uint32]:
-    lengths = np.diff(column.offsets.to_numpy())
+def _answers(
+    counts: Any, value: Any, spec: DataSpec, require: Any
+) -> tuple[NDArray[np.uint32], NDArray[np.float64] | None]:
+    """Counts of classes, or values and no counts."""
+    if spec.target.task == "regression":
+        require(counts.null_count == len(counts), "counts must be null where numbers are predicted")
+        require(value.null_count == 0, "a node has no value")
+        values = _numbers(value)
+        require(np.isfinite(values).all(), "a value is not finite")
+        return np.zeros((len(values), 0), np.uint32), values
+    classes = len(spec.target.classes)
+    require(value.null_count == len(value), "value must be null where classes are predicted")
+    require(counts.null_count == 0, "a node has no counts")
+    lengths = np.diff(counts.offsets.to_numpy())
     require((lengths == classes).all(), f"counts must hold one number for each of the {classes} classes")
-    counts: NDArray[np.uint32] = column.flatten().to_numpy().reshape(-1, classes)
-    return counts
+    return counts.flatten().to_numpy().reshape(-1, classes), None

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigforest.errors import DataError
 from bigforest.forest.groups import Trees
 from bigforest.forest.values import CHUNK_BYTES, Rows
+from bigforest.forest.votes import answer_width
 from bigforest.forest.voting import Answers, Voting
 from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
@@ -73,7 +74,7 @@ class Passes(NamedTuple):
             for number, entries in enumerate(self.groups):
                 voting = self.load(entries)
                 if votes is None and len(self.groups) > 1:
-                    votes = np.zeros((end - begin, len(voting.spec.target.classes)))
+                    votes = np.zeros((end - begin, answer_width(voting.spec)))
                 last = number == len(self.groups) - 1
                 for start, found, batch in batches(begin, end, last):
                     own = None if votes is None else votes[start - begin : start - begin + found.rows]
@@ -104,21 +105,21 @@ def predict_need(
     nodes: Sequence[int],
     mixed: Sequence[int] | None = None,
     held: int = 0,
-    terms: Sequence[int] | None = None,
+    entries: Sequence[int] | None = None,
 ) -> Need:
     """What predicting a table with a forest needs.
 
     shape  rows and classes, and for every column that is read the bytes of a value.
     nodes  nodes of each tree. mixed: leaves with several classes; None for as many as there can be.
     held   bytes of a table that is in memory already.
-    terms  terms of the oblique nodes of each tree; None for none.
+    entries  terms of the oblique nodes of each tree, and levels of those on categories; None for none.
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     given = np.asarray(nodes, np.int64)
     several = (given + 1) // 2 if mixed is None else np.asarray(mixed, np.int64)
-    oblique = np.zeros(given.size, np.int64) if terms is None else np.asarray(terms, np.int64)
-    sizes = tree_bytes(given, several, oblique, shape.classes)
+    listed = np.zeros(given.size, np.int64) if entries is None else np.asarray(entries, np.int64)
+    sizes = tree_bytes(given, several, listed, shape.classes)
     return _plan(shape, resources, sizes, np.arange(given.size + 1), held)[1]
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
+import pyarrow as pa
+
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import check_bytes, check_file, read_table
 from bigforest.forest.frames import scan, to_frame
-from bigforest.forest.table import CURVE, confusion, metrics, oob_rows
+from bigforest.forest.table import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
 from bigforest.forest.votes import proba_names, stored_labels
 
 
@@ -15,28 +18,32 @@ class OutOfBag:
     """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
 
     rows       LazyFrame, one row per training row; columns as in forest/table.py oob_rows
-    curve      error after each tree; columns CURVE
-    confusion  true class against voted class; columns confusion
-    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all; columns metrics
-    error      share of wrong votes among the rows that were left out of at least one bag; nan when there are
-               none
+    curve      error after each tree; columns CURVE, or NUMBER_CURVE where numbers are predicted
+    confusion  true class against voted class; columns confusion. None where numbers are predicted
+    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; of
+               numbers R2, MSE and MAE, columns NUMBER_METRICS
+    error      share of wrong votes, or mean squared error of numbers, among the rows that were left out of at least
+               one bag; nan when there are none
     rows_used  number of these rows, |T'|
     """
 
     def __init__(self, directory: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
         label = stored_labels(spec).type
+        numbers = spec.target.task == "regression"
         path = directory / "rows.parquet"
         check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
         check_bytes(path)
+
+        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
+            return to_frame(read_table(directory / f"{name}.parquet", f"oob-{name}", columns, identity)[1])
+
         self.rows = scan([path], holding)
-        self.curve = to_frame(read_table(directory / "curve.parquet", "oob-curve", CURVE, identity)[1])
-        self.confusion = to_frame(
-            read_table(directory / "confusion.parquet", "oob-confusion", confusion(label), identity)[1]
-        )
-        self.metrics = to_frame(read_table(directory / "metrics.parquet", "oob-metrics", metrics(label), identity)[1])
-        last = self.curve.row(-1, named=True)
-        self.rows_used: int = last["rows"]
-        self.error: float = float("nan") if last["error"] is None else last["error"]
+        self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
+        self.confusion = None if numbers else read("confusion", confusion(label))
+        self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
+        _, error, self.rows_used = self.curve.row(-1)
+        self.error: float = float("nan") if error is None else error
 
     def __repr__(self) -> str:
-        return f"OutOfBag(error {self.error:.6g} on {self.rows_used} rows)"
+        what = "error" if self.confusion is not None else "mean squared error"
+        return f"OutOfBag({what} {self.error:.6g} on {self.rows_used} rows)"

@@ -14,28 +14,6 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.kernels.layout import Terms
 
 
-def cut_terms(terms: Terms, begin: int, end: int) -> Terms:
-    """The terms of nodes `begin` to before `end`."""
-    first, last = terms.start[begin], terms.start[end]
-    return Terms(terms.start[begin : end + 1] - first, terms.feature[first:last], terms.weight[first:last])
-
-
-def join_terms(parts: Sequence[Terms | None], sizes: Sequence[int]) -> Terms | None:
-    """The terms of nodes that follow each other, of which each part has so many; None when there are none."""
-    found = [part for part in parts if part is not None]
-    if not found:
-        return None
-    lengths = [
-        np.zeros(size, np.int64) if part is None else np.diff(part.start)
-        for part, size in zip(parts, sizes, strict=True)
-    ]
-    return Terms(
-        np.concatenate([[0], np.cumsum(np.concatenate(lengths))]),
-        np.concatenate([part.feature for part in found]),
-        np.concatenate([part.weight for part in found]),
-    )
-
-
 def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa.DataType) -> Any:
     """The column `terms`, of the Arrow type `kind`, of so many nodes; features are called `names`."""
     if terms is None:

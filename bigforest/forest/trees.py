@@ -19,10 +19,13 @@ from bigforest.errors import FormatError
 from bigforest.forest.files import Header, check_file, header_of, write_tables
 from bigforest.forest.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
 from bigforest.forest.table import KINDS, NODES, part_path, row_groups
+from bigforest.levels import Levels
 
 
-def is_finished(directory: Path, group: range, spec: DataSpec, config: TrainConfig) -> bool:
-    """Whether the part of the trees `group` is there, whole.
+def is_finished(
+    directory: Path, group: range, spec: DataSpec, config: TrainConfig, levels: Levels | None = None
+) -> bool:
+    """Whether the part of the trees `group` is there, whole. `levels` are those of the categories.
 
     Raises FormatError when it is damaged, is of another forest or holds other trees.
     """
@@ -30,7 +33,7 @@ def is_finished(directory: Path, group: range, spec: DataSpec, config: TrainConf
     if not path.exists():
         return False
     try:
-        found = _checked_trees(path, header_of(spec, config))
+        found = _checked_trees(path, header_of(spec, config, levels))
     except FormatError as error:
         raise FormatError(f"{error}; remove this file and resume the run, which grows its trees again") from error
     if found != group:
@@ -129,6 +132,6 @@ def _as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:
-    """Where the terms of each node begin, and where the last one's end."""
-    lengths = pc.list_value_length(table["terms"]).fill_null(0).to_numpy()
-    return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+    """Where the terms and levels of each node begin, and where the last one's end."""
+    lengths = [pc.list_value_length(table[name]).fill_null(0).to_numpy() for name in ("terms", "levels")]
+    return np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0), dtype=np.int64)])

@@ -1,18 +1,14 @@
-"""From the columns of a table to tiles, the form in which the kernels read rows."""
+"""From columns to tiles, the form in which the kernels read rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from difflib import get_close_matches
+from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import Leaf, find_leaves, is_feature_type, kind_of, numbers
-from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
 
 if TYPE_CHECKING:
@@ -28,35 +24,8 @@ _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 CHUNK_BYTES = 8 << 20
 
 
-def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> None:
-    """Raise DataError unless the features are columns, or in nested columns, of the kind they were in training.
-
-    used  positions in the dataspec of the features that matter; all when None.
-    """
-    features = spec.features if used is None else [spec.features[position] for position in used]
-    found = feature_leaves(schema, spec, range(len(spec.features)) if used is None else used)
-    missing = [feature.name for feature in features if feature.name not in found]
-    if missing:
-        near = get_close_matches(missing[0], list(schema), n=3)
-        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
-        raise DataError(f"the data lacks {_listed(missing)}, which the forest was trained on{hint}")
-    wrong = [
-        f"{feature.name!r} is {found[feature.name].dtype}, in training it was {feature.dtype}"
-        for feature in features
-        if not _is_comparable(found[feature.name].dtype, feature.dtype)
-    ]
-    if wrong:
-        raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
-
-
-def feature_leaves(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int]) -> dict[str, Leaf]:
-    """Where the features `used` (positions in the dataspec) are in a table, by name; without those that are not."""
-    features = [spec.features[position] for position in used]
-    return find_leaves(schema, [(feature.name, feature.column) for feature in features])
-
-
 class Rows:
-    """Rows of some features, columns of any numeric types, ready to be put into tiles."""
+    """Rows of some features, columns of any numeric types, ready to be put into tiles. NaN is missing."""
 
     rows: int
     features: int
@@ -151,48 +120,6 @@ class MatrixRows(Rows):
         return self._matrix.dtype.kind == "f"
 
 
-def frame_rows(frame: pl.DataFrame, spec: DataSpec, used: Iterable[int]) -> Rows:
-    """The features `used` (positions in the dataspec) of a frame that passed `check_schema`.
-
-    Raises DataError for nulls. NaN is found by `Rows.fill`.
-    """
-    used = list(used)
-    found = feature_leaves(frame.schema, spec, used)
-    flat = frame.select(leaf.expr.alias(name) for name, leaf in found.items())
-    columns, nulls = [], []
-    for position in used:
-        feature = spec.features[position]
-        series = flat.get_column(feature.name)
-        if series.null_count():
-            nulls.append((series.name, series.null_count()))
-        else:
-            columns.append(numbers(series, feature.dtype))
-    if nulls:
-        raise DataError(_missing_values(nulls, "null", frame.height))
-    return Rows(columns)
-
-
-def matrix_rows(matrix: NDArray[Any], spec: DataSpec, used: NDArray[np.int64]) -> Rows:
-    """The features `used` of an array [rows, features] whose columns are in the order of training.
-
-    Of dates and times they hold the integers behind them, see columns.py. Raises DataError for another shape or type.
-    """
-    if matrix.ndim != 2 or matrix.shape[1] != len(spec.features):
-        raise DataError(
-            f"the array has shape {matrix.shape}; the forest was trained on {len(spec.features)} features, "
-            "so it needs two dimensions and that many columns"
-        )
-    if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
-        raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-    return MatrixRows(matrix, used)
-
-
-def nan_error(rows: Rows, names: Sequence[str]) -> DataError:
-    """The error for rows where `Rows.fill` found NaN, whose columns are called `names`."""
-    counts = [(name, count) for name, count in zip(names, rows.nan_counts(), strict=True) if count]
-    return DataError(_missing_values(counts, "NaN", rows.rows))
-
-
 def chunk_rows(features: int, dtype: np.dtype[Any]) -> int:
     """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
     from bigforest.kernels.route import TILE
@@ -207,23 +134,18 @@ def tiles_for(rows: int, features: int, dtype: np.dtype[Any]) -> NDArray[Any]:
     return np.empty((-(-rows // TILE), features, TILE), dtype)
 
 
+def missing_error(rows: Rows, names: Sequence[str]) -> DataError:
+    """The error for rows that must have all values; their columns are called `names`."""
+    counts = [(name, count) for name, count in zip(names, rows.nan_counts(), strict=True) if count]
+    found = ", ".join(f"{name!r} ({count} of {rows.rows} rows)" for name, count in counts[:5])
+    return DataError(
+        f"missing values in the features {found}: this forest splits on projections, which need every value; "
+        "fill or drop these rows"
+    )
+
+
 def _is_narrow(values: NDArray[Any]) -> bool:
     """Whether every value is a float32, by the type or, for longer integers, by the range."""
     if values.dtype.kind == "f" or values.dtype.itemsize <= 2 or values.size == 0:
         return values.dtype.itemsize <= 4 or values.size == 0
     return bool(values.min() >= -MAX_NARROW_INTEGER and values.max() <= MAX_NARROW_INTEGER)
-
-
-def _missing_values(counts: Sequence[tuple[str, int]], what: str, rows: int) -> str:
-    found = ", ".join(f"{name!r} ({count} of {rows} rows)" for name, count in counts[:5])
-    return f"{what} in the features {found}: not yet handled; fill or drop these rows"
-
-
-def _is_comparable(dtype: pl.DataType, trained: str) -> bool:
-    return is_feature_type(dtype) and kind_of(dtype).family == kind_of(trained).family
-
-
-def _listed(names: Sequence[str], most: int = 5) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    noun = "feature" if len(names) == 1 else "features"
-    return f"{noun} {', '.join(map(repr, names[:most]))}{rest}"

@@ -14,6 +14,7 @@ from bigforest.errors import ConfigError, FormatError
 
 Vote = Literal["soft", "hard", "stochastic"]
 Ties = Literal["lowest", "reject", "random"]
+Unseen = Literal["larger", "missing", "error"]
 
 REJECTED = -1
 _TEXT = ("String", "Categorical", "Enum")
@@ -21,7 +22,7 @@ _TEXT = ("String", "Categorical", "Enum")
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """How votes are combined.
+    """How rows are answered, and votes are combined. Numbers that trees predict are averaged, whatever the vote.
 
     vote  "soft": the class with the largest mean of leaf posteriors (Ho 1995). "hard": the class most trees
           vote for (Breiman 2001); a tree votes for the most frequent class of the leaf, the lowest of equals.
@@ -30,17 +31,22 @@ class Rule:
           means equal as float64 sums over the trees in their order, which is exact for hard votes and for
           pure leaves.
     seed  of the draws. Those of a row depend on the seed and on the number of the row, on nothing else.
+    unseen  what a level of a category is that was not there in training: it goes with the "larger" child of every node
+          on the category, is as if it were "missing", or an "error".
     """
 
     vote: str
     ties: str
     seed: int
+    unseen: str = "larger"
 
     def __post_init__(self) -> None:
         if self.vote not in get_args(Vote):
             raise ConfigError(f"vote must be one of {', '.join(get_args(Vote))}, not {self.vote!r}")
         if self.ties not in get_args(Ties):
             raise ConfigError(f"ties must be one of {', '.join(get_args(Ties))}, not {self.ties!r}")
+        if self.unseen not in get_args(Unseen):
+            raise ConfigError(f"unseen must be one of {', '.join(get_args(Unseen))}, not {self.unseen!r}")
         if self.vote == "stochastic" and self.ties != "lowest":
             raise ConfigError("a stochastic vote has no ties to decide; drop ties or choose another vote")
 
@@ -96,9 +102,16 @@ def _first(true: NDArray[np.bool_]) -> NDArray[np.int32]:
     return first
 
 
+def answer_width(spec: DataSpec) -> int:
+    """Numbers that a tree adds to the votes on a row: one for each class, or the number that it predicts."""
+    return max(1, len(spec.target.classes))
+
+
 def label_type(spec: DataSpec) -> pl.DataType:
-    """The Polars type of the target. Raises FormatError when the dataspec names none that its classes fit."""
+    """The Polars type of predictions. Raises FormatError when the dataspec names none that its classes fit."""
     target = spec.target
+    if target.task == "regression":
+        return pl.Float64()
     found = getattr(pl, target.dtype, None)
     if not (isinstance(found, type) and issubclass(found, pl.DataType)):
         raise FormatError(f"the dataspec says that the target is {target.dtype!r}, which is no type; it is damaged")

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.packed import Packed
 from bigforest.forest.ranks import Ranks
-from bigforest.forest.values import Rows, chunk_rows, nan_error, tiles_for
-from bigforest.forest.votes import Rule
+from bigforest.forest.values import Rows, chunk_rows, missing_error, tiles_for
+from bigforest.forest.votes import Rule, answer_width
 
 # Fewer visits of a tree by a row than this take less time than starting threads does.
 SMALL = 300_000
@@ -24,12 +24,14 @@ PIECES = 8
 class Answers(NamedTuple):
     """Answers to rows, in order.
 
-    codes  int32 [rows], class of each row or REJECTED.
+    codes  int32 [rows], class of each row or REJECTED; none where numbers are predicted.
     proba  float64 [rows, classes], votes over trees; None if not asked for.
+    value  float64 [rows], mean of what the trees predict; None where classes are predicted.
     """
 
     codes: NDArray[np.int32]
     proba: NDArray[np.float64] | None
+    value: NDArray[np.float64] | None = None
 
 
 class Voting(NamedTuple):
@@ -59,14 +61,17 @@ class Voting(NamedTuple):
         """Answers to all rows, which have the used features (packed.used).
 
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
-        votes    those of the trees before these, float64 [rows, classes]; added to.
+        votes    those of the trees before these, float64 [rows, classes], or [rows, 1] of numbers; added to.
 
         Rows are independent: the answers do not depend on how many come together, nor on the number of
-        threads. Raises DataError where a value is NaN.
+        threads. Raises DataError where a value is missing and some splits are on projections.
         """
-        count = rows.rows
-        classes = len(self.spec.target.classes)
-        answers = Answers(np.empty(count, np.int32), np.empty((count, classes)) if proba else None)
+        count, target = rows.rows, self.spec.target
+        if target.task == "regression":
+            answers = Answers(np.empty(0, np.int32), None, np.empty(count))
+        else:
+            shares = np.empty((count, len(target.classes))) if proba else None
+            answers = Answers(np.empty(count, np.int32), shares)
         self._vote(rows, numbers, votes, answers, workers)
         return answers
 
@@ -101,7 +106,7 @@ class Voting(NamedTuple):
             run(self._vote_chunks, tasks, workers=workers, on_result=lambda _, sound: found.append(sound))
             sound = all(found)
         if not sound:
-            raise nan_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
+            raise missing_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
 
     def _pieces(self, rows: int) -> int:
         """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.
@@ -120,22 +125,29 @@ class Voting(NamedTuple):
         chunk: int,
         starts: Iterator[int],
     ) -> bool:
-        """Judge the `chunk` rows from each of `starts` on; False, at once, if there is a NaN."""
+        """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
         from bigforest.kernels.route import new_scratch, vote
 
-        layout = self.packed.layout(rows.narrow)
-        tiles = tiles_for(min(chunk, rows.rows), rows.features, rows.tile_type(layout is self.packed.narrow))
+        packed, trees = self.packed, self.trees or self.packed.roots.size
+        layout = packed.layout(rows.narrow)
+        tiles = tiles_for(min(chunk, rows.rows), rows.features, rows.tile_type(layout is packed.narrow))
         scratch = new_scratch()
         for first in starts:
             last = min(first + chunk, rows.rows)
-            if not rows.fill(tiles, first, last):
+            missing = None if rows.fill(tiles, first, last) else True
+            if missing and packed.directions is not None:
                 return False
-            here = np.zeros((last - first, len(self.spec.target.classes))) if votes is None else votes[first:last]
-            vote(tiles, last - first, layout, self.packed.directions, self.packed.roots, self.mixed, here, scratch)
-            if answers is not None:
-                answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
-                if answers.proba is not None:
-                    answers.proba[first:last] = here / (self.trees or self.packed.roots.size)
+            here = np.zeros((last - first, answer_width(self.spec))) if votes is None else votes[first:last]
+            derived = (packed.directions, packed.sets, missing)
+            vote(tiles, last - first, layout, *derived, packed.roots, self.mixed, here, scratch)
+            if answers is None:
+                continue
+            if answers.value is not None:
+                answers.value[first:last] = here[:, 0] / trees
+                continue
+            answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+            if answers.proba is not None:
+                answers.proba[first:last] = here / trees
         return True
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:

@@ -14,10 +14,10 @@ from bigforest.memory import Need
 from bigforest.sizes import parse_bytes
 
 # Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
-# node, as it comes and as it is kept.
+# node or a level, as it comes and as it is kept.
 NODE_BYTES = 16
 MIXED_BYTES = 12
-TERM_BYTES = 40
+ENTRY_BYTES = 40
 
 # What reading takes per thread: a piece, what Arrow decodes it from, and what it is checked with. Measured.
 LOADING_BYTES = 6 * PIECE_BYTES
@@ -31,10 +31,14 @@ _CHOICES = 64
 
 
 def tree_bytes(
-    nodes: NDArray[np.int64], mixed: NDArray[np.int64], terms: NDArray[np.int64], classes: int
+    nodes: NDArray[np.int64], mixed: NDArray[np.int64], entries: NDArray[np.int64], classes: int
 ) -> NDArray[np.int64]:
-    """Bytes that trees of so many nodes, mixed leaves and terms take while they are loaded."""
-    return NODE_BYTES * nodes + MIXED_BYTES * classes * mixed + TERM_BYTES * terms
+    """Bytes that trees of so many nodes, mixed leaves, and terms or levels take while they are loaded.
+
+    classes  of the target; 1 where it is a number.
+    """
+    # A number takes as much as the counts of two classes.
+    return NODE_BYTES * nodes + MIXED_BYTES * max(classes, 2) * mixed + ENTRY_BYTES * entries
 
 
 def loading_bytes(nodes: int, classes: int) -> int:

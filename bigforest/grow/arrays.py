@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from bigforest.config import Impurity
 from bigforest.forest.table import TreeArrays
 from bigforest.kernels.impurity import NUMBERS
-from bigforest.kernels.layout import Terms
+from bigforest.kernels.layout import LevelLists, Terms
+from bigforest.kernels.mixed import SEEN_LEFT, SEEN_RIGHT, Subsets
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import fill_values
@@ -21,11 +22,15 @@ def tree_arrays(
     impurity: Impurity,
     pool: Pool | None = None,
     known: NDArray[np.float64] | None = None,
+    subsets: Subsets | None = None,
 ) -> TreeArrays:
     """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
 
-    pool   what its oblique nodes have besides; None where there are none.
-    known  its thresholds, where they have been looked up already.
+    pool     what its oblique nodes have besides; None where there are none.
+    known    its thresholds, where they have been looked up already.
+    subsets  what its nodes have besides where features may be missing, or are categories; None where none is.
+
+    Where a node saw no row without a value, those go with the child of more weight, left if both have the same.
     """
     size = nodes.feature.size
     left, weight = np.empty(size, np.uint32), np.empty(size, np.uint64)
@@ -36,17 +41,43 @@ def tree_arrays(
     fill_values(
         nodes, nodes.sum, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value
     )
+    axis = nodes.feature >= 0
+    default_left = np.zeros(size, np.bool_)
+    default_left[axis] = weight[left[axis]] >= weight[nodes.right[axis]]
+    if subsets is not None:
+        _send_missing(nodes, subsets, axis, threshold, default_left)
     return TreeArrays(
         feature=nodes.feature,
         left=left,
         right=nodes.right,
         depth=nodes.depth,
         threshold=threshold,
+        default_left=default_left,
         gain=gain,
         weight=weight,
         counts=nodes.counts,
+        levels=None if subsets is None or not subsets.size.any() else _levels(subsets),
         terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
     )
+
+
+def _send_missing(
+    nodes: CodeTree,
+    subsets: Subsets,
+    axis: NDArray[np.bool_],
+    threshold: NDArray[np.float64],
+    default_left: NDArray[np.bool_],
+) -> None:
+    """Set where rows without a value went in the nodes that saw some, and thresholds that only these pass."""
+    default_left[subsets.missing == SEEN_LEFT] = True
+    default_left[subsets.missing == SEEN_RIGHT] = False
+    threshold[axis & (nodes.right_code == 0)] = np.inf
+    threshold[subsets.size > 0] = np.nan
+
+
+def _levels(subsets: Subsets) -> LevelLists:
+    start = np.concatenate([[0], np.cumsum(subsets.size, dtype=np.int64)])
+    return LevelLists(start, subsets.level[: start[-1]])
 
 
 def _terms(pool: Pool) -> Terms:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
-from bigforest.forest.table import GROUP_NODES, GROUP_TERMS
+from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES
 from bigforest.grow.frontier import buckets_for
 from bigforest.grow.ranked import CODE_BYTES
 from bigforest.grow.spill import BUFFER_BYTES
@@ -250,7 +250,7 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
     if config.family in _BY_PASSES:
         return 0, 0
     terms = math.ceil(splits * config.most_terms(shape.features))
-    tree = terms * _TERM + min(terms, GROUP_TERMS) * _WRITTEN_TERM
+    tree = terms * _TERM + min(terms, GROUP_ENTRIES) * _WRITTEN_TERM
     if config.in_subspaces:
         own = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes
         return _space_bytes(shape, config, own + tree)

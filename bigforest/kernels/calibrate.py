@@ -10,10 +10,10 @@ from bigforest.kernels.route import TILE, step
 
 
 @kernel
-def count_leaves(tiles, rows, layout, directions, roots, truth, counts, place):
+def count_leaves(tiles, rows, layout, directions, sets, missing, roots, truth, counts, place):
     """counts[i, k] += rows of class k that end in leaf i, for the leaves of the trees at `roots`.
 
-    tiles, layout, directions  as in kernels/route.py; roots uint64 [trees]
+    tiles, layout, directions, sets, missing  as in kernels/route.py; roots uint64 [trees]
     truth   int32 [rows], -1 where unknown: such a row counts nowhere
     counts  int64 [nodes, classes], added to
     place   uint32 [TILE], scratch
@@ -30,7 +30,7 @@ def count_leaves(tiles, rows, layout, directions, roots, truth, counts, place):
                 if truth[first + row] < 0:
                     continue
                 place[row] = np.uint32(roots[np.uint64(tree)])
-                while step(tile, layout, directions, place, row):
+                while step(tile, layout, directions, sets, missing, place, row):
                     pass
                 counts[np.uint64(place[row]), np.uint64(truth[first + row])] += 1
 

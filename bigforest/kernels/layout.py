@@ -35,6 +35,17 @@ class Terms(NamedTuple):
     weight: NDArray[np.float64]
 
 
+class LevelLists(NamedTuple):
+    """What nodes on categories list of their levels. Node i has code[start[i]:start[i + 1]], none but on a category.
+
+    start  int64 [nodes + 1]
+    code   uint32, ascending within a node
+    """
+
+    start: NDArray[np.int64]
+    code: NDArray[np.uint32]
+
+
 class Codes(NamedTuple):
     """The codes of a table. Feature f is row place[f, 1] of the matrix of width place[f, 0] bytes.
 

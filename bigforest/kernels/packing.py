@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.jit import kernel
+from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF
 
 # What `check_nodes` found.
@@ -30,6 +30,8 @@ WIDE_LEAF = np.uint64(0x7FF8000000000000)
 NARROW_LEAF = np.uint64(0x7FC00000)
 # Bits of the float32 next below zero.
 SMALLEST_NEGATIVE = 0x80000001
+# The largest place of a direction in a link of the layout `wide`, and number of a set that is no NaN in the narrow one.
+LAST_PLACE = 2**31 - 2**23 - 1
 
 
 @kernel
@@ -41,7 +43,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
     leaf     bool [nodes]
     left, right, depth  uint32 [nodes], numbers within the tree; not looked at in leaves, but for depth
     weight   uint64 [nodes]
-    counts   uint32 [nodes, classes]
+    counts   uint32 [nodes, classes]; without classes only the weight is looked at
     waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth of the inner nodes whose right child is
              still to come
 
@@ -80,7 +82,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
             if np.int64(waiting[state[OPEN], 0]) != state[NEXT]:
                 return WRONG_RIGHT
             state[DEPTH] = np.int64(waiting[state[OPEN], 1])
-        total = np.uint64(0)
+        total = weight[i] if counts.shape[1] == 0 else np.uint64(0)
         for k in range(counts.shape[1]):
             total += np.uint64(counts[i, k])
         if total != weight[i] or total == np.uint64(0):
@@ -90,45 +92,63 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
 
 @kernel
 def count_mixed(feature, counts):
-    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts uint32 [nodes, classes])."""
+    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts uint32 [nodes, classes]).
+
+    Without classes it is that of all leaves.
+    """
     mixed = 0
     for node in range(feature.size):
         if feature[node] == LEAF:
             present = 0
             for k in range(counts.shape[1]):
                 present += counts[node, k] > 0
-            mixed += present > 1
+            mixed += present > 1 or counts.shape[1] == 0
     return mixed
 
 
 @kernel
-def pack_nodes(node, feature, right, threshold, counts, wide, mixed, first_mixed, direction, used):
+def pack_nodes(
+    node, feature, right, threshold, default_left, listed, counts, wide, mixed, first_mixed, direction, first_set, used
+):
     """Write checked nodes into the layout `wide` (kernels/route.py) and counts of mixed leaves into `mixed`.
 
     node         uint32 [nodes], number within the tree
     feature      int32 [nodes], LEAF in a leaf; written as it is, see `number_nodes`, and an oblique node gets the
-                 number of its direction, past all features
+                 number of its direction, past twice all features
     right        uint32 [nodes], number within the tree
-    threshold    float64 [nodes]
-    counts       uint32 [nodes, classes]
+    threshold    float64 [nodes]; of any value on a category
+    default_left bool [nodes]; of any value in leaves and oblique nodes
+    listed       bool [nodes], whether a node is on a category
+    counts       uint32 [nodes, classes]; without classes every leaf is mixed
     mixed        uint32 [mixed leaves, classes], filled from row 0
     first_mixed  mixed leaves before these nodes, so that ballots are numbered through
-    direction    oblique nodes before these, so that directions are, too
-    used         bool [features], set for those that some axis node splits on
+    direction    oblique nodes before these, so that directions are, too; first_set: likewise nodes on categories
+    used         bool [features], set for those that some axis node or node on a category splits on
     """
     classes = counts.shape[1]
     found = 0
     features = used.size
     for i in range(feature.size):
         if feature[i] != LEAF:
-            column = features + direction
+            column = 2 * features + direction
+            default = np.uint64(0)
             if feature[i] >= 0:
+                used[feature[i]] = True
                 column = feature[i]
-                used[column] = True
+                default = wide.default if default_left[i] else default
             else:
                 direction += 1
             wide.thresholds[2 * i] = threshold[i]
-            wide.links[2 * i + 1] = (np.uint64(column) << wide.shift) | np.uint64(right[i] - node[i])
+            if listed[i]:
+                column += features
+                wide.links[2 * i] = np.uint64(first_set)
+                first_set += 1
+            wide.links[2 * i + 1] = (np.uint64(column) << wide.shift) | default | np.uint64(right[i] - node[i])
+            continue
+        if classes == 0:
+            wide.links[2 * i] = WIDE_LEAF + np.uint64(1 + first_mixed + found)
+            wide.links[2 * i + 1] = np.uint64(0)
+            found += 1
             continue
         present = 0
         ballot = 0
@@ -146,36 +166,41 @@ def pack_nodes(node, feature, right, threshold, counts, wide, mixed, first_mixed
 
 
 @kernel
-def number_nodes(wide, place, used, direction, classes, first_mixed):
+def number_nodes(wide, place, used, direction, first_set, classes, first_mixed):
     """Make numbers that are those of some trees those of a group.
 
-    Features are replaced by their places, uint64 [features], among the `used` ones; directions follow these, and as
-    many as `direction` come before those of these trees; the ballots of mixed leaves are moved by first_mixed.
+    Features are replaced by their places, uint64 [features], among the `used` ones; as many directions, sets and
+    ballots of mixed leaves as `direction`, first_set and first_mixed come before those of these trees.
     """
     features = np.uint64(place.size)
+    within = (np.uint64(1) << wide.shift) - np.uint64(1)
     for node in range(wide.links.size // 2):
         link = wide.links[2 * node + 1]
         if link:
             column = link >> wide.shift
             if column < features:
                 column = place[column]
+            elif column < features + features:
+                column = np.uint64(used) + place[column - features]
+                wide.links[2 * node] += np.uint64(first_set)
             else:
-                column = np.uint64(used) + np.uint64(direction) + (column - features)
-            wide.links[2 * node + 1] = (column << wide.shift) | (link & wide.ballot)
+                column = np.uint64(2 * used + direction) + (column - features - features)
+            wide.links[2 * node + 1] = (column << wide.shift) | (link & within)
         elif (wide.links[2 * node] & wide.ballot) >= np.uint64(classes):
             wide.links[2 * node] += np.uint64(first_mixed)
 
 
 @kernel
 def order_by_feature(wide, ends, order):
-    """Numbers of the inner nodes, grouped by the place of their feature, into order uint32 [nodes].
+    """Numbers of the axis nodes, grouped by the place of their feature, into order uint32 [nodes].
 
     ends int64 [places], zeros; afterwards ends[f - 1] (0 for the first) to before ends[f] are those of place f.
     """
     nodes = wide.links.size // 2
+    places = np.uint64(ends.size)
     for node in range(nodes):
         link = wide.links[2 * node + 1]
-        if link:
+        if link and link >> wide.shift < places:
             ends[link >> wide.shift] += 1
     begin = 0
     for place in range(ends.size):
@@ -184,7 +209,7 @@ def order_by_feature(wide, ends, order):
         begin += size
     for node in range(nodes):
         link = wide.links[2 * node + 1]
-        if link:
+        if link and link >> wide.shift < places:
             order[ends[link >> wide.shift]] = np.uint32(node)
             ends[link >> wide.shift] += 1
 
@@ -192,11 +217,10 @@ def order_by_feature(wide, ends, order):
 @kernel
 def fits_narrow(wide, narrow):
     """Whether ballots and links of the nodes of `wide` fit the layout `narrow`, which is not written."""
-    reach = (np.uint64(1) << narrow.shift) - np.uint64(1)
     for node in range(wide.links.size // 2):
         link = wide.links[2 * node + 1]
         threshold = wide.thresholds[2 * node]
-        if (link & wide.ballot) > reach:
+        if (link & (wide.default - np.uint64(1))) >= narrow.default:
             return False
         if threshold != threshold and (wide.links[2 * node] & wide.ballot) > narrow.ballot:
             return False
@@ -204,8 +228,8 @@ def fits_narrow(wide, narrow):
 
 
 @kernel
-def narrow_nodes(wide, narrow):
-    """Write the nodes of `wide` into the layout `narrow`; False if a ballot or a link does not fit.
+def narrow_nodes(wide, features, narrow):
+    """Write the nodes of `wide` on so many used features into the layout `narrow`; False if a node does not fit.
 
     The nodes may be written over the front half of their own, in which case they must fit. A threshold becomes the
     largest float32 that is not above it. Oracle: tests/naive/predict.py round_down.
@@ -222,7 +246,13 @@ def narrow_nodes(wide, narrow):
             continue
         rounded = np.float32(threshold)
         narrow.thresholds[2 * node] = rounded
-        narrow.links[2 * node + 1] = np.uint32(((link >> wide.shift) << narrow.shift) | (link & wide.ballot))
+        column = link >> wide.shift
+        default = narrow.default if link & wide.default else np.uint64(0)
+        below = default | (link & (wide.default - np.uint64(1)))
+        narrow.links[2 * node + 1] = np.uint32((column << narrow.shift) | below)
+        if column >= np.uint64(features):
+            narrow.links[2 * node] = np.uint32(ballot)  # the number of a set
+            continue
         if np.float64(rounded) > threshold:
             bits = np.int64(narrow.links[2 * node])
             if rounded > 0:
@@ -233,3 +263,40 @@ def narrow_nodes(wide, narrow):
                 bits = SMALLEST_NEGATIVE
             narrow.links[2 * node] = np.uint32(bits)
     return True
+
+
+@inlined
+def words_of(codes):
+    """Words that a set of so many ascending codes takes: bits over their span, or the codes where these are fewer."""
+    span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
+    return min(codes.size, (span + 31) // 32)
+
+
+@kernel
+def measure_sets(start, code, low, span, first):
+    """Lowest code, span and place of words of sets (kernels/route.py LevelSets), of code[start[s]:start[s + 1]] each.
+
+    low, span uint64 [sets], first uint64 [sets + 1]: out.
+    """
+    first[0] = np.uint64(0)
+    for number in range(low.size):
+        codes = code[start[number] : start[number + 1]]
+        low[number] = codes[0]
+        span[number] = np.uint64(codes[codes.size - 1] - codes[0]) + np.uint64(1)
+        first[number + 1] = first[number] + np.uint64(words_of(codes))
+
+
+@kernel
+def fill_sets(start, code, first, words):
+    """Their words, uint32."""
+    for number in range(start.size - 1):
+        codes = code[start[number] : start[number + 1]]
+        own = words[first[number] : first[number + 1]]
+        listed = own.size * 32 < np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
+        own[:] = np.uint32(0)
+        for i in range(codes.size):
+            at = codes[i] - codes[0]
+            if listed:
+                own[i] = at
+            else:
+                own[at >> np.uint32(5)] |= np.uint32(1) << (at & np.uint32(31))

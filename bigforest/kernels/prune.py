@@ -10,10 +10,10 @@ from bigforest.kernels.route import TILE, step
 
 
 @kernel
-def count_right(tiles, rows, layout, directions, roots, majority, truth, right, place):
+def count_right(tiles, rows, layout, directions, sets, missing, roots, majority, truth, right, place):
     """right[i] += rows that pass node i, or end there, and are of its majority, for the nodes of the trees at `roots`.
 
-    tiles, layout, directions  as in kernels/route.py; roots uint64 [trees]
+    tiles, layout, directions, sets, missing  as in kernels/route.py; roots uint64 [trees]
     majority  uint16 [nodes], class of most rows of each node
     truth     int32 [rows], -1 where unknown: such a row counts nowhere
     right     int64 [nodes], added to
@@ -33,7 +33,7 @@ def count_right(tiles, rows, layout, directions, roots, majority, truth, right, 
                 while going:
                     node = np.uint64(place[row])
                     right[node] += np.int64(truth[first + row]) == np.int64(majority[node])
-                    going = step(tile, layout, directions, place, row)
+                    going = step(tile, layout, directions, sets, missing, place, row)
 
 
 @kernel

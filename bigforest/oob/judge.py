@@ -2,14 +2,15 @@
 
 Where all nodes split on features, rows are not decoded: thresholds are turned into codes (the largest code that goes
 left) and compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in
-ascending order. Where some are oblique, codes are replaced by the values they were projected by in growing.
+ascending order. Where some are oblique, codes are replaced by the values they were projected by in growing. Categories
+are compared by codes in any case, and the code of a missing value becomes NaN, so that rows go as in prediction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -19,7 +20,7 @@ from bigforest.forest.groups import Trees
 from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows, chunk_rows, tiles_for
 from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges
-from bigforest.oob.tally import Tally, no_votes, write_tally
+from bigforest.oob.tally import Tally, error_unit, no_votes, true_values, write_tally
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
@@ -72,7 +73,7 @@ def judge_range(
     """
     size = end - begin
     changes = np.zeros((2, sampler.config.trees), np.int64)
-    tally = no_votes(size, len(sampler.store.spec.target.classes))
+    tally = no_votes(size, sampler.store.spec)
     pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
     for entries in work.groups:
         group = _load(sampler, work, entries)
@@ -113,20 +114,20 @@ def _load(sampler: Sampler, work: Work, entries: range) -> Group:
 
 
 def forget(run: str) -> None:
+    """Give the memory of a report's trees back."""
     _loaded.pop(run, None)
 
 
 def _turn(packed: Packed, store: Store, workers: int) -> None:
     """Replace every threshold by the largest code that goes left, -1 if there is none."""
     from bigforest.kernels.packing import order_by_feature
-    from bigforest.kernels.route import Layout
 
     wide = packed.wide
     assert wide is not None
     order = np.empty(min(TURNED_NODES, packed.nodes), np.uint32)
     for first in range(0, packed.nodes, TURNED_NODES):
         here = slice(2 * first, 2 * (first + TURNED_NODES))
-        some = Layout(wide.thresholds[here], wide.links[here], wide.shift, wide.ballot)
+        some = wide._replace(thresholds=wide.thresholds[here], links=wide.links[here])
         ends = np.zeros(packed.used.size, np.int64)
         order_by_feature(some, ends, order)
         tasks = [(store, packed.used, some.thresholds, order, ends, own, workers) for own in range(workers)]
@@ -145,7 +146,8 @@ def _turn_features(
     """Do it for each `step`-th feature."""
     held = max(1, HELD_NODES // step)
     for place in range(first, used.size, step):
-        low = store.low(int(used[place]))
+        lowest = int(store.spec.features[int(used[place])].missing)  # the code of missing values is before all
+        low = store.low(int(used[place]))[lowest:]
         end = int(ends[place])
         for begin in range(int(ends[place - 1]) if place else 0, end, held):
             nodes = order[begin : min(begin + held, end)]
@@ -153,16 +155,16 @@ def _turn_features(
             if low.size > _CACHED_VALUES:
                 ascending = values.argsort()
                 nodes, values = nodes[ascending], values[ascending]
-            thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1
+            thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1 + lowest
 
 
 def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
-    tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, and that have a
-           vote: int64 [2, trees].
+    tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, or the sum of squared
+           errors in steps of `error_unit`, and the number of rows that have a vote: int64 [2, trees].
     """
-    from bigforest.kernels.route import new_scratch, vote_out_of_bag
+    from bigforest.kernels.route import average_out_of_bag, new_scratch, vote_out_of_bag
 
     store, packed = sampler.store, group.packed
     block, offset = divmod(start, store.block_rows)
@@ -171,33 +173,39 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -
         bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     layout = packed.layout(group.narrow)
-    codes = [store.feature_codes(int(feature), range(block, block + 1)) for feature in packed.used]
-    values = None if packed.directions is None else [store.low(int(feature)) for feature in packed.used]
-    kind = Rows(codes).tile_type(group.narrow)
+    kind = _columns(store, group, start, start).tile_type(group.narrow)
     step = min(chunk_rows(packed.used.size, kind), stop - start)
     tiles = tiles_for(step, packed.used.size, kind)
     scratch = new_scratch()
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        columns = [column[first:last] for column in codes]
-        if values is not None:
-            columns = [low[cells] for low, cells in zip(values, columns, strict=True)]
-        Rows(columns).fill(tiles, 0, last - first)
+        missing = None if _columns(store, group, first, last).fill(tiles, 0, last - first) else True
         here = slice(first - start, last - start)
-        vote_out_of_bag(
-            tiles,
-            last - first,
-            layout,
-            packed.directions,
-            packed.roots,
-            group.mixed,
-            bags[:, here],
-            store.labels(first, last),
-            tally.votes[here],
-            tally.voters[here],
-            tally.prediction[here],
-            change[0],
-            change[1],
-            scratch,
-        )
+        way: list[Any] = [tiles, last - first, layout, packed.directions, packed.sets, missing, packed.roots]
+        way += [group.mixed, bags[:, here]]
+        if store.spec.target.task == "regression":
+            way += [true_values(store, first, last), error_unit(store.spec), tally.votes[here], tally.voters[here]]
+            average_out_of_bag(*[*way, *change, scratch])
+        else:
+            way += [store.labels(first, last), tally.votes[here], tally.voters[here], tally.prediction[here]]
+            vote_out_of_bag(*[*way, *change, scratch])
     return change
+
+
+def _columns(store: Store, group: Group, first: int, last: int) -> Rows:
+    """The rows from `first` to before `last` as the trees of a group look at them."""
+    columns: list[NDArray[Any]] = []
+    block = first // store.block_rows
+    blocks = range(block, block + 1)
+    for place in group.packed.used.tolist():
+        feature = store.spec.features[place]
+        cells = store.feature_codes(place, blocks)[first:last]
+        if feature.kind == "category":
+            columns.append(cells)
+        elif group.packed.directions is not None:
+            columns.append(store.low(place)[cells])
+        elif feature.missing:
+            columns.append(np.where(cells == 0, np.nan, cells).astype(np.float32 if group.narrow else np.float64))
+        else:
+            columns.append(cells)
+    return Rows(columns)

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.groups import outline, survey
@@ -56,7 +57,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         advance = None if crew.remote else progress.advance
         try:
             judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
-            tallies = _tallies(judged, ranges, store.shape.classes, changes, progress if crew.remote else None)
+            tallies = _tallies(judged, ranges, store.spec, changes, progress if crew.remote else None)
             write_report(store, config, directory / "oob", tallies, changes)
         finally:
             crew.everywhere(forget, work.run)
@@ -65,7 +66,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
 def _tallies(
     judged: Iterator[tuple[Tally | Path, NDArray[np.int64]]],
     ranges: Sequence[tuple[int, int]],
-    classes: int,
+    spec: DataSpec,
     changes: NDArray[np.int64],
     progress: Stage | None,
 ) -> Iterator[tuple[int, Tally]]:
@@ -74,4 +75,4 @@ def _tallies(
         changes += change
         if progress is not None:
             progress.advance(change.shape[1])
-        yield begin, fetch_tally(tally, end - begin, classes) if isinstance(tally, Path) else tally
+        yield begin, fetch_tally(tally, end - begin, spec) if isinstance(tally, Path) else tally

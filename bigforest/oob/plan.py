@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from bigforest.config import TrainConfig
 from bigforest.forest.values import CHUNK_BYTES
 from bigforest.forest.ways import NODE_BYTES, Visit, Way, choose_way, loading_bytes, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
-from bigforest.metrics import MOST_SCORES, SCORE_BYTES
+from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, most_nodes
 from bigforest.schedule.crew import Crew
@@ -58,16 +59,21 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
     numbers = np.arange(config.trees + 1)
     if nodes is None:
         most = most_nodes(shape.rows, config, shape.classes)
-        leaves = min(distinct // 2, most // 2 + 1)
+        leaves = _most_mixed(most, distinct, shape.classes)
         given = np.full(config.trees, most, np.int64)
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
         mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
         return choose_oob(shape, config, np.maximum(pure, mixed), numbers, resources).need
     given = np.asarray(nodes, np.int64)
-    mixed = np.minimum((given + 1) // 2, distinct // 2)
+    mixed = _most_mixed(given, distinct, shape.classes)
     sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
     return choose_oob(shape, config, sizes, numbers, resources).need
+
+
+def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
+    """Leaves that may hold several classes in trees of so many nodes; all where they hold numbers."""
+    return np.minimum((nodes + 1) // 2, distinct // 2 if classes > 1 else distinct)
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ For the area under the ROC curve, rows.parquet is read again where there are too
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +17,12 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.files import open_parquet, write_table, write_tables
-from bigforest.forest.table import CURVE, METRICS, confusion, metrics, oob_rows
-from bigforest.forest.votes import proba_names, stored_labels
-from bigforest.metrics import Area, ClassMetrics, Metrics, Scores
+from bigforest.forest.table import CURVE, METRICS, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
+from bigforest.forest.votes import answer_width, proba_names, stored_labels
+from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
+from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.plan import most_scores, step_rows
-from bigforest.oob.tally import Tally
+from bigforest.oob.tally import Tally, error_unit, true_values
 from bigforest.sample import BLOCK_ROWS
 from bigforest.store.store import Store
 
@@ -32,59 +34,100 @@ def write_report(
     tallies: Iterator[tuple[int, Tally]],
     changes: NDArray[np.int64],
 ) -> None:
-    """Write the four files; `changes` is complete when `tallies` has ended."""
+    """Write the files; `changes` is complete when `tallies` has ended."""
     spec = store.spec
-    known = stored_labels(spec)
-    schema = oob_rows(known.type, proba_names(spec))
-    step = step_rows(len(known))
-    pairs = _Pairs(len(known))
-    found = Metrics(len(known), most_scores(store.rows))
+    schema = oob_rows(stored_labels(spec).type, proba_names(spec))
+    judged: _Classes | _Numbers = _Numbers(store) if spec.target.task == "regression" else _Classes(store)
+    step = step_rows(answer_width(spec))
 
     def tables() -> Iterator[pa.Table]:
         for begin, tally in tallies:
             for start in range(0, tally.voters.size, step):
                 piece = tally.part(start, start + step)
-                first = begin + start
-                truth = store.target[first : first + piece.voters.size]
-                used = piece.voters > 0
-                pairs.add(truth[used], piece.prediction[used])
-                table = _rows(store, piece, known, schema, first)
-                proba = np.column_stack([column.to_numpy()[used] for column in table.columns[-len(known) :]])
-                found.add(truth[used], piece.prediction[used], proba)
-                yield table
+                columns = judged.add(piece, begin + start)
+                yield pa.Table.from_arrays(_numbered(store, piece, begin + start, *columns), schema=schema)
 
-    write_tables(schema, tables(), directory / "rows.parquet", "oob-rows", spec, config)
-    wrong, reached = np.cumsum(changes, axis=1)
-    error = np.divide(wrong, reached, out=np.full(wrong.size, np.nan), where=reached > 0)
-    curve = {
-        "trees": np.arange(1, wrong.size + 1, dtype=np.uint32),
-        "error": pa.array(error, mask=reached == 0),
-        "rows": reached.astype(np.uint64),
-    }
-    write_table(pa.table(curve, schema=CURVE), directory / "curve.parquet", "oob-curve", spec, config)
-    write_table(pairs.table(known), directory / "confusion.parquet", "oob-confusion", spec, config)
-    area = _area(found.scores, directory / "rows.parquet", store) if found.scores is not None else None
-    table = _metrics_table(found.result_with(area) if found.rows else [], known)
-    write_table(table, directory / "metrics.parquet", "oob-metrics", spec, config)
-
-
-def _rows(store: Store, tally: Tally, known: pa.Array, schema: pa.Schema, first: int) -> pa.Table:
-    """The rows of a tally, which begins with row `first`, as they are in oob/rows.parquet."""
-    size = tally.voters.size
-    piece = slice(first, first + size)
-    unused = tally.voters == 0
-    numbers = store.row_numbers
-    shares = tally.votes / np.maximum(tally.voters, 1)[:, None]
-    return pa.Table.from_arrays(
+    rows = directory / "rows.parquet"
+    write_tables(schema, tables(), rows, "oob-rows", spec, config)
+    change, reached = np.cumsum(changes, axis=1)
+    error = np.divide(change, reached, out=np.full(change.size, np.nan), where=reached > 0) * judged.unit
+    curve = pa.Table.from_arrays(
         [
-            pa.array(np.arange(first, first + size, dtype=np.uint64) if numbers is None else numbers[piece]),
-            known.take(pa.array(store.target[piece])),
-            known.take(pa.array(tally.prediction, mask=unused)),
-            pa.array(tally.voters),
-            *(pa.array(shares[:, k], mask=unused) for k in range(shares.shape[1])),
+            pa.array(np.arange(1, change.size + 1, dtype=np.uint32)),
+            pa.array(error, mask=reached == 0),
+            pa.array(reached.astype(np.uint64)),
         ],
-        schema=schema,
+        schema=judged.curve,
     )
+    write_table(curve, directory / "curve.parquet", "oob-curve", spec, config)
+    for name, table in judged.tables(rows).items():
+        write_table(table, directory / f"{name}.parquet", f"oob-{name}", spec, config)
+
+
+def _numbered(store: Store, tally: Tally, first: int, truth: Any, prediction: Any, shares: Sequence[Any]) -> list[Any]:
+    """The columns of oob/rows.parquet of a tally that begins with row `first`."""
+    rows = slice(first, first + tally.voters.size)
+    known = store.row_numbers
+    numbers = np.arange(rows.start, rows.stop, dtype=np.uint64) if known is None else known[rows]
+    return [pa.array(numbers), truth, prediction, pa.array(tally.voters), *shares]
+
+
+class _Numbers:
+    """What is said of predicted numbers."""
+
+    curve = NUMBER_CURVE
+
+    def __init__(self, store: Store) -> None:
+        self.unit = error_unit(store.spec) ** -2.0
+        self._store = store
+        self._sums = NumberSums(store.spec.target.offset)
+
+    def add(self, tally: Tally, first: int) -> tuple[Any, Any, Sequence[Any]]:
+        """Truth, prediction and no shares of the rows of a tally that begins with row `first`; adds them up."""
+        truth = true_values(self._store, first, first + tally.voters.size)
+        used = tally.voters > 0
+        mean = tally.votes[:, 0] / np.maximum(tally.voters, 1)
+        self._sums.add(truth[used], mean[used])
+        return pa.array(truth), pa.array(mean, mask=~used), ()
+
+    def tables(self, _: Path) -> dict[str, pa.Table]:
+        """The other files, by name."""
+        rows = self._sums.rows
+        found = asdict(self._sums.result()) if rows else dict.fromkeys(("r2", "mse", "mae"))
+        return {"metrics": pa.Table.from_pylist([{"rows": rows, **found}], schema=NUMBER_METRICS)}
+
+
+class _Classes:
+    """What is said of classes."""
+
+    curve = CURVE
+    unit = 1.0
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known = stored_labels(store.spec)
+        self._pairs = _Pairs(len(self._known))
+        self._metrics = Metrics(len(self._known), most_scores(store.rows))
+
+    def add(self, tally: Tally, first: int) -> tuple[Any, Any, Sequence[Any]]:
+        """Truth, prediction and shares of the rows of a tally that begins with row `first`; counts them."""
+        truth = self._store.target[first : first + tally.voters.size]
+        used = tally.voters > 0
+        shares = tally.votes / np.maximum(tally.voters, 1)[:, None]
+        self._pairs.add(truth[used], tally.prediction[used])
+        self._metrics.add(truth[used], tally.prediction[used], shares[used])
+        return (
+            self._known.take(pa.array(truth)),
+            self._known.take(pa.array(tally.prediction, mask=~used)),
+            [pa.array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
+        )
+
+    def tables(self, rows: Path) -> dict[str, pa.Table]:
+        """The other files, by name; `rows` is the one of rows."""
+        found = self._metrics
+        area = _area(found.scores, rows, self._store) if found.scores is not None else None
+        table = _metrics_table(found.result_with(area) if found.rows else [], self._known)
+        return {"confusion": self._pairs.table(self._known), "metrics": table}
 
 
 class _Pairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import zlib
 from pathlib import Path
@@ -10,12 +11,18 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
+from bigforest.forest.votes import answer_width
 from bigforest.places import inbox, made
+from bigforest.store.store import Store
 
 
 class Tally(NamedTuple):
-    """Votes so far; entry i is row i of the range. See kernels/route.py vote_out_of_bag."""
+    """Votes so far; entry i is row i of the range. See kernels/route.py vote_out_of_bag, average_out_of_bag.
+
+    There is no prediction where numbers are predicted: it is the votes over the voters.
+    """
 
     votes: NDArray[np.float64]
     voters: NDArray[np.uint32]
@@ -26,8 +33,28 @@ class Tally(NamedTuple):
         return Tally(self.votes[start:stop], self.voters[start:stop], self.prediction[start:stop])
 
 
-def no_votes(rows: int, classes: int) -> Tally:
-    return Tally(np.zeros((rows, classes)), np.zeros(rows, np.uint32), np.zeros(rows, np.uint16))
+def no_votes(rows: int, spec: DataSpec) -> Tally:
+    """The tally of rows that no tree has voted on."""
+    told = rows if spec.target.classes else 0
+    return Tally(np.zeros((rows, answer_width(spec))), np.zeros(rows, np.uint32), np.zeros(told, np.uint16))
+
+
+def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
+    """The numbers to predict of the rows from `first` to before `last`."""
+    target = store.spec.target
+    return np.asarray(target.offset + store.labels(first, last) * target.step, np.float64)
+
+
+def error_unit(spec: DataSpec) -> float:
+    """By what errors of numbers are multiplied, so that sums of squares are whole numbers of 61 bits.
+
+    The targets keep within 2**62 steps over the weight of all rows from the offset (encode/numbers.py), and so do means
+    of them; their difference is at most twice that. A power of two, so that only the squares are rounded.
+    """
+    weight = spec.rows if spec.weight is None else spec.weight.total
+    largest = 2.0 * 2.0**62 / weight
+    root = math.sqrt(2.0**61 / spec.rows) / largest
+    return math.ldexp(1.0, math.frexp(root)[1] - 1) / spec.target.step
 
 
 def write_tally(tally: Tally, folder: Path) -> Path:
@@ -42,9 +69,9 @@ def write_tally(tally: Tally, folder: Path) -> Path:
     return path
 
 
-def fetch_tally(path: Path, rows: int, classes: int) -> Tally:
+def fetch_tally(path: Path, rows: int, spec: DataSpec) -> Tally:
     """Inverse of `write_tally`; removes the file. Raises FormatError when it is damaged."""
-    tally = no_votes(rows, classes)
+    tally = no_votes(rows, spec)
     with inbox([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
         for array in tally:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
-from bigforest.forest.values import feature_leaves
-from bigforest.forest.votes import labels, proba_names
+from bigforest.forest.reading import is_narrow_feature
+from bigforest.forest.schema import feature_leaves
+from bigforest.forest.votes import answer_width, labels, proba_names
 from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
 
 PREDICTION = "prediction"
+
 # Bytes of a value in memory; those of other types are guessed.
 _WIDTHS: dict[type[pl.DataType], int] = {
     **dict.fromkeys([pl.Boolean, pl.Int8, pl.UInt8], 1),
@@ -23,13 +26,11 @@ _WIDTHS: dict[type[pl.DataType], int] = {
     **dict.fromkeys([pl.Int64, pl.UInt64, pl.Float64, pl.Datetime, pl.Duration, pl.Time], 8),
     **dict.fromkeys([pl.Int128, pl.UInt128, pl.Decimal], 16),
 }
-# Types whose values are all float32.
-_NARROW = {pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32}
 
 
 def shape_of(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
     """What reading these columns takes."""
-    return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, len(spec.target.classes))
+    return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, answer_width(spec))
 
 
 def _width(dtype: Any) -> int:
@@ -49,21 +50,43 @@ def read_columns(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
 def all_narrow(schema: Mapping[str, pl.DataType], spec: DataSpec) -> bool:
     """Whether all values are float32 by their types."""
     found = feature_leaves(schema, spec, range(len(spec.features)))
-    return all(leaf.dtype.base_type() in _NARROW for leaf in found.values())
+    return all(is_narrow_feature(found[feature.name].dtype, feature) for feature in spec.features)
+
+
+def check_proba(spec: DataSpec, proba: bool) -> None:
+    """Raise ConfigError where there are no classes to give probabilities of."""
+    if proba and spec.target.task == "regression":
+        raise ConfigError(
+            f"{spec.target.name!r} is a number, which has no probabilities of classes; predict it instead"
+        )
 
 
 def answer_names(spec: DataSpec, proba: bool, both: bool = False) -> list[str]:
+    """The columns of an answer."""
     return [*([PREDICTION] if both or not proba else []), *(proba_names(spec) if proba else [])]
 
 
+def no_answers(spec: DataSpec) -> Answers:
+    """The answers to no rows."""
+    value = np.empty(0) if spec.target.task == "regression" else None
+    return Answers(np.empty(0, np.int32), np.empty((0, len(spec.target.classes))), value)
+
+
+def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
+    """The answers as a column: labels of classes, null where none was chosen, or numbers."""
+    return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
+
+
 def answer_table(answers: Answers, spec: DataSpec, proba: bool) -> pl.DataFrame:
+    """The answers as the columns `answer_names`."""
     if not proba:
-        return labels(answers.codes, spec).to_frame()
+        return prediction(answers, spec).to_frame()
     assert answers.proba is not None
     return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec))})
 
 
 def check_kept(keep: list[str], present: Sequence[str], made: list[str]) -> None:
+    """Raise an error unless the columns to keep are there, once, and not called like those that are made."""
     for name in keep:
         if name not in present:
             raise DataError(f"the data has no column {name!r} to keep; its columns are {', '.join(present[:20])}")

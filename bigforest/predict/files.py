@@ -8,25 +8,34 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
 from bigforest.events import Listener, silent, stage
 from bigforest.forest.files import METADATA_KEY, file_kind
 from bigforest.forest.passes import Passes, located
-from bigforest.forest.values import Rows, check_schema, frame_rows
-from bigforest.forest.votes import labels
+from bigforest.forest.reading import Reader
+from bigforest.forest.schema import check_schema
+from bigforest.forest.values import Rows
+from bigforest.forest.votes import Rule
 from bigforest.memory import Shape
-from bigforest.metrics import Metrics
 from bigforest.output import TemporaryFolder, staged
 from bigforest.places import inbox, made
-from bigforest.predict.columns import all_narrow, answer_names, answer_table, check_kept, read_columns, shape_of
-from bigforest.predict.score import FilePrediction, Score
+from bigforest.predict.columns import (
+    all_narrow,
+    answer_names,
+    answer_table,
+    check_kept,
+    check_proba,
+    prediction,
+    read_columns,
+    shape_of,
+)
+from bigforest.predict.score import FilePrediction, NumberScore, Score, score_of
 from bigforest.resources import Resources
 
 if TYPE_CHECKING:
@@ -57,6 +66,7 @@ def predict_file(
     keep: Sequence[str] = (),
     vote: str | None = None,
     ties: str | None = None,
+    unseen: str = "larger",
     resources: Resources | None = None,
     listener: Listener = silent,
     overwrite: bool = False,
@@ -76,11 +86,12 @@ def predict_file(
     resources = resources or Resources()
     spec = forest.spec
     keep = [keep] if isinstance(keep, str) else list(keep)
+    check_proba(spec, proba)
     check_schema(source.schema, spec)
     check_kept(keep, list(source.schema), answer_names(spec, proba, both=True))
-    score = Score(spec, spec.target.name in source.schema)
-    forest.rule(vote, ties)
-    job = _Job(forest, source, tuple(keep), proba, vote, ties, replace(resources, cluster=None))
+    score = score_of(spec, source.schema)
+    rule = forest.rule(vote, ties, unseen)
+    job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None))
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as answers,
@@ -108,26 +119,25 @@ class _Job:
     source: Source
     keep: tuple[str, ...]
     proba: bool
-    vote: str | None
-    ties: str | None
+    rule: Rule
     resources: Resources
 
-    def answered(self, score: Score, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
+    def answered(self, score: Score | NumberScore, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
         """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
         spec = self.forest.spec
-        table = _Table(self.source, spec, list(self.keep), score)
+        table = _Table(self.source, self.forest.reader(self.rule), list(self.keep), score)
         narrow = all_narrow(self.source.schema, spec)
-        passes = self.forest.passes(self.vote, self.ties, table.shape, self.resources, 0, narrow)
+        passes = self.forest.passes(self.rule, table.shape, self.resources, 0, narrow)
         end = self.source.rows if end is None else end
         for frame in table.answered(passes, self.proba, self.resources.workers, begin, end):
             yield frame.to_arrow(compat_level=pl.CompatLevel.oldest())
 
 
-def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Metrics | None]:
+def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, Any]:
     """Task: write the answers to some rows to a file of this attempt, an Arrow stream; what they add to the metrics."""
     import pyarrow as pa
 
-    score = Score(job.forest.spec, job.forest.spec.target.name in job.source.schema)
+    score = score_of(job.forest.spec, job.source.schema)
     path = folder / f"answers-{secrets.token_hex(8)}.arrows"
     with made(path) as here, contextlib.ExitStack() as open_files:
         writer = None
@@ -137,7 +147,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
     return path, score.counted
 
 
-def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Table]:
+def _everywhere(job: _Job, score: Score | NumberScore, resources: Resources) -> Iterator[pa.Table]:
     """The answers to all rows, in order; on a cluster, where they are in files, each process answers some ranges."""
     import pyarrow as pa
 
@@ -162,9 +172,10 @@ def _everywhere(job: _Job, score: Score, resources: Resources) -> Iterator[pa.Ta
 class _Table:
     """A source of rows, answered batch by batch."""
 
-    def __init__(self, source: Source, spec: DataSpec, keep: list[str], score: Score) -> None:
+    def __init__(self, source: Source, reader: Reader, keep: list[str], score: Score | NumberScore) -> None:
         self._source = source
-        self._spec = spec
+        self._reader = reader
+        self._spec = reader.spec
         self._keep = keep
         self._score = score
 
@@ -185,7 +196,7 @@ class _Table:
         for batch, answers in passes.answers(stop, batches, proba=wanted, workers=workers, first=first):
             if self._score.active:
                 self._score.add(batch.get_column(self._spec.target.name), answers)
-            parts = [batch.select(self._keep), labels(answers.codes, self._spec).to_frame()]
+            parts = [batch.select(self._keep), prediction(answers, self._spec).to_frame()]
             yield pl.concat(parts + ([answer_table(answers, self._spec, True)] if proba else []), how="horizontal")
 
     def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
@@ -196,6 +207,6 @@ class _Table:
 
     def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> Rows:
         try:
-            return frame_rows(batch, self._spec, used)
+            return self._reader.frame(batch, used)
         except DataError as error:
             raise located(error, start, batch.height) from error

@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from bigforest.errors import ConfigError
-from bigforest.forest.values import check_schema, frame_rows
-from bigforest.forest.votes import label_type, labels, proba_names
-from bigforest.predict.columns import PREDICTION, answer_names, answer_table, check_kept, read_columns
+from bigforest.forest.schema import check_schema
+from bigforest.forest.votes import Rule, label_type, proba_names
+from bigforest.predict.columns import (
+    PREDICTION,
+    answer_names,
+    answer_table,
+    check_kept,
+    check_proba,
+    prediction,
+    read_columns,
+)
 from bigforest.resources import Resources
 
 if TYPE_CHECKING:
@@ -19,16 +27,16 @@ if TYPE_CHECKING:
 
 def expression(
     forest: Forest,
+    rule: Rule,
     *,
     proba: bool,
-    vote: str | None,
-    ties: str | None,
     row: str | None,
     schema: Mapping[str, pl.DataType] | None = None,
 ) -> pl.Expr:
     """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
-    voting = forest.voting(vote, ties)
-    if voting.rule.draws and row is None and not proba:
+    check_proba(forest.spec, proba)
+    voting, reader = forest.voting(rule), forest.reader(rule)
+    if rule.draws and row is None and not proba:
         raise ConfigError(
             "random answers are keyed by the number of the row: name a column that holds it "
             "(see with_row_index), or use Forest.predict"
@@ -49,10 +57,10 @@ def expression(
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
         check_schema(frame.schema, spec, voting.packed.used)
-        found = frame_rows(frame, spec, voting.packed.used)
+        found = reader.frame(frame, voting.packed.used)
         given = 0 if row is None else frame[numbers].cast(pl.UInt64).to_numpy()
         answers = voting.answer(found, given, proba=proba)
-        return answer_table(answers, spec, proba).to_struct() if proba else labels(answers.codes, spec)
+        return answer_table(answers, spec, proba).to_struct() if proba else prediction(answers, spec)
 
     dtype = pl.Struct(dict.fromkeys(proba_names(spec), pl.Float64())) if proba else label_type(spec)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
@@ -62,8 +70,7 @@ def expression(
 def predict_lazy(
     forest: Forest,
     frame: pl.LazyFrame,
-    vote: str | None,
-    ties: str | None,
+    rule: Rule,
     keep: list[str],
     proba: bool,
     resources: Resources,
@@ -72,12 +79,12 @@ def predict_lazy(
     check_schema(schema, forest.spec)
     check_kept(keep, list(schema), answer_names(forest.spec, proba))
     row = None
-    forest.voting(vote, ties, resources.memory, resources.workers)
-    if forest.rule(vote, ties).draws and not proba:
+    forest.voting(rule, resources.memory, resources.workers)
+    if rule.draws and not proba:
         row = "row"
         while row in schema:
             row += "_"
         frame = frame.with_row_index(row)
-    answer = expression(forest, proba=proba, vote=vote, ties=ties, row=row, schema=schema)
+    answer = expression(forest, rule, proba=proba, row=row, schema=schema)
     answered = frame.select(*keep, answer)
     return answered.unnest("probabilities") if proba else answered

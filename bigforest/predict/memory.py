@@ -10,11 +10,21 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, DataError
-from bigforest.forest.values import Rows, check_schema, frame_rows, matrix_rows
-from bigforest.forest.votes import labels
-from bigforest.forest.voting import Answers
+from bigforest.forest.schema import check_schema
+from bigforest.forest.values import Rows
+from bigforest.forest.votes import Rule, answer_width
 from bigforest.memory import Shape
-from bigforest.predict.columns import all_narrow, answer_names, answer_table, check_kept, read_columns, shape_of
+from bigforest.predict.columns import (
+    all_narrow,
+    answer_names,
+    answer_table,
+    check_kept,
+    check_proba,
+    no_answers,
+    prediction,
+    read_columns,
+    shape_of,
+)
 from bigforest.predict.lazy import predict_lazy
 from bigforest.resources import Resources
 from bigforest.sizes import parse_bytes
@@ -26,81 +36,72 @@ if TYPE_CHECKING:
 def predict(
     forest: Forest,
     data: Any,
+    rule: Rule,
     *,
-    vote: str | None,
-    ties: str | None,
     keep: Sequence[str],
     threads: int | None,
     memory: int | str | None,
-    proba: bool,
+    proba: bool = False,
 ) -> Any:
     """`Forest.predict` and, with `proba`, `Forest.predict_proba`."""
     resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
     keep = [keep] if isinstance(keep, str) else list(keep)
+    check_proba(forest.spec, proba)
     if isinstance(data, pl.LazyFrame):
-        return predict_lazy(forest, data, vote, ties, keep, proba, resources)
+        return predict_lazy(forest, data, rule, keep, proba, resources)
     if isinstance(data, np.ndarray):
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
-        return _predict_matrix(forest, data, vote, ties, proba, resources)
+        return _predict_matrix(forest, data, rule, proba, resources)
     if isinstance(data, pl.DataFrame):
-        return _predict_frame(forest, data, vote, ties, keep, proba, resources)
+        return _predict_frame(forest, data, rule, keep, proba, resources)
     package = type(data).__module__.partition(".")[0]
     if package == "pandas":
         from bigforest.source.memory import frame_from_pandas
 
-        answer = _predict_frame(forest, frame_from_pandas(data), vote, ties, keep, proba, resources).to_pandas()
+        answer = _predict_frame(forest, frame_from_pandas(data), rule, keep, proba, resources).to_pandas()
         answer.index = data.index
         return answer
     if package == "pyarrow" and hasattr(data, "schema"):
         from bigforest.source.memory import frame_from_arrow
 
-        return _predict_frame(forest, frame_from_arrow(data), vote, ties, keep, proba, resources).to_arrow()
+        return _predict_frame(forest, frame_from_arrow(data), rule, keep, proba, resources).to_arrow()
     raise DataError(
         f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
         "a pyarrow Table or a numpy array, or use predict_file for files"
     )
 
 
-def _predict_matrix(
-    forest: Forest, matrix: NDArray[Any], vote: str | None, ties: str | None, proba: bool, resources: Resources
-) -> Any:
-    spec = forest.spec
-    rows = matrix_rows(matrix, spec, np.arange(len(spec.features)))
+def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: Rule, proba: bool, resources: Resources) -> Any:
+    spec, reader = forest.spec, forest.reader(rule)
+    rows = reader.matrix(matrix, np.arange(len(spec.features)))
 
     def shape(used: NDArray[np.int64]) -> Shape:
-        return Shape(rows.rows, (8,) * used.size, 0, len(spec.target.classes))
+        return Shape(rows.rows, (8,) * used.size, 0, answer_width(spec))
 
-    passes = forest.passes(vote, ties, shape, resources, matrix.nbytes, rows.narrow)
+    passes = forest.passes(rule, shape, resources, matrix.nbytes, rows.narrow)
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
         for start in range(begin, end, step):
-            yield start, matrix_rows(matrix[start : min(start + step, end)], spec, passes.used), None
+            yield start, reader.matrix(matrix[start : min(start + step, end)], passes.used), None
 
     found = [answers for _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
+    found = found or [no_answers(spec)]
     if proba:
         shares = [answers.proba for answers in found if answers.proba is not None]
-        return np.concatenate([np.empty((0, len(spec.target.classes))), *shares]) if len(shares) != 1 else shares[0]
-    codes = np.concatenate([np.empty(0, np.int32), *(answers.codes for answers in found)])
-    return labels(codes, spec).to_numpy()
+        return np.concatenate(shares) if len(shares) > 1 else shares[0]
+    return pl.concat([prediction(answers, spec) for answers in found]).to_numpy()
 
 
 def _predict_frame(
-    forest: Forest,
-    frame: pl.DataFrame,
-    vote: str | None,
-    ties: str | None,
-    keep: list[str],
-    proba: bool,
-    resources: Resources,
+    forest: Forest, frame: pl.DataFrame, rule: Rule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
-    spec = forest.spec
+    spec, reader = forest.spec, forest.reader(rule)
     check_schema(frame.schema, spec)
     check_kept(keep, frame.columns, answer_names(spec, proba))
     passes = forest.passes(
-        vote,
-        ties,
+        rule,
         lambda used: shape_of(frame.schema, read_columns(frame.schema, spec, used), frame.height, spec),
         resources,
         int(frame.estimated_size()),
@@ -110,12 +111,8 @@ def _predict_frame(
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
         for start in range(begin, end, step):
-            yield start, frame_rows(frame.slice(start, min(step, end - start)), spec, passes.used), None
+            yield start, reader.frame(frame.slice(start, min(step, end - start)), passes.used), None
 
-    made = [
-        answer_table(answers, spec, proba)
-        for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)
-    ]
-    if not made:
-        made = [answer_table(Answers(np.empty(0, np.int32), np.empty((0, len(spec.target.classes)))), spec, proba)]
+    found = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
+    made = [answer_table(answers, spec, proba) for answers in found or [no_answers(spec)]]
     return pl.concat([frame.select(keep), pl.concat(made)], how="horizontal")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -12,12 +13,13 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.forest.votes import label_codes
 from bigforest.forest.voting import Answers
-from bigforest.metrics import ClassMetrics, Metrics
+from bigforest.metrics.classes import ClassMetrics, Metrics
+from bigforest.metrics.numbers import LARGEST, NumberSums
 
 
 @dataclass(frozen=True, slots=True)
 class FilePrediction:
-    """What `predict_file` did. accuracy and log_loss are None, and metrics empty, without labels or with unknown ones.
+    """What `predict_file` did. Without labels, or with unknown ones, metrics is empty and the rest None.
 
     rows      rows written.
     scored    rows that have a label.
@@ -25,13 +27,23 @@ class FilePrediction:
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
     metrics   of each class and, last, of all, as `forest.oob.metrics`. The area under the ROC curve is None when rows
               have more than 262,144 different probabilities.
+    r2, mse, mae  how far predicted numbers are from the true ones, see metrics.py NumberMetrics; None for classes.
     """
 
     rows: int
     scored: int
-    accuracy: float | None
-    log_loss: float | None
-    metrics: tuple[dict[str, Any], ...]
+    accuracy: float | None = None
+    log_loss: float | None = None
+    metrics: tuple[dict[str, Any], ...] = ()
+    r2: float | None = None
+    mse: float | None = None
+    mae: float | None = None
+
+
+def score_of(spec: DataSpec, schema: Mapping[str, pl.DataType]) -> Score | NumberScore:
+    """What judges the predictions for a table, if it has the target."""
+    active = spec.target.name in schema
+    return NumberScore(spec, active) if spec.target.task == "regression" else Score(spec, active)
 
 
 class Score:
@@ -66,11 +78,47 @@ class Score:
     def result(self, rows: int) -> FilePrediction:
         found = self._metrics.result() if self.active else []
         if not found:
-            return FilePrediction(rows, 0, None, None, ())
+            return FilePrediction(rows, 0)
         scored, classes = self._metrics.rows, self._spec.target.classes
         return FilePrediction(
             rows, scored, self._metrics.right / scored, found[-1].log_loss, tuple(_facts(one, classes) for one in found)
         )
+
+
+class NumberScore:
+    """The same for numbers; off where the target of the table is none."""
+
+    def __init__(self, spec: DataSpec, active: bool) -> None:
+        self.active = active
+        self._sums = NumberSums(spec.target.offset)
+
+    def add(self, truth: pl.Series, answers: Answers) -> None:
+        """Judge rows whose target is not missing."""
+        if not (truth.dtype.is_numeric() or truth.dtype == pl.Null):
+            self.active = False
+            return
+        assert answers.value is not None
+        given = truth.cast(pl.Float64).fill_null(np.nan).to_numpy()
+        known = np.abs(given) <= LARGEST
+        self._sums.add(given[known], answers.value[known])
+
+    @property
+    def counted(self) -> NumberSums | None:
+        """What has been added up, for `join`; None when off."""
+        return self._sums if self.active else None
+
+    def join(self, counted: NumberSums | None) -> None:
+        """Add what was added up elsewhere."""
+        if counted is None:
+            self.active = False
+        else:
+            self._sums.join(counted)
+
+    def result(self, rows: int) -> FilePrediction:
+        """What is said of the whole table."""
+        if not self.active or not self._sums.rows:
+            return FilePrediction(rows, 0)
+        return FilePrediction(rows, self._sums.rows, **asdict(self._sums.result()))
 
 
 def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:

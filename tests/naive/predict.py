@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
@@ -14,13 +16,36 @@ PURPOSE_TIE = 3
 PURPOSE_STOCHASTIC = 4
 
 
-def find_leaf(tree: TreeArrays, row: Sequence[float]) -> int:
-    """Number of the leaf a row ends in."""
+# What each code of a category is, by feature: a level, or None for missing.
+Names = Mapping[int, Sequence[str | None]]
+
+
+def find_leaf(tree: TreeArrays, row: Sequence[Any], names: Names = MappingProxyType({})) -> int:
+    """Number of the leaf a row ends in. A cell is a number or a level; None or NaN where it is missing."""
     node = 0
     while tree.feature[node] != LEAF:
-        left = looked_at(tree, node, row) <= tree.threshold[node]
-        node = int(tree.left[node]) if left else int(tree.right[node])
+        node = int(tree.left[node]) if goes_left(tree, node, row, names) else int(tree.right[node])
     return node
+
+
+def goes_left(tree: TreeArrays, node: int, row: Sequence[Any], names: Names) -> bool:
+    """Whether a row goes left at an inner node."""
+    feature = int(tree.feature[node])
+    default = bool(tree.default_left[node])
+    if feature in names:
+        assert tree.levels is not None
+        listed = [
+            names[feature][code] for code in tree.levels.code[tree.levels.start[node] : tree.levels.start[node + 1]]
+        ]
+        return default != (row[feature] in listed)
+    if feature >= 0 and is_missing(row[feature]):
+        return default
+    return bool(looked_at(tree, node, row) <= tree.threshold[node])
+
+
+def is_missing(cell: Any) -> bool:
+    """Whether a cell has no value."""
+    return cell is None or cell != cell
 
 
 def looked_at(tree: TreeArrays, node: int, row: Sequence[float]) -> float:
@@ -41,19 +66,24 @@ def projection(features: Sequence[int], weights: Sequence[float], row: Sequence[
     return total
 
 
-def ballot(tree: TreeArrays, row: Sequence[float], vote: str) -> list[float]:
-    """What the tree adds to the votes of each class."""
-    counts = tree.counts[find_leaf(tree, row)].tolist()
+def ballot(tree: TreeArrays, row: Sequence[Any], vote: str, names: Names = MappingProxyType({})) -> list[float]:
+    """What the tree adds to the votes of each class, or of the only number."""
+    leaf = find_leaf(tree, row, names)
+    if tree.value is not None:
+        return [float(tree.value[leaf])]
+    counts = tree.counts[leaf].tolist()
     if vote == "hard":
         return [1.0 if k == counts.index(max(counts)) else 0.0 for k in range(len(counts))]
     return [count / sum(counts) for count in counts]
 
 
-def sum_of_votes(trees: Sequence[TreeArrays], row: Sequence[float], vote: str) -> list[float]:
+def sum_of_votes(
+    trees: Sequence[TreeArrays], row: Sequence[Any], vote: str, names: Names = MappingProxyType({})
+) -> list[float]:
     """The ballots of all trees added up in the order of the trees."""
-    votes = [0.0] * trees[0].counts.shape[1]
+    votes = [0.0] * max(1, trees[0].counts.shape[1])
     for tree in trees:
-        votes = [a + b for a, b in zip(votes, ballot(tree, row, vote), strict=True)]
+        votes = [a + b for a, b in zip(votes, ballot(tree, row, vote, names), strict=True)]
     return votes
 
 

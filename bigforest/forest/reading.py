@@ -1,0 +1,115 @@
+"""From tables and arrays to rows as the trees look at them: numbers, and codes of levels. Missing is NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.columns import level_codes, numbers
+from bigforest.encode.dataspec import DataSpec, FeatureSpec
+from bigforest.errors import DataError
+from bigforest.forest.schema import feature_leaves
+from bigforest.forest.values import MAX_NARROW_INTEGER, MatrixRows, Rows
+from bigforest.levels import Levels
+
+# Types whose values are all float32.
+_NARROW = {pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32, pl.Null}
+
+# Unseen levels that an error names.
+_NAMED = 5
+
+
+def is_narrow_feature(dtype: pl.DataType, feature: FeatureSpec) -> bool:
+    """Whether all values of a column of this type are float32 by its type, as `Reader` reads it."""
+    return feature.codes <= MAX_NARROW_INTEGER if feature.kind == "category" else dtype.base_type() in _NARROW
+
+
+class Reader(NamedTuple):
+    """Reads rows for the trees of a forest.
+
+    levels  of its categories; None where there are none.
+    unseen  what a level is that was not there in training: see votes.py Rule.
+
+    The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
+    never missing in training: no node lists it.
+    """
+
+    spec: DataSpec
+    levels: Levels | None
+    unseen: str
+
+    def frame(self, frame: pl.DataFrame, used: Iterable[int]) -> Rows:
+        """The features `used` (positions in the dataspec) of a frame that passed `check_schema`.
+
+        Raises DataError for levels not seen in training, where these are errors.
+        """
+        used = list(used)
+        found = feature_leaves(frame.schema, self.spec, used)
+        flat = frame.select(leaf.expr.alias(name) for name, leaf in found.items())
+        return Rows([self._column(flat.get_column(self.spec.features[place].name), place) for place in used])
+
+    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> Rows:
+        """The features `used` of an array [rows, features] whose columns are in the order of training.
+
+        Of dates and times they hold the integers behind them, see columns.py. Where some are categories it must be an
+        array of objects: levels as text, booleans or whole numbers, None or NaN for missing ones.
+
+        Raises DataError for another shape or type, and as `frame` does.
+        """
+        features = self.spec.features
+        if matrix.ndim != 2 or matrix.shape[1] != len(features):
+            raise DataError(
+                f"the array has shape {matrix.shape}; the forest was trained on {len(features)} features, "
+                "so it needs two dimensions and that many columns"
+            )
+        if matrix.dtype == object:
+            return Rows([self._objects(matrix[:, place], int(place)) for place in used])
+        categories = [feature.name for feature in features if feature.kind == "category"]
+        if categories:
+            raise DataError(
+                f"the features {', '.join(map(repr, categories[:_NAMED]))} are categories, and the array holds "
+                f"{matrix.dtype}: give a table, or an array of objects"
+            )
+        if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+            raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
+        return MatrixRows(matrix, used)
+
+    def _column(self, series: pl.Series, place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        if feature.kind == "category":
+            return self._codes(series, place)
+        if series.dtype == pl.Null:
+            return np.full(len(series), np.nan, np.float32)
+        found = numbers(series, feature.dtype)
+        # Where some are missing they come as float64, which only wide nodes would answer.
+        return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in _NARROW else found
+
+    def _codes(self, series: pl.Series, place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        assert self.levels is not None
+        first = int(feature.missing)
+        found = level_codes(series, self.levels.of(place), first)
+        if self.unseen == "error" and (found == feature.codes).any():
+            odd = series.filter(pl.Series(found == feature.codes)).unique(maintain_order=True)
+            names = ", ".join(map(repr, odd.head(_NAMED).to_list()))
+            raise DataError(
+                f"{feature.name!r} has levels that were not there in training, among them {names}; "
+                "say with unseen whether they go with the larger child or count as missing"
+            )
+        missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
+        codes = np.where(missing, 0 if feature.missing else feature.codes, found)
+        return codes.astype(np.min_scalar_type(feature.codes))
+
+    def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        cells = [None if cell is None or cell != cell else cell for cell in column.tolist()]
+        try:
+            if feature.kind == "numeric":
+                return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
+            return self._codes(pl.Series(feature.name, cells, strict=True), place)
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"the feature {feature.name!r} of the array cannot be read: {error}") from error

@@ -1,0 +1,91 @@
+"""How far numbers are from the true ones, by scikit-learn's definitions, from rows that come in pieces of any size."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+from numpy.typing import NDArray
+
+# The square of a difference of numbers up to here is finite.
+LARGEST = 1e150
+
+# Numbers that are added up at a time.
+_CELLS = 1 << 18
+
+
+@dataclass(frozen=True, slots=True)
+class NumberMetrics:
+    """How far predicted numbers are from the true ones.
+
+    r2   share of the variance that is explained: 1 - mse / variance; where that is 0, 1 if all is right, else 0. None
+         for less than two rows.
+    mse  mean of the squared differences; mae: of their sizes.
+    """
+
+    r2: float | None
+    mse: float
+    mae: float
+
+
+class ExactSum:
+    """A sum of float64 numbers without any rounding, so that their order and pieces do not show."""
+
+    def __init__(self) -> None:
+        self._total = 0  # in units of the smallest number above 0, 2**-1074
+
+    def add(self, numbers: NDArray[np.float64]) -> None:
+        """Add finite numbers."""
+        for start in range(0, numbers.size, _CELLS):
+            fraction, exponent = np.frexp(numbers[start : start + _CELLS])
+            whole = np.ldexp(fraction, 53).astype(np.int64)
+            present, place = np.unique(exponent, return_inverse=True)
+            # In halves, whose sums float64 holds exactly.
+            for part, shift in ((whole >> 26, 26), (whole & (2**26 - 1), 0)):
+                sums = np.bincount(place, part, present.size).astype(np.int64)
+                for own, at in zip(sums.tolist(), present.tolist(), strict=True):
+                    bits = at - 53 + shift + 1074
+                    self._total += own << bits if bits >= 0 else own >> -bits  # no bits are lost: they are zeros
+
+    def join(self, other: ExactSum) -> None:
+        """Add the other."""
+        self._total += other._total
+
+    @property
+    def value(self) -> Fraction:
+        """The sum."""
+        return Fraction(self._total, 2**1074)
+
+
+class NumberSums:
+    """Adds up rows whose target is a number. Squares are rounded once each, their sums not at all.
+
+    origin  a number near the targets, from which their variance is measured, so that little is lost in squaring.
+    """
+
+    def __init__(self, origin: float) -> None:
+        self.rows = 0
+        self._origin = origin
+        self._sums = [ExactSum() for _ in range(4)]  # of targets, their squares, squares and sizes of differences
+
+    def add(self, truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> None:
+        """Rows with their targets and predictions, all finite."""
+        self.rows += truth.size
+        centred, error = truth - self._origin, truth - prediction
+        for total, numbers in zip(self._sums, (centred, centred**2, error**2, np.abs(error)), strict=True):
+            total.add(numbers)
+
+    def join(self, other: NumberSums) -> None:
+        """Add the rows of the other."""
+        self.rows += other.rows
+        for own, theirs in zip(self._sums, other._sums, strict=True):
+            own.join(theirs)
+
+    def result(self) -> NumberMetrics:
+        """The metrics; there must be rows."""
+        total, squares, squared, absolute = (part.value for part in self._sums)
+        spread = squares - total**2 / self.rows
+        explained = 1 - squared / spread if spread > 0 else Fraction(squared == 0)
+        r2 = float(explained) if self.rows > 1 else None
+        return NumberMetrics(r2, float(squared / self.rows), float(absolute / self.rows))

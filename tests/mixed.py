@@ -1,0 +1,144 @@
+"""Forests with categories, missing values and numbers to predict, without growing them: specs, levels, random trees."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
+from bigforest.forest.forest import Forest, read_forest
+from bigforest.forest.levels import write_levels
+from bigforest.forest.summary import write_features, write_run
+from bigforest.forest.table import TreeArrays, write_part
+from bigforest.kernels.layout import LevelLists
+from bigforest.levels import Levels
+
+CLASSES = (5, 7, 9)
+# Levels of a category of text, which may be missing, and of one of many whole numbers, which is never missing.
+TEXT, MANY = 4, 300
+NUMBERS = {0: "x0", 3: "x3"}
+CATEGORIES = {1: "c1", 2: "c2"}
+
+
+def mixed_spec(regression: bool = False, rows: int = 100) -> DataSpec:
+    """x0 and x3 are numbers, of which x3 may be missing; c1 has TEXT levels and may be missing, c2 has MANY."""
+    kinds = [("numeric", 9, False), ("category", TEXT + 1, True), ("category", MANY, False), ("numeric", 9, True)]
+    slots = {1: 0, 2: 0, 4: 0}
+    features = []
+    for place, (kind, codes, missing) in enumerate(kinds):
+        name = (NUMBERS | CATEGORIES)[place]
+        dtype = {1: "String", 2: "Int32"}.get(place, "Float64")
+        width = code_width(codes)
+        features.append(FeatureSpec(name, kind, dtype, codes, width, slots[width], "", missing))
+        slots[width] += 1
+    classes, number = TargetSpec("y", "Int64", CLASSES), TargetSpec("y", "Float64", (), "regression", 10.0, 2.0**-20)
+    return DataSpec(rows, 0, tuple(features), number if regression else classes)
+
+
+def mixed_levels() -> Levels:
+    """The levels of these categories."""
+    text = [*"abcd"[:TEXT], *map(str, range(-7, 2 * MANY - 7, 2))]
+    return Levels(np.array([0, 0, TEXT, TEXT + MANY, TEXT + MANY]), pl.Series("level", text))
+
+
+def mixed_names() -> dict[int, list[str | None]]:
+    """What each code is, for tests/naive/predict.py."""
+    levels = mixed_levels()
+    return {1: [None, *levels.of(1).to_list()], 2: levels.of(2).to_list()}
+
+
+def mixed_tree(
+    random: np.random.Generator, splits: int, thresholds: list[float], regression: bool = False
+) -> TreeArrays:
+    """A tree with `splits` inner nodes on these features."""
+    nodes: list[list[Any]] = []
+    lists: list[list[int]] = []
+
+    def grow(splits: int, depth: int) -> int:
+        number = len(nodes)
+        nodes.append([-1, 0, 0, depth, np.nan, False, np.nan, None])
+        lists.append([])
+        if splits == 0:
+            nodes[number][7] = random.integers(0, 4, len(CLASSES)) * (random.random(len(CLASSES)) < 0.5)
+            nodes[number][7][random.integers(len(CLASSES))] += 1
+            return number
+        below = int(random.integers(splits))
+        feature = int(random.integers(4))
+        left = grow(below, depth + 1)
+        right = grow(splits - 1 - below, depth + 1)
+        nodes[number][:3] = [feature, number + 1, right]
+        nodes[number][5:7] = [bool(random.random() < 0.5), random.random()]
+        if feature in CATEGORIES:
+            codes = TEXT + 1 if feature == 1 else MANY
+            listed = random.choice(codes, random.integers(1, codes if random.random() < 0.5 else 4), replace=False)
+            lists[number] = sorted(listed.tolist())
+        else:
+            nodes[number][4] = thresholds[random.integers(len(thresholds))]
+        nodes[number][7] = nodes[left][7] + nodes[right][7]
+        return number
+
+    grow(splits, 0)
+    feature, left, right, depth, threshold, default_left, gain, counts = zip(*nodes, strict=True)
+    table = np.array(counts, np.uint32)
+    start = np.cumsum([0, *map(len, lists)])
+    return TreeArrays(
+        np.array(feature, np.int32),
+        np.array(left, np.uint32),
+        np.array(right, np.uint32),
+        np.array(depth, np.uint32),
+        np.array(threshold, np.float64),
+        np.array(default_left, np.bool_),
+        np.array(gain, np.float64),
+        table.sum(axis=1, dtype=np.uint64),
+        table[:, :0] if regression else table,
+        value=np.round(random.normal(10, 3, len(nodes)), 3) if regression else None,
+        levels=LevelLists(start, np.array([code for own in lists for code in own], np.uint32)) if start[-1] else None,
+    )
+
+
+def mixed_trees(count: int, seed: int = 0, regression: bool = False, most: int = 12) -> list[TreeArrays]:
+    """Some of them."""
+    random = np.random.default_rng(seed)
+    thresholds = [-1.0, 0.5, 1e300, np.inf, 2.0]
+    return [mixed_tree(random, int(random.integers(most)), thresholds, regression) for _ in range(count)]
+
+
+def write_mixed(directory: Path, trees: list[TreeArrays], spec: DataSpec, cuts: tuple[int, ...] = ()) -> Forest:
+    """The trees as an open forest, parts cut before the trees `cuts`."""
+    made = TrainConfig(trees=len(trees), bootstrap=False)
+    for start, stop in pairwise([0, *cuts, len(trees)]):
+        write_part(directory, start, [[tree] for tree in trees[start:stop]], spec, made, mixed_levels())
+    write_levels(directory, mixed_levels(), spec, made)
+    write_features(directory, spec, made)
+    write_run(directory, {"grow": 0.5}, 2, spec, made)
+    return read_forest(directory)
+
+
+def mixed_table(rows: int, seed: int = 0, unseen: bool = True) -> pl.DataFrame:
+    """Rows with missing values in all features and, if `unseen`, levels that are none of the categories'."""
+    random = np.random.default_rng(seed)
+    missing = random.random((rows, 4)) < 0.2
+
+    def column(place: int, values: list[Any], dtype: Any) -> pl.Series:
+        cells = [None if missing[row, place] else values[random.integers(len(values))] for row in range(rows)]
+        return pl.Series((NUMBERS | CATEGORIES)[place], cells, dtype)
+
+    numbers = [-9.0, -1.0, 0.0, 0.5, 1.5, 2.0, 1e300, np.inf]
+    return pl.DataFrame(
+        [
+            column(0, numbers, pl.Float64),
+            column(1, [*"abcd"[:TEXT], *(["z", "é"] if unseen else [])], pl.String),
+            column(2, [*range(-7, 2 * MANY - 7, 2), *([0, 10_000] if unseen else [])], pl.Int32),
+            column(3, numbers, pl.Float64),
+        ]
+    )
+
+
+def mixed_rows(frame: pl.DataFrame) -> list[tuple[Any, ...]]:
+    """Its rows as the naive predictor takes them: levels as text."""
+    return frame.with_columns(pl.col("c2").cast(pl.String)).rows()
