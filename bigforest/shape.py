@@ -67,7 +67,9 @@ def shape_of(
             for feature, kind in kinds.items()
             if kind == "category" or known.get(feature, UNKNOWN).whole is False
         ),
-        category=max((codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0),
+        category=max(
+            (codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0
+        ),
         numbers=task == "regression",
         weighted=config.weight is not None or config.class_weight is not None,
     )
