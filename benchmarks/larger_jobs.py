@@ -1,4 +1,4 @@
-"""The jobs of the benchmark larger.py, each done in a process of its own: python -m benchmarks.larger_jobs NAME JSON.
+"""The jobs of the benchmark larger.py, each done in a process of its own: python benchmarks/larger_jobs.py NAME JSON.
 
 Prints one JSON object: what the job found out, and for each of its stages when it ended (`end`, by the clock that all
 processes share), the seconds, seconds of processor, and bytes read and written, by the process's own counts
@@ -9,14 +9,17 @@ disk or came from it. Mapped files count in `disk_read` alone.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.larger_table import TARGET, write_table
+from larger_table import TARGET, write_table
 
+# Of all libraries, as runs.py says.
+THREADS = int(os.environ["OMP_NUM_THREADS"])
 # What /proc/self/io calls what we call otherwise.
 _COUNTERS = {"rchar": "read", "wchar": "written", "read_bytes": "disk_read", "write_bytes": "disk_written"}
 
@@ -59,25 +62,25 @@ def make(stages: Stages, table: str, rows: int) -> dict[str, Any]:
     return {}
 
 
-def train(stages: Stages, table: str, out: str, memory: int | None, trees: int, threads: int) -> dict[str, Any]:
+def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) -> dict[str, Any]:
     """Train on a table or a kept store."""
     import pyarrow.parquet as pq
 
     import bigforest
 
     forest = bigforest.train(
-        table, out=out, memory=memory, trees=trees, threads=threads, seed=1, overwrite=True, listener=stages.listen
+        table, out=out, memory=memory, trees=trees, threads=THREADS, seed=1, overwrite=True, listener=stages.listen
     )
     stages.end("rest")
     parts = (pq.read_metadata(path) for path in (Path(out) / "trees").iterdir())
     return {"nodes": sum(part.num_rows for part in parts), "error": forest.oob.error}
 
 
-def encode(stages: Stages, table: str, out: str, memory: int | None, threads: int) -> dict[str, Any]:
+def encode(stages: Stages, table: str, out: str, memory: int | None) -> dict[str, Any]:
     """Presort a table and keep it."""
     import bigforest
 
-    bigforest.encode_store(table, out, memory=memory, threads=threads, overwrite=True)
+    bigforest.encode_store(table, out, memory=memory, threads=THREADS, overwrite=True)
     stages.end("encode")
     return {}
 
@@ -96,18 +99,18 @@ def read_and_sort(stages: Stages, table: str) -> dict[str, Any]:
     return {}
 
 
-def scikit_learn(stages: Stages, table: str, trees: int, threads: int) -> dict[str, Any]:
+def scikit_learn(stages: Stages, table: str, trees: int) -> dict[str, Any]:
     """A forest of scikit-learn on one float32 matrix."""
     from sklearn.ensemble import RandomForestClassifier
 
     values, target = _matrix(table)
     stages.end("read")
-    RandomForestClassifier(trees, max_features="sqrt", n_jobs=threads, random_state=1).fit(values, target)
+    RandomForestClassifier(trees, max_features="sqrt", n_jobs=THREADS, random_state=1).fit(values, target)
     stages.end("fit")
     return {}
 
 
-def ydf(stages: Stages, table: str, trees: int, threads: int) -> dict[str, Any]:
+def ydf(stages: Stages, table: str, trees: int) -> dict[str, Any]:
     """A forest of YDF, from its own reader of the columns."""
     import polars as pl
     import ydf
@@ -119,7 +122,7 @@ def ydf(stages: Stages, table: str, trees: int, threads: int) -> dict[str, Any]:
     learner = ydf.RandomForestLearner(
         label=TARGET,
         num_trees=trees,
-        num_threads=threads,
+        num_threads=THREADS,
         max_depth=-1,
         min_examples=1,
         winner_take_all=False,
@@ -130,7 +133,7 @@ def ydf(stages: Stages, table: str, trees: int, threads: int) -> dict[str, Any]:
     return {}
 
 
-def lightgbm(stages: Stages, table: str, trees: int, threads: int) -> dict[str, Any]:
+def lightgbm(stages: Stages, table: str, trees: int) -> dict[str, Any]:
     """A forest of LightGBM (boosting_type rf, 255 bins), its data fed in pieces, as it offers for large tables."""
     import lightgbm
     import numpy as np
@@ -149,7 +152,7 @@ def lightgbm(stages: Stages, table: str, trees: int, threads: int) -> dict[str, 
         def _group(self, number: int) -> Any:
             if self._held[0] != number:
                 read = self._file.read_row_group(number, columns=self._names)
-                self._held = (number, np.column_stack([column.to_numpy() for column in read.columns]))
+                self._held = (number, np.column_stack([column.to_numpy() for column in read.columns]).astype(float))
             return self._held[1]
 
         def __getitem__(self, index: Any) -> Any:
@@ -169,7 +172,7 @@ def lightgbm(stages: Stages, table: str, trees: int, threads: int) -> dict[str, 
             return int(self._file.metadata.num_rows)
 
     label = pq.read_table(table, columns=[TARGET]).column(0).to_numpy()
-    data = lightgbm.Dataset(Groups(), label=label, params={"bin_construct_sample_cnt": 200_000}).construct()
+    data = lightgbm.Dataset(Groups(), label=label, params={"feature_pre_filter": False}).construct()
     stages.end("read")
     options = {
         "objective": "binary",
@@ -180,7 +183,8 @@ def lightgbm(stages: Stages, table: str, trees: int, threads: int) -> dict[str, 
         "num_leaves": 131_072,
         "min_data_in_leaf": 1,
         "min_sum_hessian_in_leaf": 0.0,
-        "num_threads": threads,
+        "histogram_pool_size": 256,  # MB
+        "num_threads": THREADS,
         "verbosity": -1,
     }
     lightgbm.train(options, data, trees)
@@ -188,7 +192,7 @@ def lightgbm(stages: Stages, table: str, trees: int, threads: int) -> dict[str, 
     return {}
 
 
-def xgboost(stages: Stages, table: str, trees: int, threads: int, cache: str) -> dict[str, Any]:
+def xgboost(stages: Stages, table: str, trees: int, cache: str) -> dict[str, Any]:
     """A forest of XGBoost from external memory (256 bins, `ExtMemQuantileDMatrix`), to the depth of 20."""
     import numpy as np
     import pyarrow.parquet as pq
@@ -215,7 +219,7 @@ def xgboost(stages: Stages, table: str, trees: int, threads: int, cache: str) ->
         def reset(self) -> None:
             self._next = 0
 
-    data = xgboost.ExtMemQuantileDMatrix(Groups(), nthread=threads, max_bin=256)
+    data = xgboost.ExtMemQuantileDMatrix(Groups(), nthread=THREADS, max_bin=256)
     stages.end("read")
     options = {
         "objective": "binary:logistic",
@@ -227,7 +231,8 @@ def xgboost(stages: Stages, table: str, trees: int, threads: int, cache: str) ->
         "min_child_weight": 0,
         "lambda": 0,
         "tree_method": "hist",
-        "nthread": threads,
+        "max_cached_hist_node": 1024,  # 126 MB
+        "nthread": THREADS,
     }
     xgboost.train(options, data, 1)
     stages.end("fit")

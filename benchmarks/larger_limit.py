@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cgroup import evict, memory_limit
+from cgroup import evict, memory_limit
+from runs import environment
 
-_HERE = Path(__file__).resolve().parent.parent
+_JOBS = Path(__file__).resolve().parent / "larger_jobs.py"
 _SAMPLE_SECONDS = 0.02
 
 
@@ -39,27 +40,34 @@ class Done:
         return self.stages[-1]
 
 
-def measure(job: str, limit: int | None, timeout: float | None = None, **arguments: Any) -> Done:
-    """Do a job; limit: bytes that its process may hold, page cache included, or None.
+def measure(job: str, limit: int | None, timeout: float | None = None, *, threads: int = 2, **arguments: Any) -> Done:
+    """Do a job on so many threads, with the arguments of its function.
+
+    limit    bytes that its process may hold, page cache included, or None.
+    timeout  seconds after which it is killed, or None.
 
     The table, if it names one, is dropped from the page cache before: pages that are there are charged to nobody.
     Raises SystemExit where a limit is asked for and no control group can be made.
     """
     if limit is None:
-        return _run(job, [], timeout, arguments)
+        return _run(job, [], timeout, threads, arguments)
     table = Path(arguments["table"])
     for file in table.iterdir() if table.is_dir() else [table]:
         evict(file)
     with memory_limit(limit) as group:
         if group is None:
             raise SystemExit("no control group can be made here: run as root, or without a limit")
-        return _run(job, ["/bin/sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh"], timeout, arguments)
+        return _run(
+            job, ["/bin/sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh"], timeout, threads, arguments
+        )
 
 
-def _run(job: str, within: list[str], timeout: float | None, arguments: dict[str, Any]) -> Done:
-    command = [*within, sys.executable, "-m", "benchmarks.larger_jobs", job, json.dumps(arguments)]
+def _run(job: str, within: list[str], timeout: float | None, threads: int, arguments: dict[str, Any]) -> Done:
+    command = [*within, sys.executable, str(_JOBS), job, json.dumps(arguments)]
     begin = time.monotonic()
-    running = subprocess.Popen(command, cwd=_HERE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    running = subprocess.Popen(
+        command, env=environment(threads), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
     samples: list[tuple[float, int]] = [(begin, 0)]
     late = False
     while running.poll() is None:

@@ -37,8 +37,8 @@ ADDRESSES = {SCHEDULER: "10.77.0.1", FIRST: "10.77.0.2", SECOND: "10.77.0.3"}
 PORT = 8786
 # A lost worker shall be missed soon: Dask waits for minutes.
 IMPATIENT = {
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "10s",
-    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "10s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__TCP": "12s",
+    "DASK_DISTRIBUTED__COMM__TIMEOUTS__CONNECT": "12s",
     "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "20s",
 }
 COLUMNS = {
@@ -158,33 +158,34 @@ class Meter:
 def watch_passes() -> list[dict[str, float]]:
     """The list to which every pass from now on adds a row."""
     from bigforest.grow import level
+    from bigforest.schedule.crew import Crew
 
     rows: list[dict[str, float]] = []
-    ask = level.ask
+    reduce = Crew.reduce
 
-    def measured(store: Any, sampler: Any, questions: Any, crew: Any) -> Any:
+    def measured(crew: Any, function: Any, arguments: Any, merge: Any, shared: Any = ()) -> Any:
         before = wire_bytes()
-        replies = ask(store, sampler, questions, crew)
-        histograms = sum(reply.counts.nbytes for reply in replies)
-        asked = sum(array.nbytes for asked in questions for part in (asked.counts, asked.collects) for array in part)
-        keys = sum(keys.nbytes for reply in replies for keys in reply.keys)
-        nodes = sum(np.unique(np.append(asked.counts.node, asked.collects.node)).size for asked in questions)
-        wire = wire_bytes() - before
-        rows.append(
-            {
-                "pass": len(rows) + 1,
-                "trees": len(questions),
-                "nodes": nodes,
-                "formula": histograms / 1e6,
-                "asked": (histograms + asked + keys) / 1e6,
-                "wire": wire / 1e6,
-                "ratio": wire / histograms if histograms else float("nan"),
-            }
-        )
+        replies = reduce(crew, function, arguments, merge, shared)
+        if function is level.answer:
+            rows.append({"pass": len(rows) + 1, **_figures(shared[2], replies, wire_bytes() - before)})
         return replies
 
-    level.ask = measured
+    Crew.reduce = measured  # type: ignore[method-assign]
     return rows
+
+
+def _figures(questions: Any, replies: Any, wire: int) -> dict[str, float]:
+    histograms = sum(reply.counts.nbytes for reply in replies)
+    asked = sum(array.nbytes for asked in questions for part in (asked.counts, asked.collects) for array in part)
+    keys = sum(keys.nbytes for reply in replies for keys in reply.keys)
+    return {
+        "trees": len(questions),
+        "nodes": sum(np.unique(np.append(asked.counts.node, asked.collects.node)).size for asked in questions),
+        "formula": histograms / 1e6,
+        "asked": (histograms + asked + keys) / 1e6,
+        "wire": wire / 1e6,
+        "ratio": wire / histograms if histograms else float("nan"),
+    }
 
 
 def grow(store: Path, trees: int, memory: int | None, cut: bool, folder: Path) -> dict[str, Any]:
@@ -196,8 +197,8 @@ def grow(store: Path, trees: int, memory: int | None, cut: bool, folder: Path) -
     with cluster(folder) as address:
         from distributed import Client
 
-        with Client(address, set_as_default=False, timeout=120) as client:
-            client.wait_for_workers(2, timeout=120)
+        with Client(address, set_as_default=False, timeout=60) as client:
+            client.wait_for_workers(2, timeout=60)
             out = folder / "forest"
             bigforest.train(store, out=out, trees=trees, memory=memory, scheduler=client, listener=meter)
     return {"seconds": meter.seconds, "wire": meter.bytes / 1e6, "passes": passes, "parts": digest(out)}
@@ -226,7 +227,7 @@ def on_client(store: Path, trees: int, memory: int | None, cut: bool, folder: Pa
     ]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, **IMPATIENT}, check=False)
     if done.returncode:
-        logs = "".join(path.read_text(errors="replace")[-2000:] for path in folder.glob("*.log"))
+        logs = "".join(path.read_text(errors="replace")[-500:] for path in folder.glob("*.log"))
         raise SystemExit(f"growing on the cluster failed:\n{done.stderr}\n{logs}")
     found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     shutil.rmtree(folder)
@@ -250,9 +251,9 @@ def measure(rows: int, trees: int) -> tuple[pl.DataFrame, list[dict[str, float]]
         codes = sum(feature.width for feature in store.spec.features) * store.rows
         alone = bigforest.train(store.path, out=home / "alone", trees=trees, scheduler="threads")
         expected = digest(alone.directory)
-        small = bigforest.plan(store.path, trees=trees, memory="1TB").smallest
+        small = bigforest.plan_training(store.path, trees=trees, memory="1TB").smallest
         levels: list[dict[str, float]] = []
-        for grain, memory in (("trees", None), ("rows", int(1.25 * small))):
+        for grain, memory in (("trees", None), ("rows", int(1.02 * small))):
             for cut in (False, True):
                 one = on_client(store.path, trees, memory, cut, home / f"{grain}-{cut}")
                 name = f"grain of {grain}" + (", a link cut" if cut else "")

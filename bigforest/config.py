@@ -54,7 +54,7 @@ _FAMILIES = {
     "steps": _SUBSPACE_FAMILIES,
     "max_epochs": ("subspace-perceptron",),
     "ties": _SUBSPACE_FAMILIES,
-    "impurity": ("axis", "tree", "rotation", "sparse-oblique"),
+    **dict.fromkeys(("impurity", "weight", "class_weight"), ("axis", "tree", "rotation", "sparse-oblique")),
 }
 # What a family has where nothing is said.
 _DEFAULTS: dict[str, dict[str, Any]] = {
@@ -224,6 +224,8 @@ class TrainConfig:
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
             return replace(self, task=task, min_leaf=self.min_leaf or 1)
+        if self.in_subspaces:
+            raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
         if self.impurity in ("entropy", "error"):
             raise ConfigError(f"the impurity {self.impurity} is for classes; numbers are predicted by variance")
         if self.sampling != "uniform" or self.class_weight is not None:

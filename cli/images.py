@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from time import perf_counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from . import options
+from .groups import Choice, grouped, option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -16,6 +17,28 @@ if TYPE_CHECKING:
     from .show import Facts
 
 
+# By the names of `images_to_features`, with its defaults; the order is that of --help.
+IMAGES: dict[str, Choice] = {
+    "features": option(
+        str, "pixels", "pixels|neighbours", "Pixels alone, or with the directional neighbours of Ho 1995."
+    ),
+    "size": option(
+        str | None, None, "ROWSxCOLS", "Put every image into the middle of this; their own size unless given."
+    ),
+    "crop": option(bool, False, None, "Put only the box around the ink there.", "--crop"),
+    "ink": option(int | None, None, "N", "Least grey value that is ink for --crop; the threshold, or 1, unless given."),
+    "invert": option(bool, False, None, "For dark ink on light paper.", "--invert"),
+    "threshold": option(int | None, None, "N", "Pixels are true from this grey value on; neighbours need one, 128."),
+    "stride": option(str, "paper", "paper|full", "Neighbours at the places of the paper, or at all."),
+    "labels": option(str | None, None, "FILE", "IDX file of labels; the one beside SOURCE by its name unless given."),
+    "column": option(str | None, None, "NAME", "Column of images in a table; the only one unless given."),
+    "target": option(str | None, None, "NAME", "Column of labels in a table; target, label, class or y unless given."),
+    "names": option(bool, False, None, "Also write the file or number of every image, as column image.", "--names"),
+    "on_corrupt": option(str, "skip", "skip|refuse", "Leave damaged images out and name them, or stop at the first."),
+}
+
+
+@grouped(how=IMAGES)
 def images(
     source: Annotated[
         str,
@@ -27,44 +50,8 @@ def images(
         ),
     ],
     out: Annotated[str, typer.Option(metavar="FILE", show_default=False, help="The features, a Parquet file.")],
-    features: Annotated[
-        str,
-        typer.Option(metavar="pixels|neighbours", help="Pixels alone, or with the directional neighbours of Ho 1995."),
-    ] = "pixels",
-    size: Annotated[
-        str | None,
-        typer.Option(metavar="ROWSxCOLS", help="Put every image into the middle of this; their own size unless given."),
-    ] = None,
-    crop: Annotated[bool, typer.Option("--crop", help="Put only the box around the ink there.")] = False,
-    ink: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Least grey value that is ink for --crop; the threshold, or 1, unless given."),
-    ] = None,
-    invert: Annotated[bool, typer.Option("--invert", help="For dark ink on light paper.")] = False,
-    threshold: Annotated[
-        int | None,
-        typer.Option(metavar="N", help="Pixels are true from this grey value on; neighbours need one, 128."),
-    ] = None,
-    stride: Annotated[
-        str, typer.Option(metavar="paper|full", help="Neighbours at the places of the paper, or at all.")
-    ] = "paper",
-    labels: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="IDX file of labels; the one beside SOURCE by its name unless given."),
-    ] = None,
-    column: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Column of images in a table; the only one unless given.")
-    ] = None,
-    target: Annotated[
-        str | None,
-        typer.Option(metavar="NAME", help="Column of labels in a table; target, label, class or y unless given."),
-    ] = None,
-    names: Annotated[
-        bool, typer.Option("--names", help="Also write the file or number of every image, as column image.")
-    ] = False,
-    on_corrupt: Annotated[
-        str, typer.Option(metavar="skip|refuse", help="Leave damaged images out and name them, or stop at the first.")
-    ] = "skip",
+    *,
+    how: dict[str, Any],
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -81,25 +68,7 @@ def images(
 
     begin = perf_counter()
     with watching(quiet=quiet) as listener:
-        done = bigforest.images_to_features(
-            source,
-            out,
-            features=features,
-            size=size,
-            crop=crop,
-            ink=ink,
-            invert=invert,
-            threshold=threshold,
-            stride=stride,
-            labels=labels,
-            column=column,
-            target=target,
-            names=names,
-            on_corrupt=on_corrupt,
-            scratch=scratch,
-            overwrite=overwrite,
-            listener=listener,
-        )
+        done = bigforest.images_to_features(source, out, scratch=scratch, overwrite=overwrite, listener=listener, **how)
     show({"out": out, **asdict(done), "seconds": perf_counter() - begin}, _draw, json=json, quiet=quiet)
 
 

@@ -20,7 +20,7 @@ from bigforest.kernels.tree import CodeTree, Rules
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
 from tests.naive.split import Split, Table, best_split, threshold_between
-from tests.naive.tree import Node
+from tests.naive.tree import Node, with_min_leaf
 from tests.naive.tree import grow as grow_naively
 from tests.strategies import Data
 
@@ -104,6 +104,7 @@ def holds(found: CodeTree, number: int) -> list[int]:
 
 def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, codes: Codes) -> tuple[Any, ...]:
     """What `grow` is called with."""
+    config = with_min_leaf(config, data.classes)
     rows = np.flatnonzero(weights).astype(np.uint64)
     multiplicity = np.asarray(weights, np.uint64)[rows]
     items = rows << np.uint64(32) | multiplicity

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import bigforest
-from tests.cgroup import evict, memory_limit, run_within, was_killed
+from benchmarks.cgroup import evict, memory_limit, run_within, was_killed
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 

@@ -18,6 +18,7 @@ from bigforest.config import TrainConfig
 from bigforest.events import Notice
 from cli.app import app
 from cli.config import CONFIG
+from cli.images import IMAGES
 from tests.commands import Run
 
 COMMANDS = [
@@ -102,6 +103,13 @@ def test_plan__options_are_those_of_training() -> None:
 
 def test_train__defaults_are_those_of_the_configuration() -> None:
     assert {name: choice.default for name, choice in CONFIG.items()} == asdict(TrainConfig())
+
+
+def test_images__defaults_are_those_of_the_function() -> None:
+    parameters = inspect.signature(bigforest.images_to_features).parameters
+    assert {name: choice.default for name, choice in IMAGES.items()} == {
+        name: parameters[name].default for name in IMAGES
+    }
 
 
 def test_train__options_become_values(run: Run, calls: list[inspect.BoundArguments]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,9 +28,10 @@ from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.report import OutOfBag
 from bigforest.forest.table import TreeArrays
 from bigforest.memory import Shape
-from bigforest.oob import judge, plan
+from bigforest.oob import judge, pipeline, plan
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, cut_ranges, oob_need
+from bigforest.oob.tally import Tally
 from bigforest.resources import Resources
 from bigforest.sample import bag
 from bigforest.source import open_source
@@ -202,6 +204,25 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         for file in FILES:
             found, expected = (Path(name) / kind / "oob" / f"{file}.parquet" for kind in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
+
+
+def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, made = store_of(data(900), tmp_path), trees(2)
+    config = forest_in(tmp_path / "f", store, made, [])
+    monkeypatch.setattr(plan, "_STEP_BYTES", 1)
+    monkeypatch.setattr(pipeline, "range_rows", lambda *_: 256)
+    alive: list[weakref.ref[Any]] = []
+    fresh = judge.no_votes
+
+    def watched(rows: int, classes: int) -> Tally:
+        assert not [old for old in alive if old() is not None]
+        tally = fresh(rows, classes)
+        alive.extend(weakref.ref(array) for array in tally)
+        return tally
+
+    monkeypatch.setattr(judge, "no_votes", watched)
+    write_oob(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
+    assert len(alive) == 3 * 4
 
 
 def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:

@@ -57,6 +57,8 @@ def right(forest: bf.Forest, frame: pl.DataFrame, **rule: Any) -> pl.Series:
         ({**CAP, "sample_fraction": 0.5}, "sample_fraction, replace, sampling and group describe the bag"),
         ({**CAP, "sampling": "balanced"}, "sample_fraction, replace, sampling and group describe the bag"),
         ({**CAP, "impurity": "entropy"}, "impurity is an option of the family axis"),
+        ({**CAP, "weight": "w"}, "weight is an option of the family axis"),
+        ({**CAP, "class_weight": "balanced"}, "class_weight is an option of the family axis"),
         ({**CAP, "mtry": 3}, "mtry is an option of the family axis"),
         ({**CAP, "subspace": 0}, "subspace must be a whole number from 1 to"),
         ({**CAP, "subspace_per": "forest"}, "subspace_per must be one of tree, node"),
@@ -68,6 +70,11 @@ def right(forest: bf.Forest, frame: pl.DataFrame, **rule: Any) -> pl.Series:
 def test_config__refuses(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         TrainConfig.of(**options)
+
+
+def test_config__numbers_are_not_told_apart() -> None:
+    with pytest.raises(ConfigError, match="the family subspace-cap tells classes apart"):
+        TrainConfig.of(**CAP).settled("regression")
 
 
 def test_config__defaults() -> None:

@@ -149,14 +149,14 @@ def measure_settings(options: Options, folder: Path) -> None:
     """Make the file of every setting that has none."""
     for setting in settings():
         path = folder / f"{setting.kind}-{setting.dims}-{setting.transform}.parquet"
-        _once(path, options.of_simulations(), partial(measure_setting, setting, options))
+        once(path, options.of_simulations(), partial(measure_setting, setting, options))
 
 
 def measure_sets(options: Options, sets: Path, folder: Path, first: int | None) -> None:
     """Make the file of every data set that has none, small sets first; of the `first` sets only, if given."""
     paths = sorted(sets.glob("*.parquet"), key=lambda path: path.stat().st_size)
     for path in paths[:first]:
-        _once(folder / path.name, options.of_sets(), partial(measure_set, path, options))
+        once(folder / path.name, options.of_sets(), partial(measure_set, path, options))
 
 
 def collect(folder: Path, mark: dict[str, str]) -> pl.DataFrame | None:
@@ -165,7 +165,8 @@ def collect(folder: Path, mark: dict[str, str]) -> pl.DataFrame | None:
     return pl.concat(found) if found else None
 
 
-def _once(path: Path, mark: dict[str, str], measure: Callable[[], pl.DataFrame]) -> None:
+def once(path: Path, mark: dict[str, str], measure: Callable[[], pl.DataFrame]) -> None:
+    """Make the file of a result, unless it is there and has this mark."""
     if path.exists() and _is_of(path, mark):
         return
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -22,7 +22,8 @@ from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
 from bigforest.grow.standing import Standing
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.layout import Codes
-from bigforest.kernels.level import Probes, Splits, collect_block, count_block, no_rows, route_block
+from bigforest.kernels.level import Probes, Splits, collect_block, count_block, route_block
+from bigforest.kernels.rows import no_rows
 from bigforest.memory import release_freed
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
@@ -166,6 +167,7 @@ def route(
     folder   for the files of where they stand; None to forget it.
     """
     items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
+    by_row, fetched = no_rows(), np.empty(BLOCK_ROWS, np.uint32)
     store.fetch(needed, blocks)
     with ExitStack() as stack:
         reader = stack.enter_context(BlockReader(store.folder, store.spec, store.block_rows, store.place))
@@ -183,7 +185,8 @@ def route(
             target = store.labels(start, start + reader.size(block))
             for at, asked in enumerate(questions):
                 here, begin, end = standing[at].take(block, target, asked.nodes, items)
-                route_block(codes, here, spare, asked.splits, begin, end, replies[at].below, replies[at].above)
+                below, above = replies[at].below, replies[at].above
+                route_block(codes, by_row, here, spare, fetched, asked.splits, begin, end, below, above)
                 standing[at].keep(here, begin, end)
                 yield at, Routed(codes, here, begin, end)
 

@@ -14,7 +14,6 @@ from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.standing import STANDING_ROW
 from bigforest.grow.top import Limits
 from bigforest.kernels.bits import WORD
-from bigforest.kernels.rows import WIDE_BYTES
 from bigforest.memory import BASE_BYTES, PLAIN, Need, Shape
 from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, draws_bytes, kept_trees, most_nodes
@@ -212,8 +211,7 @@ def _written(classes: int) -> int:
 def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
     rows = distinct_rows(shape.rows, config, shape.classes)
     nodes = most_nodes(shape.rows, config, shape.classes)
-    copied = shape.row_bytes >= WIDE_BYTES and not config.in_subspaces
-    copy = shape.rows * shape.row_bytes if copied else 0
+    by_row = 0 if config.in_subspaces else shape.rows * shape.row_bytes
     tree = (
         4 * shape.rows
         + draws_bytes(shape, config)
@@ -222,7 +220,7 @@ def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
     )
     shared, own = _oblique_bytes(shape, config, rows, nodes // 2)
     own += _extra_bytes(shape, rows, nodes)
-    return _base(shape, config) + copy + shared + workers * (tree + own)
+    return _base(shape, config) + by_row + shared + workers * (tree + own)
 
 
 def _extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
@@ -257,7 +255,7 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
     shared = shape.rows * _MEASURED
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
-        codes = 4 * axes * shape.rows * (2 if 4 * axes >= WIDE_BYTES else 1)
+        codes = 2 * 4 * axes * shape.rows  # by columns and by rows
         return shared, tree + codes + 24 * axes * rows + shape.rows * _MEASURED
     tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
     if config.mean_difference != "none":
@@ -300,7 +298,7 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
     room = free // (4 * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))
-    codes = shape.row_bytes * (2 if shape.row_bytes >= WIDE_BYTES else 1)
+    codes = 2 * shape.row_bytes  # by columns and by rows
     # A subtree is grown, and later written, each with all that is left of the budget; it has two nodes per row at most.
     own = (budget - base) // workers
     grown = own // (8 + codes + _tree_bytes(1, 2, shape.classes))

@@ -18,7 +18,7 @@ class _Copy:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._rows = empty_rows(store.codes)
-        self._starts = iter(range(0, store.rows if self._rows.reach else 0, _COPY_ROWS))
+        self._starts = iter(range(0, store.rows, _COPY_ROWS))
         self._busy = 0
         self._changed = threading.Condition()
 

@@ -150,13 +150,15 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums):
 
 
 @inlined
-def split_by_feature(codes, node, feature, scratch, nodes, number, sums):
+def split_by_feature(codes, by_row, node, feature, scratch, nodes, number, sums):
     """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
     Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
     """
-    size_l, below, above = partition(codes, feature, scratch.best.split[CODE], node.items, scratch.work.keys)
-    sum_left(node, size_l, scratch.best, scratch.total_l, sums)
+    best, work = scratch.best, scratch.work
+    gather(codes, by_row, feature, node.items, work.codes)
+    size_l, below, above = partition(work.codes, np.uint32(best.split[CODE]), node.items, work.keys)
+    sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = below
     nodes.right_code[number] = above

@@ -147,7 +147,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
                 continue
             if mixed is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
-                size_l = split_by_feature(here, node, feature, scratch, nodes, number, sums)
+                size_l = split_by_feature(here, rows_here, node, feature, scratch, nodes, number, sums)
             else:
                 size_l = split_mixed(here, rows_here, node, mixed, table, scratch, nodes, pool, number, sums)
         else:
@@ -156,7 +156,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             which = find_direction(here, rows_here, node, local, key, rules, table, scratch, oblique)
             if best.split[FEATURE] < 0:
                 continue
-            size_l = split_by_direction(here, node, scratch, oblique, which, nodes, pool, number)
+            size_l = split_by_direction(here, rows_here, node, scratch, oblique, which, nodes, pool, number)
         for k in range(np.uint64(total.size)):
             total[k] -= total_l[k]
         middle = begin + size_l

@@ -6,7 +6,7 @@ All row numbers are those within the block, so tables may be of any length.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -51,11 +51,13 @@ class Probes(NamedTuple):
 
 
 @kernel
-def route_block(codes, items, spare, splits, begin, end, below, above):
+def route_block(codes, by_row, items, spare, fetched, splits, begin, end, below, above):
     """Sort the items of the nodes that are split by the children they go to, stably.
 
     codes         Codes of the block
+    by_row        Rows without reach
     items, spare  uint64 [n] (see node.py), mutated
+    fetched       uint32 [n], scratch
     begin, end    uint64 [nodes], in and out: those of node i are items[begin[i]:end[i]], in an inner node all that
                   passed it
     below, above  uint32 [splits], in and out: largest code sent left, smallest sent right, over all blocks so far
@@ -63,7 +65,8 @@ def route_block(codes, items, spare, splits, begin, end, below, above):
     for k in range(np.uint64(splits.node.size)):
         node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])
         here = items[begin[node] : end[node]]
-        size_l, largest, smallest = partition(codes, np.uint64(splits.feature[k]), splits.code[k], here, spare)
+        gather(codes, by_row, np.uint64(splits.feature[k]), here, fetched)
+        size_l, largest, smallest = partition(fetched, splits.code[k], here, spare)
         middle = begin[node] + size_l
         begin[left] = begin[node]
         end[left] = middle
@@ -201,11 +204,3 @@ def draw_order(key, rules, draw):
 def child_keys(key):
     """Keys of the left and of the right child of the node `key`."""
     return mix(key ^ LEFT), mix(key ^ RIGHT)
-
-
-def no_rows() -> Any:
-    """Rows without reach, for kernels that can read a table by rows too and here read it by columns."""
-    from bigforest.kernels.layout import Rows
-
-    empty = [np.empty((0, 0), kind) for kind in (np.uint8, np.uint16, np.uint32)]
-    return Rows(empty[0], empty[1], empty[2], 0)

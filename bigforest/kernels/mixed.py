@@ -15,7 +15,7 @@ from bigforest.kernels.category import Levels, make_levels, order_levels, sort_b
 from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
-from bigforest.kernels.partition import partition_gathered
+from bigforest.kernels.partition import partition
 from bigforest.kernels.target import sum_left
 
 # Kinds of features: numbers of which none is missing, numbers of which some are, categories.
@@ -142,7 +142,7 @@ def split_mixed(codes, by_row, node, mixed, table, scratch, nodes, subsets, numb
         if alone or np.uint64(best.split[FEATURE]) & ONE:
             missing = SEEN_RIGHT
             missing_last(work.codes, n, high)
-    size_l, below, above = partition_gathered(work.codes, limit, node.items, work.keys)
+    size_l, below, above = partition(work.codes, limit, node.items, work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.gather import gather_column, gather_rows
+from bigforest.kernels.gather import gather_column
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.node import BITS32, ONE, SHIFT32, ZERO
@@ -67,47 +67,37 @@ def is_near(nearby, begin, end):
 
 
 @inlined
-def copy_column(matrix, table, slot, items, out):
-    """out[slot, i] = code of the row of items[i], by rows where there are any."""
-    if table.shape[0] > 0:
-        gather_rows(table, slot, items, out[slot])
-    else:
-        gather_column(matrix[slot], items, out[slot])
-
-
-@inlined
-def copy_squares(table, items, out):
-    """out[c, i] = table[row of items[i], c] for all columns, of which there are SQUARE at least, as there are items."""
-    n, columns = np.uint64(items.size), np.uint64(table.shape[1])
-    for start in range(ZERO, n, _SIDE):
-        at = min(start, n - _SIDE)
-        for begin in range(ZERO, columns, _SIDE):
-            transpose_square(table, items[at:], min(begin, columns - _SIDE), out, at)
+def copy_square(table, slot, items, at, out):
+    """out[slot, i] = table[row of items[i], slot] for SQUARE items from `at` on."""
+    for i in range(at, at + _SIDE):
+        out[slot, i] = table[items[i] >> SHIFT32, slot]
 
 
 @inlined
 def copy_codes(codes, by_row, items, constant, nearby):
     """Copy the codes of the rows of `items`, and let these number the rows of the copy.
 
-    constant uint64 [words]: features known to be constant, which nobody will look up. Bytes kept by rows are copied all
-    the same, many columns at once.
+    constant uint64 [words]: features known to be constant, which nobody will look up. All codes of SQUARE rows are
+    copied while these are in the cache; bytes, where there are many, in whole squares.
     """
-    n = np.uint64(items.size)
-    squares = by_row.r8.shape[0] > 0 and by_row.r8.shape[1] >= SQUARE
-    if squares:
-        copy_squares(by_row.r8, items, nearby.u8)
-    for feature in range(np.uint64(codes.place.shape[0])):
-        if constant[feature >> _SIX] & (ONE << (feature & _BITS6)):
-            continue
-        width = codes.place[feature, 0]
-        slot = np.uint64(codes.place[feature, 1])
-        if width == np.uint32(1):
-            if not squares:
-                copy_column(codes.u8, by_row.r8, slot, items, nearby.u8)
-        elif width == np.uint32(2):
-            copy_column(codes.u16, by_row.r16, slot, items, nearby.u16)
-        else:
-            copy_column(codes.u32, by_row.r32, slot, items, nearby.u32)
+    n, columns = np.uint64(items.size), np.uint64(by_row.r8.shape[1])
+    squares = columns >= _SIDE
+    for start in range(ZERO, n, _SIDE):
+        at = min(start, n - _SIDE)
+        if squares:
+            for begin in range(ZERO, columns, _SIDE):
+                transpose_square(by_row.r8, items[at:], min(begin, columns - _SIDE), nearby.u8, at)
+        for feature in range(np.uint64(codes.place.shape[0])):
+            if constant[feature >> _SIX] & (ONE << (feature & _BITS6)):
+                continue
+            width = codes.place[feature, 0]
+            slot = np.uint64(codes.place[feature, 1])
+            if width == np.uint32(4):
+                copy_square(by_row.r32, slot, items, at, nearby.u32)
+            elif width == np.uint32(2):
+                copy_square(by_row.r16, slot, items, at, nearby.u16)
+            elif not squares:
+                copy_square(by_row.r8, slot, items, at, nearby.u8)
     for i in range(n):
         items[i] = (i << SHIFT32) | (items[i] & BITS32)
 

@@ -78,7 +78,7 @@ class Work(NamedTuple):
     add                  uint64 [rows], two classes: multiplicity, shifted to the upper half for class 1
     keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
-    packed, sums         uint64 [BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
+    packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist, groups         uint32 [BUCKETS * classes], [BUCKETS / GROUP * classes]: histogram of many classes
     edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
     group_bound          float64 [BUCKETS / GROUP]
@@ -86,6 +86,7 @@ class Work(NamedTuple):
     pair_key             uint64 [PAIRS]
     pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairs.py
     pair_one             uint32 [PAIRS], ones
+    pair_score           float32 [PAIRS]
     """
 
     codes: NDArray[np.uint32]
@@ -106,6 +107,7 @@ class Work(NamedTuple):
     pair_add: NDArray[np.uint32]
     pair_sum: NDArray[np.uint32]
     pair_one: NDArray[np.uint32]
+    pair_score: NDArray[np.float32]
 
 
 def make_work(rows: int, classes: int) -> Work:
@@ -116,7 +118,7 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(size, np.uint64),
         np.empty(size + 1, np.uint64),
         np.empty(SORT_BUCKETS + 2, np.uint32),
-        np.empty(BUCKETS_TWO, np.uint64),
+        np.empty(2 * BUCKETS_TWO, np.uint64),
         np.empty(BUCKETS_TWO + 1, np.uint64),
         np.empty(BUCKETS * classes, np.uint32),
         np.empty(BUCKETS // GROUP * classes, np.uint32),
@@ -130,6 +132,7 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(PAIRS, np.uint32),
         np.empty(PAIRS, np.uint32),
         np.ones(PAIRS, np.uint32),
+        np.empty(PAIRS, np.float32),
     )
 
 

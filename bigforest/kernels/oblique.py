@@ -221,7 +221,7 @@ def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
 
 
 @inlined
-def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number):
+def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool, number):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     Returns the number of rows on the left; scratch.total_l gets their class weights.
@@ -230,7 +230,7 @@ def split_by_direction(codes, node, scratch, oblique, which, nodes, pool, number
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        return split_by_feature(codes, node, feature, scratch, nodes, number, None)
+        return split_by_feature(codes, by_row, node, feature, scratch, nodes, number, None)
     cut = oblique.projected.cut[0]
     size_l, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys, scratch.total_l)
     nodes.feature[number] = OBLIQUE

@@ -9,8 +9,8 @@ from bigforest.kernels.layout import Codes, Rows
 
 # Bytes of a core's second-level cache that a node's rows may fill.
 CACHE_BYTES = 768 * 1024
-# Narrower rows gain nothing: measured on 28 columns of 4 bytes, the copy costs more cache than it saves misses.
-WIDE_BYTES = 256
+# Narrower rows are only copied from here (nearby.py): reading them gained nothing, measured on 28 columns of 4 bytes.
+_WIDE_BYTES = 256
 _TILE = 64
 
 # No copy, for families that read no codes.
@@ -18,19 +18,23 @@ NO_ROWS = Rows(np.empty((0, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty
 
 
 def empty_rows(codes: Codes) -> Rows:
-    """Room for the transposed copy of the codes; a table with narrow rows gets empty matrices and a reach of 0."""
+    """Room for the transposed copy of the codes; a table with narrow rows gets a reach of 0."""
     rows = codes.u8.shape[1]
-    widths = [matrix.shape[0] * matrix.itemsize for matrix in codes[:3]]
-    wide = sum(widths) >= WIDE_BYTES
-    r8, r16, r32 = (np.empty((rows if wide else 0, matrix.shape[0]), matrix.dtype) for matrix in codes[:3])
-    return Rows(r8, r16, r32, CACHE_BYTES // sum(widths) if wide else 0)
+    width = sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
+    r8, r16, r32 = (np.empty((rows, matrix.shape[0]), matrix.dtype) for matrix in codes[:3])
+    return Rows(r8, r16, r32, CACHE_BYTES // width if width >= _WIDE_BYTES else 0)
+
+
+def no_rows() -> Rows:
+    """Rows without reach, for kernels that can read a table by rows too and are to read it by columns."""
+    r8, r16, r32 = (np.empty((0, 0), kind) for kind in (np.uint8, np.uint16, np.uint32))
+    return Rows(r8, r16, r32, 0)
 
 
 def fill_rows(codes: Codes, by_row: Rows, start: int, stop: int) -> None:
     """Copy the rows from `start` to before `stop`; about a nanosecond per cell."""
-    if by_row.reach > 0:
-        for matrix, result in zip(codes[:3], by_row[:3], strict=True):
-            transpose(matrix, result, start, stop)
+    for matrix, result in zip(codes[:3], by_row[:3], strict=True):
+        transpose(matrix, result, start, stop)
 
 
 def by_rows(codes: Codes) -> Rows:

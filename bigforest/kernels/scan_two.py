@@ -17,6 +17,7 @@ from bigforest.kernels.node import (
     NONE,
     ONE,
     SHIFT32,
+    TWO,
     ZERO,
     as_key,
     class_of,
@@ -24,7 +25,7 @@ from bigforest.kernels.node import (
     shift_for,
 )
 from bigforest.kernels.order import keep_cut, order_bucket
-from bigforest.kernels.pairs import PAIRS, sums_up_to
+from bigforest.kernels.pairs import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two, sums_up_to
 from bigforest.kernels.sort import sort_many
 
 # Pairs keep both classes' weights in one 32-bit number.
@@ -130,9 +131,28 @@ def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, bes
 
 
 @inlined
+def small_two(node, min_leaf, feature, best, work):
+    """What scan_two does for nodes that are `by_pairs`: scores of all splits first, then those that may be the best."""
+    codes, sums, score = work.codes, work.pair_sum, work.pair_score
+    n = np.uint64(node.items.size)
+    ones, weight = node.total[ONE], node.weight
+    highest = score_pairs_two(codes, work.pair_add, n, ones, weight, min_leaf, sums, score)
+    if highest < 0.0 or highest * (1.0 + SCORE_ERROR) < best.limit[0]:
+        return
+    bar = np.float32(highest * (1.0 - SCORE_ERROR))
+    offered = NONE - 1
+    for i in range(n):
+        if score[i] >= bar and np.int64(codes[i]) != offered:
+            offered = np.int64(codes[i])
+            ones_l = np.int64(sums[i] >> _HALF)
+            w_l = ones_l + np.int64(sums[i] & _LOW_HALF)
+            offer_two(ones, weight, min_leaf, feature, offered, ones_l, w_l, best)
+
+
+@inlined
 def by_pairs(node):
     """Whether the node is small enough to compare all pairs."""
-    return node.items.size <= PAIRS and node.weight < _PAIR_WEIGHT
+    return node.items.size <= PAIRS and node.weight < SCORED_WEIGHT
 
 
 @inlined
@@ -149,12 +169,20 @@ def prepare_two(node, work):
 
 @inlined
 def histogram_two(low, shift, n, buckets, work):
-    """work.packed[b] = weights of the rows whose work.codes fall into bucket b."""
+    """work.packed[b] = weights of the rows whose work.codes fall into bucket b.
+
+    Every other row is counted apart, because an addition to a bucket waits for the one before to the same bucket.
+    """
     packed, codes, add = work.packed, work.codes, work.add
-    for b in range(buckets):
+    for b in range(buckets + buckets):
         packed[b] = ZERO
-    for i in range(n):
+    for i in range(ZERO, n - ONE, TWO):
         packed[np.uint64((codes[i] - low) >> shift)] += add[i]
+        packed[buckets + np.uint64((codes[i + ONE] - low) >> shift)] += add[i + ONE]
+    if n & ONE:
+        packed[np.uint64((codes[n - ONE] - low) >> shift)] += add[n - ONE]
+    for b in range(buckets):
+        packed[b] += packed[buckets + b]
 
 
 @inlined
@@ -255,7 +283,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
     """
     n = np.uint64(node.items.size)
     if by_pairs(node):
-        pairs_two(work.codes, n, NONE, NONE, node, min_leaf, feature, best, work)
+        small_two(node, min_leaf, feature, best, work)
         return
     span = np.uint64(high - low)
     shift = shift_for(span, buckets_for_two(n))

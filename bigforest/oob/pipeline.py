@@ -22,9 +22,10 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, Stage, stage
 from bigforest.forest.groups import outline, survey
+from bigforest.forest.votes import answer_width
 from bigforest.forest.ways import check_budget
 from bigforest.oob.judge import Work, forget, judge_range
-from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
+from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
 from bigforest.oob.report import write_report
 from bigforest.oob.tally import Tally, fetch_tally
 from bigforest.output import TemporaryFolder
@@ -57,22 +58,28 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         advance = None if crew.remote else progress.advance
         try:
             judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
-            tallies = _tallies(judged, ranges, store.spec, changes, progress if crew.remote else None)
-            write_report(store, config, directory / "oob", tallies, changes)
+            pieces = _pieces(judged, ranges, store.spec, changes, progress if crew.remote else None)
+            write_report(store, config, directory / "oob", pieces, changes)
         finally:
             crew.everywhere(forget, work.run)
 
 
-def _tallies(
+def _pieces(
     judged: Iterator[tuple[Tally | Path, NDArray[np.int64]]],
     ranges: Sequence[tuple[int, int]],
     spec: DataSpec,
     changes: NDArray[np.int64],
     progress: Stage | None,
 ) -> Iterator[tuple[int, Tally]]:
-    """First row and tally of every range of rows, in order; adds to `changes` int64 [2, trees]."""
-    for (begin, end), (tally, change) in zip(ranges, judged, strict=True):
+    """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [2, trees]."""
+    step = step_rows(answer_width(spec))
+    for begin, end in ranges:
+        tally, change = next(judged)
         changes += change
         if progress is not None:
             progress.advance(change.shape[1])
-        yield begin, fetch_tally(tally, end - begin, spec) if isinstance(tally, Path) else tally
+        if isinstance(tally, Path):
+            tally = fetch_tally(tally, end - begin, spec)
+        for start in range(0, end - begin, step):
+            yield begin + start, Tally._make(array.copy() for array in tally.part(start, start + step))
+        del tally  # nobody has a part of it, so that it is gone before the next range is judged

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.files import open_parquet, write_table, write_tables
 from bigforest.forest.table import CURVE, METRICS, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
-from bigforest.forest.votes import answer_width, proba_names, stored_labels
+from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
-from bigforest.oob.plan import most_scores, step_rows
+from bigforest.oob.plan import most_scores
 from bigforest.oob.tally import Tally, error_unit, true_values
 from bigforest.sample import BLOCK_ROWS
 from bigforest.store.store import Store
@@ -31,21 +31,21 @@ def write_report(
     store: Store,
     config: TrainConfig,
     directory: Path,
-    tallies: Iterator[tuple[int, Tally]],
+    pieces: Iterator[tuple[int, Tally]],
     changes: NDArray[np.int64],
 ) -> None:
-    """Write the files; `changes` is complete when `tallies` has ended."""
+    """Write the files.
+
+    pieces   first row and tally of each row group of rows.parquet.
+    changes  is complete when `pieces` has ended.
+    """
     spec = store.spec
     schema = oob_rows(stored_labels(spec).type, proba_names(spec))
     judged: _Classes | _Numbers = _Numbers(store) if spec.target.task == "regression" else _Classes(store)
-    step = step_rows(answer_width(spec))
 
     def tables() -> Iterator[pa.Table]:
-        for begin, tally in tallies:
-            for start in range(0, tally.voters.size, step):
-                piece = tally.part(start, start + step)
-                columns = judged.add(piece, begin + start)
-                yield pa.Table.from_arrays(_numbered(store, piece, begin + start, *columns), schema=schema)
+        for first, piece in pieces:
+            yield pa.Table.from_arrays(_numbered(store, piece, first, *judged.add(piece, first)), schema=schema)
 
     rows = directory / "rows.parquet"
     write_tables(schema, tables(), rows, "oob-rows", spec, config)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -46,6 +47,7 @@ def grow(
     split: Callable[..., Split | None] = best_split,
 ) -> list[Node]:
     """The nodes in preorder; `weights[row]` is how often the row is in the bag of the tree."""
+    config = with_min_leaf(config, table.classes)
     weights = [int(weight) for weight in weights]
     nodes: list[Node] = []
     everyone = [row for row, weight in enumerate(weights) if weight]
@@ -79,6 +81,11 @@ def grow(
         waiting.append((right_rows, rng.mix(key ^ rng.RIGHT), depth + 1, number))
         waiting.append((left_rows, rng.mix(key ^ rng.LEFT), depth + 1, number))
     return nodes
+
+
+def with_min_leaf(config: TrainConfig, classes: int) -> TrainConfig:
+    """The configuration with what min_leaf is where it was not given; classes 0: numbers to predict."""
+    return replace(config, min_leaf=config.min_leaf or (1 if classes else 5))
 
 
 def with_default(node: Node, split: Split, table: Table) -> Node:

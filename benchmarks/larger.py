@@ -1,0 +1,243 @@
+"""Training on tables larger than memory: time, disk and memory, within a control group of Linux. Needs root.
+
+    python benchmarks/larger.py fit    --folder DIR                  # 30 million rows under 1 GB, stage by stage
+    python benchmarks/larger.py growth --folder DIR --sizes 1,3,10,30   # millions of rows: time against n log n
+    python benchmarks/larger.py cost   --folder DIR --rows 8000000   # by passes against in memory, in turn
+    python benchmarks/larger.py encode --folder DIR                  # against reading and sorting with Polars
+    python benchmarks/larger.py peers  --folder DIR                  # what other libraries do within the limit
+
+The tables (larger_table.py: two classes, 30 float32 features, 120 bytes of values a row) are made in DIR and stay
+there. Each job (larger_jobs.py) has a process of its own. Before it, the table is dropped from the page cache, so that
+its pages are charged to the group. Kernels are compiled before, by training on a few rows: that takes memory of its
+own, once. `peak` is anonymous memory, sampled; `projected` is what `bigforest plan` says. Writes
+results/larger_PART.parquet and .md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from pathlib import Path
+
+import polars as pl
+from larger_limit import Done, measure
+from larger_table import FEATURES
+from runs import HERE, machine
+from tables import markdown, save
+
+import bigforest
+from bigforest.resources import parse_bytes
+
+_SMALL_ROWS = 20_000
+_STAGES = {
+    "rows": ("rows", "{:,}"),
+    "stage": ("stage", "{}"),
+    "seconds": ("seconds", "{:.1f}"),
+    "processor": ("of processor", "{:.1f}"),
+    "read": ("read (GB)", "{:.2f}"),
+    "written": ("written (GB)", "{:.2f}"),
+    "disk_read": ("from disk (GB)", "{:.2f}"),
+    "disk_written": ("to disk (GB)", "{:.2f}"),
+    "peak": ("peak (MB)", "{:.0f}"),
+    "projected": ("projected (MB)", "{:.0f}"),
+}
+_GROWTH = {
+    "rows": ("rows", "{:,}"),
+    "seconds": ("seconds", "{:.1f}"),
+    "processor": ("of processor", "{:.1f}"),
+    "per_n_log_n": ("of processor / (n log n), ns", "{:.2f}"),
+    "peak": ("peak (MB)", "{:.0f}"),
+}
+_COST = {
+    "way": ("way", "{}"),
+    "round": ("round", "{}"),
+    "seconds": ("growing (s)", "{:.1f}"),
+    "processor": ("of processor", "{:.1f}"),
+    "peak": ("peak (MB)", "{:.0f}"),
+    "ratio": ("processor / in memory", "{:.2f}"),
+}
+_JOBS = {
+    "job": ("job", "{}"),
+    "status": ("end", "{}"),
+    "seconds": ("seconds", "{:.1f}"),
+    "processor": ("of processor", "{:.1f}"),
+    "peak": ("peak (MB)", "{:.0f}"),
+}
+_PEERS = ("scikit_learn", "ydf", "lightgbm", "xgboost")
+
+
+def table_of(folder: Path, rows: int) -> Path:
+    """The table of so many rows, made if it is not there."""
+    path = folder / f"table-{rows}.parquet"
+    if not path.exists():
+        made = measure("make", None, table=str(path.with_suffix(".part")), rows=rows)
+        if made.status != "done":
+            raise SystemExit(f"making the table failed: {made.status}")
+        path.with_suffix(".part").rename(path)
+    return path
+
+
+def compile_kernels(options: argparse.Namespace) -> None:
+    """Train on a few rows, in memory and by passes, so that the kernels are compiled."""
+    from bigforest.config import TrainConfig
+    from bigforest.grow.forest import compile_for
+
+    table = table_of(options.folder, _SMALL_ROWS)
+    bigforest.train(table, trees=1, seed=1, threads=1)
+    compile_for(TrainConfig(), True, options.folder)
+
+
+def train(options: argparse.Namespace, table: Path, memory: int | None, limit: int | None) -> Done:
+    """Train on a table or a store, and say how it went."""
+    out = options.folder / "out.forest"
+    done = measure(
+        "train", limit, table=str(table), out=str(out), memory=memory, trees=options.trees, threads=options.threads
+    )
+    print(f"{table.name}, memory {memory}: {done.status}, {done.whole['seconds']:.0f} s", file=sys.stderr)
+    return done
+
+
+def fit(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
+    """Stage by stage: time, bytes read and written, and peak against projection."""
+    return _fits(options, [options.rows])
+
+
+def growth(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
+    """The same for several sizes, and the time against n log n, with a figure."""
+    sizes = [round(float(size) * 1e6) for size in options.sizes.split(",")]
+    runs, text = _fits(options, sizes)
+    whole = runs.filter(pl.col("stage") == "all").with_columns(
+        per_n_log_n=pl.col("processor") / (pl.col("rows") * pl.col("rows").log(2)) * 1e9
+    )
+    draw_growth(runs, options.out / "larger_growth.png")
+    return runs, markdown(whole, _GROWTH) + "\n\n" + text
+
+
+def _fits(options: argparse.Namespace, sizes: list[int]) -> tuple[pl.DataFrame, str]:
+    rows = []
+    for size in sizes:
+        table = table_of(options.folder, size)
+        where = options.folder / "plan.forest"
+        plan = bigforest.plan_training(
+            table, memory=options.memory, threads=options.threads, trees=options.trees, out=where
+        )
+        needs = {stage.stage: stage.need.memory for stage in plan.stages}
+        done = train(options, table, options.memory, options.limit)
+        for stage in done.stages:
+            projected = needs.get(stage["stage"], max(needs.values()) if stage["stage"] == "all" else None)
+            rows.append({"rows": size, "status": done.status, **stage, "projected": projected, **done.facts})
+    runs = pl.DataFrame(rows, infer_schema_length=None)
+    return runs, markdown(in_units(runs), _STAGES)
+
+
+def draw_growth(runs: pl.DataFrame, path: Path) -> None:
+    """Processor time of the stages against rows, and n log n through the smallest table."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(6, 4))
+    for stage, label in (("all", "whole run"), ("grow", "grow"), ("encode", "encode"), ("oob", "out of bag")):
+        here = runs.filter(pl.col("stage") == stage).sort("rows")
+        axes.plot(here["rows"] / 1e6, here["processor"], marker="o", label=label)
+    whole = runs.filter(pl.col("stage") == "all").sort("rows")
+    first, least = float(whole["rows"][0]), float(whole["processor"][0])
+    expected = [least * n * math.log(n) / (first * math.log(first)) for n in whole["rows"].to_list()]
+    axes.plot(whole["rows"] / 1e6, expected, linestyle="--", color="grey", label="n log n")
+    axes.set(xscale="log", yscale="log", xlabel="million rows of 30 features", ylabel="seconds of processor")
+    axes.set_xticks((whole["rows"] / 1e6).to_list(), [f"{size / 1e6:g}" for size in whole["rows"].to_list()])
+    axes.minorticks_off()
+    axes.legend(frameon=False)
+    axes.spines[["top", "right"]].set_visible(False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+    plt.close(figure)
+
+
+def cost(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
+    """Growing from one store with a quarter of the bytes of the table's values, and without limit, in turn."""
+    table = table_of(options.folder, options.rows)
+    store = options.folder / f"table-{options.rows}.store"
+    if not store.exists():
+        bigforest.encode_store(table, store, threads=options.threads)
+    budget = options.rows * FEATURES * 4 // 4
+    rows = []
+    for number in range(options.rounds):
+        for way, memory in (("in memory", None), ("by passes", budget)):
+            done = train(options, store, memory, None)
+            grown = next((stage for stage in done.stages if stage["stage"] == "grow"), done.whole)
+            rows.append({"rows": options.rows, "way": way, "round": number, "status": done.status, **grown})
+    runs = pl.DataFrame(rows, infer_schema_length=None)
+    memory = pl.col("processor").filter(pl.col("way") == "in memory").first().over("round")
+    runs = runs.with_columns(ratio=pl.col("processor") / memory)
+    return runs, f"Budget {budget:,} bytes.\n\n" + markdown(in_units(runs), _COST)
+
+
+def encode(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
+    """Encoding within the budget against reading the table once and sorting each column with Polars, in turn."""
+    table, rows = str(table_of(options.folder, options.rows)), []
+    for number in range(options.rounds):
+        store = options.folder / "out.store"
+        for done in (
+            measure("read_and_sort", None, threads=options.threads, table=table),
+            measure(
+                "encode", options.limit, table=table, out=str(store), memory=options.memory, threads=options.threads
+            ),
+        ):
+            rows.append({"round": number, "job": done.job, "status": done.status, **done.whole})
+    runs = pl.DataFrame(rows, infer_schema_length=None)
+    return runs, markdown(in_units(runs), _JOBS)
+
+
+def peers(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
+    """What other libraries do with the same table within the same limit."""
+    table, rows = str(table_of(options.folder, options.rows)), []
+    shared = {"table": table, "trees": options.trees, "threads": options.threads}
+    for name in options.contestants.split(","):
+        extra = {"cache": str(options.folder / "xgboost-cache")} if name == "xgboost" else {}
+        done = measure(name, options.limit, options.patience, **shared, **extra)
+        print(f"{name}: {done.status}, {done.whole['seconds']:.0f} s", file=sys.stderr)
+        rows.append({"rows": options.rows, "job": name, "status": done.status, **done.whole})
+    runs = pl.DataFrame(rows, infer_schema_length=None)
+    return runs, markdown(in_units(runs), _JOBS)
+
+
+def in_units(runs: pl.DataFrame) -> pl.DataFrame:
+    """Bytes in the units of the tables; columns that a killed job lacks are empty."""
+    missing = [name for name in (*_STAGES, *_JOBS) if name not in runs.columns]
+    runs = runs.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
+    return runs.with_columns(
+        pl.col("peak", "projected") / 1e6, pl.col("read", "written", "disk_read", "disk_written") / 1e9
+    )
+
+
+PARTS = {part.__name__: part for part in (fit, growth, cost, encode, peers)}
+
+
+def main() -> None:
+    """Measure one part and keep the results."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--folder", type=Path, required=True, help="existing folder for tables, stores and forests")
+    parser.add_argument("--rows", type=int, default=30_000_000)
+    parser.add_argument("--sizes", default="1,3,10,30", help="million rows, comma-separated, for growth")
+    parser.add_argument("--memory", type=parse_bytes, default=10**9, help="budget")
+    parser.add_argument("--limit", type=parse_bytes, default=1_250_000_000, help="bytes of the control group")
+    parser.add_argument("--trees", type=int, default=4)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=2, help="of cost and encode")
+    parser.add_argument("--contestants", default=",".join(_PEERS), help="comma-separated, of peers")
+    parser.add_argument("--patience", type=float, default=3600.0, help="seconds before a peer is stopped")
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    compile_kernels(options)
+    runs, text = PARTS[options.part](options)
+    limits = f"{options.trees} trees to purity, {options.threads} threads, budget {options.memory / 1e9:g} GB, "
+    head = f"{limits}limit {options.limit / 1e9:g} GB.\n{machine()}."
+    save(f"larger_{options.part}", runs, head + "\n\n" + text, options.out)
+
+
+if __name__ == "__main__":
+    main()
