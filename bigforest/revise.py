@@ -139,7 +139,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, send: Callable[[Co
     for path, table in zip(whole.paths, revision.tables(whole, send), strict=True):
         write_nodes([table], directory / "trees" / path.name, spec, config)
     write_features(directory, spec, config)
-    write_levels(directory, whole.header.levels, spec, config)
+    write_levels(directory, whole.forest.levels, spec, config)
     if config.ranks:
         shutil.copyfile(fetched(whole.forest.directory / ranks.FILE), directory / ranks.FILE)
 

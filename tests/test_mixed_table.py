@@ -343,6 +343,6 @@ def test_forest__copies_have_its_levels(forest: Forest, tmp_path: Path) -> None:
     forest.write(tmp_path / "copy")
     frame = mixed_table(50)
     assert read_forest(tmp_path / "copy").predict(frame).equals(forest.predict(frame))
-    assert forest.levels is not None and len(forest.levels.of(2)) == MANY
+    assert len(forest.levels.of(2)) == MANY
     lists = forest.nodes.filter(kind="category").collect()["levels"]
     assert lists.null_count() == 0 and lists.list.len().min() > 0

@@ -53,7 +53,7 @@ class Header(NamedTuple):
     """What a file says about its forest.
 
     identity  equal for all files of one forest and no others.
-    levels    of the forest's categories, where they have been read; None where there are none.
+    levels    of the forest's categories; None where they have not been read.
     """
 
     spec: DataSpec
@@ -63,7 +63,7 @@ class Header(NamedTuple):
 
 
 def header_of(spec: DataSpec, config: TrainConfig, levels: Levels | None = None) -> Header:
-    """The header of the files of the forest of (spec, config), whose categories have these levels."""
+    """The header of the files of the forest of (spec, config), whose categories have these levels, if given."""
     return Header(spec, config, spec.to_json() + config.to_json(), levels)
 
 

@@ -16,7 +16,7 @@ from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import ranks as training_ranks
 from bigforest.forest.files import Header, check_file, file_kind, header_of, read_table
 from bigforest.forest.frames import scan, to_frame
-from bigforest.forest.levels import has_categories, read_forest_levels
+from bigforest.forest.levels import has_levels, read_forest_levels
 from bigforest.forest.loader import Loader
 from bigforest.forest.origin import Origin, read_origin
 from bigforest.forest.parts import check_parts, part_paths
@@ -296,8 +296,8 @@ class Forest:
         return Reader(self.spec, self.levels, rule.unseen)
 
     @cached_property
-    def levels(self) -> Levels | None:
-        """The levels of categories; None where no feature is one. Raises FormatError."""
+    def levels(self) -> Levels:
+        """The levels of categories. Raises FormatError."""
         return read_forest_levels(self.directory, header_of(self.spec, self.config))
 
     @cached_property
@@ -326,7 +326,7 @@ class Forest:
     def _files(self) -> list[Path]:
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
         small += [self.directory / training_ranks.FILE] if self.config.ranks else []
-        small += [self.directory / LEVELS_FILE] if has_categories(self.spec) else []
+        small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
         small += [self.directory / VALIDATION_FILE] if self.has_validation else []
         names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]

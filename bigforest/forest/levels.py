@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
@@ -18,21 +19,21 @@ from bigforest.kernels.layout import LevelLists
 from bigforest.levels import FILE, KIND, LEVELS, Levels, checked_levels
 
 
-def has_categories(spec: DataSpec) -> bool:
-    """Whether some feature is a category, so that a forest has the file levels.parquet."""
-    return any(feature.kind == "category" for feature in spec.features)
+def has_levels(spec: DataSpec) -> bool:
+    """Whether some feature is a category with levels, so that a forest has the file levels.parquet."""
+    return any(feature.levels for feature in spec.features)
 
 
-def write_levels(directory: Path, levels: Levels | None, spec: DataSpec, config: TrainConfig) -> None:
+def write_levels(directory: Path, levels: Levels, spec: DataSpec, config: TrainConfig) -> None:
     """Write levels.parquet of the forest in `directory`, where there are levels."""
-    if levels is not None:
+    if has_levels(spec):
         write_tables(LEVELS, levels.tables(spec), directory / FILE, KIND, spec, config)
 
 
-def read_forest_levels(directory: Path, header: Header) -> Levels | None:
-    """The checked levels of the forest in `directory`; None where no feature is a category. Raises FormatError."""
-    if not has_categories(header.spec):
-        return None
+def read_forest_levels(directory: Path, header: Header) -> Levels:
+    """The checked levels of the forest in `directory`. Raises FormatError."""
+    if not has_levels(header.spec):
+        return Levels(np.zeros(len(header.spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
     path = directory / FILE
     table = read_table(path, KIND, LEVELS, header.identity)[1]
     return checked_levels(table.replace_schema_metadata(None), header.spec, path)

@@ -31,7 +31,7 @@ def is_narrow_feature(dtype: pl.DataType, feature: FeatureSpec) -> bool:
 class Reader(NamedTuple):
     """Reads rows for the trees of a forest.
 
-    levels  of its categories; None where there are none.
+    levels  of its categories.
     unseen  what a level is that was not there in training: see votes.py Rule.
 
     The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
@@ -39,7 +39,7 @@ class Reader(NamedTuple):
     """
 
     spec: DataSpec
-    levels: Levels | None
+    levels: Levels
     unseen: str
 
     def frame(self, frame: pl.DataFrame, used: Iterable[int]) -> Rows:
@@ -90,7 +90,6 @@ class Reader(NamedTuple):
 
     def _codes(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
-        assert self.levels is not None
         first = int(feature.missing)
         found = level_codes(series, self.levels.of(place), first)
         if self.unseen == "error" and (found == feature.codes).any():
