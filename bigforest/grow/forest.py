@@ -14,7 +14,6 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import MOST_BAG_WEIGHT
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
-from bigforest.forest.levels import has_categories, write_levels
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
@@ -76,8 +75,7 @@ def grow_forest(
     way = way or choose_way(store.shape, config, resources)
     _check_rows(store, config, way)
     parts = part_groups(store.rows, config.trees)
-    levels = levels_of(store)
-    write_levels(directory, levels, store.spec, config)
+    levels = store.levels()
     parts = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         crew = resources.crew(way.workers)
@@ -120,7 +118,7 @@ class _Shared(NamedTuple):
     family  of splits that are oblique, but for rotation, None otherwise
     scale   float64 [features], of rotation (rotation.py tree_axes); None in other families
     kind    uint8 [features], see kernels/mixed.py; None where all features are plain numbers
-    levels  of the categories; None where there are none
+    levels  of the categories
     """
 
     sampler: Sampler
@@ -130,7 +128,7 @@ class _Shared(NamedTuple):
     family: SparseFamily | SubspaceFamily | None
     scale: NDArray[np.float64] | None
     kind: NDArray[np.uint8] | None
-    levels: Levels | None
+    levels: Levels
 
 
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
@@ -141,7 +139,7 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
     kind = _kinds(store) if store.shape.extras.odd else None
     return _Shared(
-        Sampler.of(store, config), by_row, _rules(store, config), target, family, scale, kind, levels_of(store)
+        Sampler.of(store, config), by_row, _rules(store, config), target, family, scale, kind, store.levels()
     )
 
 
@@ -152,11 +150,6 @@ def _kinds(store: Store) -> NDArray[np.uint8]:
         for feature in store.spec.features
     ]
     return np.array(kinds, np.uint8)
-
-
-def levels_of(store: Store) -> Levels | None:
-    """The levels of the categories of a store; None where it has none."""
-    return store.levels() if has_categories(store.spec) else None
 
 
 # What the trees of the forests that grow in this process share.
