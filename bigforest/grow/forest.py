@@ -69,7 +69,8 @@ def grow_forest(
     way = way or choose_way(store.shape, config, resources)
     _check_rows(store, config, way)
     parts = part_groups(store.rows, config.trees)
-    parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
+    levels = store.levels()
+    parts = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         crew = resources.crew(way.workers)
         crew.everywhere(compile_for, config, way.limits is not None, resources.scratch)
@@ -160,7 +161,7 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) 
     """Task: grow consecutive trees whole and write them as one part."""
     shared = _shared_of(store, config)
     grown = ([_grow(shared, tree)] for tree in trees)
-    write_part(directory, trees.start, grown, store.spec, config)
+    write_part(directory, trees.start, grown, store.spec, config, store.levels())
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
