@@ -76,7 +76,7 @@ def fill_values(nodes, sums, offsets, low, high, known, impurity, left, threshol
     left      uint32 [nodes], out: number of the left child, 0 in a leaf
     known     whether all thresholds are there already; otherwise those of oblique nodes are
     threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
-              threshold of a node that has missing values alone on the right is inf, and of one on a category any number
+              threshold means nothing where right_code is 0: on a category, and where the right has no value
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity, for numbers the mean
     """
@@ -93,9 +93,6 @@ def fill_values(nodes, sums, offsets, low, high, known, impurity, left, threshol
         left[node] = np.uint32(one)
         gain[node] = decrease_of(node, one, two, weight, value, sums)
         if known or nodes.feature[node] == OBLIQUE:
-            continue
-        if nodes.right_code[node] == np.uint32(0):
-            threshold[node] = np.inf
             continue
         start = np.uint64(offsets[np.uint64(nodes.feature[node])])
         threshold[node] = midpoint(
