@@ -30,7 +30,6 @@ def tree_arrays(
     pool     what its oblique nodes have besides; None where there are none.
     known    its thresholds, where they have been looked up already.
     subsets  what its nodes have besides where features may be missing, or are categories; None where none is.
-
     scale    offset and step of numbers to predict, see TargetSpec.
 
     Where a node saw no row without a value, those go with the child of more weight, left if both have the same.
