@@ -19,9 +19,11 @@ from bigforest.grow.question import question
 from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
 from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.draw import count_classes
-from bigforest.kernels.grow import Rules, grow
+from bigforest.kernels.grow import grow
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.rows import by_rows
+from bigforest.kernels.target import Classes
+from bigforest.kernels.tree import Rules
 from bigforest.memory import release_freed
 from bigforest.sample import Sampler
 from bigforest.schedule.crew import Crew
@@ -100,15 +102,13 @@ def count_bags(store: Store, sampler: Sampler, trees: Sequence[int], blocks: ran
 def grow_seedling(store: Store, rules: Rules, seedling: Seedling, files: list[Path], path: Path) -> int:
     """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
     codes, items = load(files, store, seedling.weight)
-    classes = len(store.spec.target.classes)
     nodes = grow(
         codes,
         by_rows(codes),
         items,
-        classes,
+        Classes(len(store.spec.target.classes), entropy_table()),
         seedling.key,
         rules,
-        entropy_table(),
         seedling.depth,
         seedling.constant,
     )
