@@ -163,7 +163,7 @@ def encode_store(
         TemporaryFolder(resources.scratch) as work,
     ):
         encode(
-            open_source(data, scratch=work),
+            open_source(data, scratch=work, memory=resources.memory),
             target,
             place,
             config=config,
@@ -219,7 +219,7 @@ def predict_file(
     ):
         return predict_source(
             forest,
-            open_source(data, scratch=work),
+            open_source(data, scratch=work, memory=resources.memory),
             out,
             proba=proba,
             keep=_names(keep),

@@ -101,7 +101,7 @@ class ObjectPath(PosixPath):
         """Make the folder known before there is an object in it. Raises FileExistsError."""
         if not exist_ok and self.exists():
             raise FileExistsError(f"{self} is there already")
-        with _asking(self) as store:
+        with asking(self) as store:
             store.create_dir(self.key)
 
     def rmdir(self) -> None:
@@ -112,35 +112,40 @@ class ObjectPath(PosixPath):
 
     def remove_all(self) -> None:
         """Remove the folder and all objects in it, if there are some."""
-        with contextlib.suppress(FileNotFoundError), _asking(self) as store:
+        with contextlib.suppress(FileNotFoundError), asking(self) as store:
             store.delete_dir(self.key)
 
     def unlink(self, missing_ok: bool = False) -> None:
         """Remove the object. Raises FileNotFoundError."""
-        with contextlib.suppress(*[FileNotFoundError] if missing_ok else []), _asking(self) as store:
+        with contextlib.suppress(*[FileNotFoundError] if missing_ok else []), asking(self) as store:
             store.delete_file(self.key)
 
     def open(self, mode: str = "r", buffering: int = -1, *_: Any, **__: Any) -> Any:
         """The object, for reading bytes. Raises FileNotFoundError."""
         if mode != "rb":
             raise ValueError(f"{self}: objects are opened for reading bytes only")
-        with _asking(self) as store:
+        with asking(self) as store:
             return store.open_input_file(self.key)
 
     def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
         """The text of the object. Raises FileNotFoundError."""
-        with _asking(self), self.open("rb") as file:
+        with asking(self), self.open("rb") as file:
             return bytes(file.read()).decode(encoding or "utf-8", errors or "strict")
 
     def write_text(self, data: str, encoding: str | None = None, errors: str | None = None, *_: Any, **__: Any) -> int:
         """Put the object."""
-        with _asking(self) as store, store.open_output_stream(self.key) as file:
+        with asking(self) as store, store.open_output_stream(self.key) as file:
             file.write(data.encode(encoding or "utf-8", errors or "strict"))
         return len(data)
 
+    def get(self, place: Path) -> None:
+        """Copy the object to a local file. Raises FileNotFoundError."""
+        with asking(self), self.open("rb") as content, place.open("wb") as file:
+            shutil.copyfileobj(content, file, PIECE)
+
     def put(self, source: Path) -> None:
         """Put a copy of a file or object, which within the store does not pass here. Raises FileNotFoundError."""
-        with _asking(self) as store:
+        with asking(self) as store:
             if isinstance(source, ObjectPath) and source.stat().st_size < _COPIED_THERE:
                 store.copy_file(source.key, self.key)
                 return
@@ -160,7 +165,7 @@ class ObjectPath(PosixPath):
         out.close()
 
     def _info(self) -> Any:
-        with _asking(self) as store:
+        with asking(self) as store:
             info = store.get_file_info(self.key)
             if info.type.name == "NotFound":
                 _check_bucket(self.key.split("/")[0])
@@ -170,13 +175,13 @@ class ObjectPath(PosixPath):
         """Entries by name, and whether they are objects."""
         from pyarrow.fs import FileSelector
 
-        with _asking(self) as store:
+        with asking(self) as store:
             found = store.get_file_info(FileSelector(self.key, allow_not_found=True, recursive=recursive))
         return sorted((ObjectPath(SCHEME + info.path), info.is_file) for info in found)
 
 
 @contextlib.contextmanager
-def _asking(place: ObjectPath) -> Iterator[Any]:
+def asking(place: ObjectPath) -> Iterator[Any]:
     """Arrow's client, for the block. Raises StorageError where the store refuses or does not answer."""
     try:
         yield _store()

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.copies import Copies
-from bigforest.objects import PIECE, ROOT, SCHEME, ObjectPath
+from bigforest.objects import ROOT, SCHEME, ObjectPath
 
 # Objects carried at a time: each waits for the network most of the time.
 _AT_ONCE = 16
@@ -197,8 +197,10 @@ def _copy(path: Path, place: Path) -> None:
         place.put(path)
         return
     place.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("rb") as source, place.open("wb") as file:
-        shutil.copyfileobj(source, file, PIECE)
+    if isinstance(path, ObjectPath):
+        path.get(place)
+    else:
+        shutil.copyfile(path, place)
 
 
 def text_lines(path: Path, encoding: str) -> io.TextIOWrapper:

@@ -12,7 +12,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.need import encode_need
 from bigforest.errors import ConfigError
 from bigforest.grow.need import drawn_from, grow_need
-from bigforest.memory import Need, Shape
+from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.oob.plan import oob_need
 from bigforest.places import free_bytes
 from bigforest.resources import Resources
@@ -30,6 +30,7 @@ _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], Need], ...] = (
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
 # Other processors, disks and tables differ by a factor of two and more: times are estimates.
+_READ_CELL = 100.0
 _ENCODE_CELL = 130.0
 _GROW_VISIT = 14.0
 _OOB_ROW_TREE = 400.0
@@ -101,7 +102,7 @@ def make_plan(
     """
     kept = isinstance(table, Store)
     shape = shape_of(table, data, target, exclude, config)
-    needs = {need.stage: need for need in _needs(shape, config, resources, kept=kept)}
+    needs = {need.stage: need for need in _needs(table, shape, config, resources)}
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
     times = _seconds(shape, config, resources)
@@ -112,7 +113,7 @@ def make_plan(
         classes=shape.classes,
         widths={width: shape.widths.count(width) for width in (1, 2, 4)},
         store=store,
-        scratch=store + max(need.scratch for need in needs.values()),
+        scratch=store + _most_scratch(needs.values()),
         scratch_free=free_bytes(resources.scratch or home),
         output_free=free_bytes(home),
         memory=resources.memory,
@@ -133,7 +134,7 @@ def check_budget(
     if resources.memory is None:
         return
     shape = shape_of(table, data, target, exclude, config)
-    needs = _needs(shape, config, resources, kept=isinstance(table, Store))
+    needs = _needs(table, shape, config, resources)
     worst = max(needs, key=lambda need: need.smallest)
     if worst.smallest > resources.memory:
         raise ConfigError(
@@ -154,12 +155,23 @@ def store_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:
     return cells + shape.codes * (16 if binned else 8) + (shape.features + 1) * block_count(shape.rows) * 4
 
 
-def _needs(shape: Shape, config: TrainConfig, resources: Resources, *, kept: bool) -> list[Need]:
+def _needs(table: Source | Store, shape: Shape, config: TrainConfig, resources: Resources) -> list[Need]:
     """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
-    skipped = {"encode"} if kept else set()
+    skipped = {"encode"} if isinstance(table, Store) else set()
     if not config.bootstrap:
         skipped.add("oob")
-    return [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
+    needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
+    if isinstance(table, Source) and table.spooled:
+        memory = BASE_BYTES + table.spooled
+        needs.insert(0, Need("read", memory, memory, sum(file.stat().st_size for file in table.files)))
+    return needs
+
+
+def _most_scratch(needs: Collection[Need]) -> int:
+    """Scratch besides the store; what was streamed there stays for as long as the run."""
+    return sum(need.scratch for need in needs if need.stage == "read") + max(
+        need.scratch for need in needs if need.stage != "read"
+    )
 
 
 def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[str, float]:
@@ -169,6 +181,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
     visits = config.trees * bag * levels * _looks(shape.features, config)
     total = {
+        "read": shape.rows * shape.features * _READ_CELL,
         "encode": shape.rows * shape.features * _ENCODE_CELL,
         "grow": visits * _GROW_VISIT,
         "oob": config.trees * shape.rows * _OOB_ROW_TREE,

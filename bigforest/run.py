@@ -267,21 +267,22 @@ def _run_store(run: Unfinished, data: Any, resources: Resources, clock: Clock) -
     return store
 
 
-def open_table(data: Any, temporary: Path, *, verify: bool = True) -> Source | Store:
-    """The kept store that `data` is or names, or else the table, read through the folder `temporary`.
+def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
+    """The kept store that `data` is or names, or else the table, read through the folder `temporary` (open_source).
 
     verify  read and check all of a store on the disk.
     """
     if isinstance(data, str | Path) and is_store(place_of(data)):
         return Store.open(data, verify=verify)
-    return data if isinstance(data, Store) else open_source(data, scratch=temporary)
+    return data if isinstance(data, Store) else open_source(data, scratch=temporary, memory=memory)
 
 
 def _make_store(
     task: Task, place: Path, temporary: Path, resources: Resources, clock: Clock
 ) -> tuple[Store, TrainConfig]:
     """The store to train on, at `place` unless it was kept, and the configuration, part of which it may decide."""
-    table, target, exclude, config = open_table(task.data, temporary), task.target, task.exclude, task.config
+    table = open_table(task.data, temporary, memory=resources.memory)
+    target, exclude, config = task.target, task.exclude, task.config
     if isinstance(table, Store):
         config = _agree(table, task)
     check_budget(table, task.data, target, exclude, config, resources)

@@ -375,6 +375,21 @@ def test_run__a_task_that_fails_is_tried_again_and_reported(client: Client, tmp_
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
+def test_reduce__a_task_is_done_where_it_was_done_before(client: Client) -> None:
+    crew = Workers(Cluster(client), 1)
+    first, *others = (crew.reduce(_where, [(number,) for number in range(2)], _both) for _ in range(5))
+    assert sorted(first.values()) == sorted(client.scheduler_info()["workers"])
+    assert others == [first] * 4
+
+
+def _where(number: int) -> dict[int, str]:
+    return {number: worker._address()}
+
+
+def _both(one: dict[int, str], two: dict[int, str]) -> dict[int, str]:
+    return one | two
+
+
 def _fails_once(place: str, number: int) -> int:
     if not Path(place).exists():
         Path(place).touch()

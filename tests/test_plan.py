@@ -16,11 +16,12 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest import plan as plan_module
 from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
 from bigforest.memory import Need, Shape
 from bigforest.plan import store_bytes
 from bigforest.resources import Resources
 from bigforest.shape import shape_of
-from bigforest.source import open_source
+from bigforest.source import open_source, spool
 from tests.commands import Run, folder, run
 from tests.strategies import mixed_frames
 
@@ -106,6 +107,22 @@ def test_plan__of_a_table_and_of_a_store(tmp_path: Path) -> None:
     kept = bigforest.plan_training(tmp_path / "s", bootstrap=False)
     assert [stage.stage for stage in kept.stages] == ["grow"]
     assert kept.store == 0
+
+
+def test_plan__counts_what_streaming_a_table_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame().write_csv(tmp_path / "t.csv")
+    plan = bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2)
+    assert [stage.stage for stage in plan.stages] == ["read", "encode", "grow", "oob"]
+    read = plan.stages[0].need
+    assert 0 < read.scratch < plan.scratch
+    assert plan.stages[0].seconds > 0
+    lazy = bigforest.plan_training(frame().lazy(), "kind", trees=2)
+    assert lazy.stages[0].stage == "read"
+    assert "read" not in [stage.stage for stage in bigforest.plan_training(frame(), "kind", trees=2).stages]
+    monkeypatch.setattr(spool, "_SMALL_BYTES", 600_000_000)
+    assert bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2, memory="500MB").smallest == 650_000_000
+    with pytest.raises(ConfigError, match="the stage read needs"):
+        bigforest.train(frame().lazy(), "kind", trees=2, memory="500MB")
 
 
 def test_plan__more_trees_and_fewer_threads_take_longer() -> None:

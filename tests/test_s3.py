@@ -19,7 +19,7 @@ from distributed import Client, LocalCluster
 import bigforest
 from bigforest import copies, lock, places
 from bigforest.config import TrainConfig
-from bigforest.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError
+from bigforest.errors import BusyError, ConfigError, DataError, FormatError, OutputExistsError, StorageError
 from bigforest.events import Event, StageAdvanced, silent
 from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import grow_forest
@@ -28,6 +28,8 @@ from bigforest.grow.top import Limits
 from bigforest.places import fetched, is_remote, place_of
 from bigforest.resources import Resources
 from bigforest.schedule.cluster import Cluster
+from bigforest.store import local_copy
+from bigforest.store.local_copy import LocalCopy
 from bigforest.store.store import Store
 from tests.s3 import BUCKET, using_store
 from tests.test_invariance import frame
@@ -225,6 +227,27 @@ def test_store__fetches_what_is_asked_for(store: Store) -> None:
     folder = store.folder
     del store
     assert not folder.exists()
+
+
+def test_store__goes_on_after_a_fetch_that_failed(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store.open(store.path)
+    fetch_run = LocalCopy._fetch_run
+
+    def fails_for_some(copy: LocalCopy, column: int, first: int, stop: int) -> None:
+        if first == 0:
+            raise StorageError("the store does not answer")
+        fetch_run(copy, column, first, stop)
+
+    monkeypatch.setattr(local_copy, "_REQUEST_BYTES", 1)  # a request for each block
+    monkeypatch.setattr(LocalCopy, "_fetch_run", fails_for_some)
+    with pytest.raises(StorageError):
+        store.fetch()
+    monkeypatch.undo()
+    again = threading.Thread(target=store.fetch, daemon=True)
+    again.start()
+    again.join(60)
+    assert not again.is_alive()
+    store.verify()
 
 
 def test_store__damage_is_found_when_it_is_fetched(store: Store, home: Path, tmp_path: Path) -> None:

@@ -34,6 +34,8 @@ _SUBTREES = 4
 _MOST_CELLS = 1 << 18
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 20.
 _ROW = 28
+# The copy of a subtree's codes or values that each thread keeps in its cache (kernels/nearby.py, local.py), at most.
+_COPIED = 1_800_000
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 36.
 _NODE = 56
 # Bytes of a node whose threshold is looked up, besides its counts.
@@ -161,7 +163,8 @@ def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
     nodes = most_nodes(shape.rows, config, shape.classes)
     by_row = 0 if config.in_subspaces else shape.rows * shape.row_bytes
     tree = (
-        4 * shape.rows
+        _COPIED
+        + 4 * shape.rows
         + draws_bytes(shape, config)
         + _tree_bytes(rows, nodes, shape.classes)
         + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
@@ -231,7 +234,7 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     cells = min(_MOST_CELLS, room // (2 * drawn))
     codes = 2 * shape.row_bytes  # by columns and by rows
     # A subtree is grown, and later written, each with all that is left of the budget; it has two nodes per row at most.
-    own = (budget - base) // workers
+    own = (budget - base) // workers - _COPIED
     grown = own // (8 + codes + _tree_bytes(1, 2, shape.classes))
     written = (own - _written(shape.classes)) // (2 * (20 + _NODE + 8 * shape.classes))
     rows = min(grown, written)

@@ -12,6 +12,7 @@ import pickle
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -135,7 +136,7 @@ class Workers(Crew):
     @property
     def size(self) -> int:
         """See Crew."""
-        return max(1, sum(min(threads, self._slots) for threads in self._cluster.threads().values()))
+        return max(1, len(self._seats()))
 
     @property
     def processes(self) -> int:
@@ -151,13 +152,23 @@ class Workers(Crew):
             on_result(index, result)
 
     def _merged(self, job: Job[Result], merge: Callable[[Result, Result], Result]) -> Result:
-        """Workers merge what is near; only the last result comes here."""
+        """Workers merge what is near; only the last result comes here.
+
+        Calls with as many tasks hand the same ones to the same workers, which so find what they have fetched or read
+        before; others do it where one is busy elsewhere or has gone.
+        """
         with _Run(self._cluster, job.function.__name__, self._slots, job.shared) as run:
-            level = [run.submit(job.function, own) for own in job.arguments]
+            seats = cycle(self._seats())
+            level = [run.submit(job.function, own, next(seats, None)) for own in job.arguments]
             while len(level) > 1:
                 level = [run.merge(merge, level[first : first + _FAN]) for first in range(0, len(level), _FAN)]
             [(_, result)] = run.completed(iter(enumerate(level)), 1)
             return result  # type: ignore[no-any-return]
+
+    def _seats(self) -> list[str]:
+        """The addresses of the workers, each as often as it does tasks at once."""
+        threads = sorted(self._cluster.threads().items())
+        return [address for address, count in threads for _ in range(min(count, self._slots))]
 
     def _in_order(self, job: Job[Result]) -> Iterator[Result]:
         early: dict[int, Result] = {}
@@ -195,19 +206,21 @@ class _Run:
         if kind is not None:
             self._stop()
 
-    def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-        """The future of a task."""
-        return self._submit(worker.perform, self._order, pickle.dumps((function, arguments)), self._shared)
+    def submit(self, function: Callable[..., Any], arguments: tuple[Any, ...], near: str | None = None) -> Any:
+        """The future of a task. near: the worker that had better do it."""
+        packed = pickle.dumps((function, arguments))
+        return self._submit(worker.perform, self._order, packed, self._shared, near=near)
 
     def merge(self, merge: Callable[..., Any], parts: Sequence[Any]) -> Any:
         """The future of the results of `parts` merged."""
         return self._submit(worker.combine, self._order, pickle.dumps(merge), *parts)
 
-    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+    def _submit(self, function: Callable[..., Any], *arguments: Any, near: str | None = None) -> Any:
         self._number += 1
+        where = {} if near is None else {"workers": [near], "allow_other_workers": True}
         with self._cluster.errors(f"handing out {self._name}"):
             key = f"{self._order.run}-{self._number}"
-            return self._client.submit(function, *arguments, key=key, retries=RETRIES, pure=False)
+            return self._client.submit(function, *arguments, key=key, retries=RETRIES, pure=False, **where)
 
     def completed(self, futures: Iterator[tuple[int, Any]], ahead: int) -> Iterator[tuple[int, Any]]:
         """Results as tasks end, with the numbers of their futures; at most `ahead` of them are on their way."""

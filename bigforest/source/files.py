@@ -12,7 +12,7 @@ import polars as pl
 from bigforest.errors import DataError
 from bigforest.places import expanded, place_of, readable, text_lines
 from bigforest.source.source import check_names, scan_parquet
-from bigforest.source.spool import spool_batches, spool_lazy
+from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 
 KINDS = {
     ".parquet": "Parquet",
@@ -29,22 +29,27 @@ KINDS = {
 Schema = dict[str, pl.DataType]
 
 
-def parquet_files(path: str | Path, scratch: Path) -> tuple[str, list[Path]]:
-    """A short name for the table at `path` (a file, a folder or a glob) and the Parquet files it is in.
+def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[str, list[Path], int]:
+    """A short name for the table at `path` (a file, a folder or a glob), the Parquet files it is in, and the memory it
+    took to make them (Source.spooled).
 
-    Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError as `open_source`
-    does.
+    Files other than Parquet are streamed into Parquet in `scratch` first. Raises DataError and ConfigError as
+    `open_source` does.
     """
     name, files = find_files(path)
     kinds = {KINDS[file.suffix.lower()] for file in files}
     if len(kinds) > 1:
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
+    size = sum(file.stat().st_size for file in files)
+    if kind != "Parquet":
+        check_spool(size, memory, str(path))
     scans = [_scan_file(file, kind, scratch) for file in files]
     _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
     if kind == "Parquet":
-        return name, files
-    return name, spool_lazy(pl.concat([scan for scan, _ in scans], how="vertical_relaxed"), scratch, str(path))
+        return name, files, 0
+    whole = pl.concat([scan for scan, _ in scans], how="vertical_relaxed")
+    return name, spool_lazy(whole, scratch, str(path)), spool_bytes(size)
 
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:

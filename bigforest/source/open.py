@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,12 @@ from bigforest.source.files import parquet_files
 from bigforest.source.memory import frame_from_arrow, frame_from_pair, frame_from_pandas, numbered_names
 from bigforest.source.memory import frame_from_numpy as frame_from_matrix
 from bigforest.source.source import Source, source_of, source_of_files
-from bigforest.source.spool import spool_batches, spool_lazy
+from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 
 IN_MEMORY = "data"
 
 
-def open_source(data: Any, *, scratch: Path) -> Source:
+def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Source:
     """Open a table for reading, without holding more of it in memory than it already does.
 
     data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
@@ -28,24 +29,31 @@ def open_source(data: Any, *, scratch: Path) -> Source:
              else that exports an Arrow stream.
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
+    memory   the budget of the process, if any. What a query takes is known afterwards only (Source.spooled).
 
     Raises DataError when there is no such table, it cannot be read, is empty, or names a column twice, and ConfigError
-    when the disk of `scratch` is full.
+    when the disk of `scratch` is full, or files would take more memory to stream than the budget.
     """
     with naming_full_disk(scratch):
-        return _open(data, scratch)
+        return _open(data, scratch, memory)
 
 
-def _open(data: Any, scratch: Path) -> Source:
+def _open(data: Any, scratch: Path, memory: int | None) -> Source:
     if isinstance(data, str | Path):
-        name, files = parquet_files(data, scratch)
-        return source_of_files(files, name)
+        name, files, spooled = parquet_files(data, scratch, memory)
+        return source_of_files(files, name, spooled)
     if isinstance(data, pl.LazyFrame):
-        return source_of_files(spool_lazy(data, scratch, IN_MEMORY), IN_MEMORY)
+        return _spooled(spool_lazy(data, scratch, IN_MEMORY))
     frame = _frame_in_memory(data)
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
-    return source_of_files(spool_batches(_reader(data), scratch, IN_MEMORY), IN_MEMORY)
+    return _spooled(spool_batches(_reader(data), scratch, IN_MEMORY))
+
+
+def _spooled(files: list[Path]) -> Source:
+    """The Source of what was streamed into these files."""
+    source = source_of_files(files, IN_MEMORY)
+    return replace(source, spooled=spool_bytes(8 * source.rows * len(source.schema)))
 
 
 def _frame_in_memory(data: Any) -> pl.DataFrame | None:

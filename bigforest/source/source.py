@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ _FAR_PAGE_BYTES = 1 << 22
 class Source:
     """A table that can be read by column and by range of rows, any number of times and from any thread.
 
-    name    short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
-    schema  Polars type of every column, in column order.
-    rows    number of rows, at least 1.
-    frame   a bare scan of Parquet files or a table in memory, so that projections and slices of it read no
-            more than they give.
-    files   those Parquet files, in order; none for a table in memory.
+    name     short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
+    schema   Polars type of every column, in column order.
+    rows     number of rows, at least 1.
+    frame    a bare scan of Parquet files or a table in memory, so that projections and slices of it read no
+             more than they give.
+    files    those Parquet files, in order; none for a table in memory.
+    spooled  anonymous memory of streaming it into those files, in bytes, beside that of the process; 0 where it was
+             there as it is.
     """
 
     name: str
@@ -35,6 +37,7 @@ class Source:
     rows: int
     frame: pl.LazyFrame
     files: tuple[Path, ...] = ()
+    spooled: int = 0
 
     def __reduce__(self) -> tuple[Callable[..., Source], tuple[Any, ...]]:
         """The source of files is handed to other processes as the places of these."""
@@ -101,9 +104,9 @@ def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Pa
     return Source(name, schema, rows, scan_parquet(files), files)
 
 
-def source_of_files(files: Sequence[Path], name: str) -> Source:
+def source_of_files(files: Sequence[Path], name: str, spooled: int = 0) -> Source:
     """The Source of Parquet files of one table, in the order given. Raises DataError if it is empty."""
-    return source_of(scan_parquet(files), name, files)
+    return replace(source_of(scan_parquet(files), name, files), spooled=spooled)
 
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:

@@ -8,18 +8,36 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import DataError
+from bigforest.errors import ConfigError, DataError
+from bigforest.memory import BASE_BYTES
 from bigforest.places import made
 from bigforest.source.source import check_names
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
 PART_BYTES = 64 << 20
-# Anonymous memory of streaming a CSV file into scratch, beside that of the process: 330 to 400 MB measured for files of
-# 0.4 and of 0.9 GB on two threads.
+# Anonymous memory of streaming a table into scratch, beside that of the process: 330 to 400 MB measured for CSV files
+# of 0.4 and of 0.9 GB on two threads; and of a small one, for each of its bytes and besides.
 SPOOL_BYTES = 450_000_000
+_SMALL_TIMES = 8
+_SMALL_BYTES = 30_000_000
 # Row groups of a table streamed to scratch hold about PART_BYTES, within these numbers of rows.
 _MOST_GROUP_ROWS = 1 << 18
 _LEAST_GROUP_ROWS = 1 << 12
+
+
+def spool_bytes(size: int) -> int:
+    """Anonymous memory of streaming a table of so many bytes into scratch, beside that of the process."""
+    return min(SPOOL_BYTES, _SMALL_BYTES + _SMALL_TIMES * size)
+
+
+def check_spool(size: int, memory: int | None, where: str) -> None:
+    """Raise ConfigError, naming `where`, when a budget is too small to stream a table of so many bytes into scratch."""
+    needed = BASE_BYTES + spool_bytes(size)
+    if memory is not None and memory < needed:
+        raise ConfigError(
+            f"{where}: streaming a table that is not Parquet into the scratch folder takes {needed:,} bytes of memory, "
+            f"and {memory:,} are given; raise memory, or write it as Parquet first"
+        )
 
 
 def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:

@@ -11,6 +11,7 @@ import weakref
 import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 
 from bigforest.copies import Copies
 from bigforest.errors import FormatError
+from bigforest.objects import ObjectPath, asking
 from bigforest.places import local_copies
 from bigforest.store.format import (
     CHECKSUM_TYPE,
@@ -53,7 +55,7 @@ class LocalCopy:
     folder  where the files are.
     """
 
-    def __init__(self, place: Path, manifest: Manifest) -> None:
+    def __init__(self, place: ObjectPath, manifest: Manifest) -> None:
         copies = local_copies()
         self.folder = Path(tempfile.mkdtemp(prefix="store-", dir=copies.folder))
         self._held = _Held(copies, self.folder)
@@ -81,11 +83,7 @@ class LocalCopy:
         last = len(self._columns) - 1
         wanted = sorted({*(range(last) if features is None else features), last})
         here = range(self._state.shape[1]) if blocks is None else blocks
-        runs = list(self._claim(wanted, here))
-        if runs:
-            with ThreadPoolExecutor(min(_AT_ONCE, len(runs)), thread_name_prefix="bigforest-fetch") as pool:
-                for _ in pool.map(self._fetch_run, *zip(*runs, strict=True)):
-                    pass
+        self._fetch_runs(list(self._claim(wanted, here)))
         with self._changed:
             self._changed.wait_for(lambda: not (self._state[wanted, here.start : here.stop] == _COMING).any())
             failed = (self._state[wanted, here.start : here.stop] == _ABSENT).any()
@@ -99,13 +97,13 @@ class LocalCopy:
             if name in self._whole or name not in self._crc:
                 return
             local, crc = self.folder / name, 0
-            self._held.take(local.stat().st_size)
-            with (self._place / name).open("rb") as source, local.open("r+b") as file:
-                while piece := source.read(_REQUEST_BYTES):
-                    crc = zlib.crc32(piece, crc)
-                    file.write(piece)
-            if crc != self._crc[name]:
-                raise FormatError(f"{self._place / name}: the checksum differs; encode the table again")
+            with self._held.counting(local.stat().st_size):
+                with asking(self._place), (self._place / name).open("rb") as source, local.open("r+b") as file:
+                    while piece := source.read(_REQUEST_BYTES):
+                        crc = zlib.crc32(piece, crc)
+                        file.write(piece)
+                if crc != self._crc[name]:
+                    raise FormatError(f"{self._place / name}: the checksum differs; encode the table again")
             self._whole.add(name)
 
     def _claim(self, columns: Iterable[int], wanted: range) -> Iterator[tuple[int, int, int]]:
@@ -121,15 +119,28 @@ class LocalCopy:
                         yield column, absent[first], absent[at - 1] + 1
                         first = at
 
+    def _fetch_runs(self, runs: list[tuple[int, int, int]]) -> None:
+        """Fetch what `_claim` gave; where that fails, what has not come is absent again."""
+        if not runs:
+            return
+        try:
+            with ThreadPoolExecutor(min(_AT_ONCE, len(runs)), thread_name_prefix="bigforest-fetch") as pool:
+                for _ in pool.map(self._fetch_run, *zip(*runs, strict=True)):
+                    pass
+        finally:
+            with self._changed:
+                for column, first, stop in runs:
+                    cells = self._state[column, first:stop]
+                    cells[cells == _COMING] = _ABSENT
+                self._changed.notify_all()
+
     def _fetch_run(self, column: int, first: int, stop: int) -> None:
         """Fetch some blocks of a column, and check them. Raises FormatError."""
         name, begin, dtype, span = self._columns[column]
-        outcome = _ABSENT
-        try:
-            rows = min(stop * self._block_rows, self._rows) - first * self._block_rows
-            size, offset = rows * dtype.itemsize, begin + first * self._block_rows * dtype.itemsize
-            self._held.take(size)
-            with (self._place / name).open("rb") as source:
+        rows = min(stop * self._block_rows, self._rows) - first * self._block_rows
+        size, offset = rows * dtype.itemsize, begin + first * self._block_rows * dtype.itemsize
+        with self._held.counting(size):
+            with asking(self._place), (self._place / name).open("rb") as source:
                 source.seek(offset)
                 cells = np.frombuffer(source.read(size), dtype)
             for block in range(first, stop):
@@ -140,11 +151,9 @@ class LocalCopy:
             with (self.folder / name).open("r+b") as file:
                 file.seek(offset)
                 file.write(cells.data)
-            outcome = _HERE
-        finally:
-            with self._changed:
-                self._state[column, first:stop] = outcome
-                self._changed.notify_all()
+        with self._changed:
+            self._state[column, first:stop] = _HERE
+            self._changed.notify_all()
 
 
 class _Held:
@@ -156,9 +165,15 @@ class _Held:
         self._lock = threading.Lock()
         self._bytes = 0
 
-    def take(self, size: int) -> None:
-        """Count further bytes. Raises ConfigError."""
+    @contextmanager
+    def counting(self, size: int) -> Iterator[None]:
+        """Count the bytes that the block puts into the folder, unless it fails. Raises ConfigError."""
         self._copies.take(size)
+        try:
+            yield
+        except BaseException:
+            self._copies.give_back(size)
+            raise
         with self._lock:
             self._bytes += size
 

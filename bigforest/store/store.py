@@ -20,7 +20,8 @@ from bigforest.errors import FormatError
 from bigforest.kernels.layout import Codes
 from bigforest.levels import Levels, read_levels
 from bigforest.memory import Shape
-from bigforest.places import is_remote, place_of
+from bigforest.objects import ObjectPath
+from bigforest.places import place_of
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -109,7 +110,7 @@ class Store:
         path = place_of(path)
         manifest = Manifest.read(path)
         _check_sizes(path, manifest)
-        copy = LocalCopy(path, manifest) if is_remote(path) else None
+        copy = LocalCopy(path, manifest) if isinstance(path, ObjectPath) else None
         here = path if copy is None else copy.folder
         spec = manifest.spec
         rows, features = spec.rows, len(spec.features)

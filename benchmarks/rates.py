@@ -1,0 +1,152 @@
+"""What each kind of task of the grain of rows costs, on one thread and in CPU time, for projection.py.
+
+A forest of the synthetic set is grown by passes, to subtrees of an eighth of the rows; what a Dask task costs besides
+its work is measured with two workers on this machine.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+from datasets import TARGET
+from scaling import cluster, table
+
+import bigforest
+from bigforest.config import TrainConfig
+from bigforest.events import silent
+from bigforest.grow import level, need
+from bigforest.grow.forest import grow_forest
+from bigforest.oob.pipeline import write_oob
+from bigforest.resources import Resources
+from bigforest.schedule import crew as crews
+from bigforest.schedule.cluster import Cluster, Workers
+from bigforest.store.store import Store
+
+# Share of different rows among as many draws with replacement.
+DISTINCT = 1.0 - math.exp(-1.0)
+TASKS = 400
+# Subtrees have at most such a part of the rows while rates are measured.
+ROWS_SHARE = 8
+
+
+class Rates(NamedTuple):
+    """CPU seconds of one thread, and the levels they were measured at (mean depth of a row's leaf).
+
+    encode: row x feature. route: row of a bag x pass. spill: row of a bag x feature. visit: row x feature looked at x
+    level in subtrees. judge: row out of bag x tree x level. score: byte of histograms. report: row. task: wall seconds
+    of a Dask task besides its work.
+    """
+
+    encode: float
+    route: float
+    spill: float
+    visit: float
+    judge: float
+    score: float
+    report: float
+    task: float
+    levels: float
+    rows: int
+
+
+@contextmanager
+def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
+    """CPU seconds by task function; trees that passes have sent down, and bytes of histograms."""
+    spent: Counter[str] = Counter()
+    asked: Counter[str] = Counter()
+    kept = crews.Threads._each, crews.Threads._in_order, level._tell
+
+    def timed(job: Any) -> Any:
+        def call(*arguments: Any) -> Any:
+            begin = time.process_time()
+            result = job.function(*arguments)
+            spent[job.function.__name__] += time.process_time() - begin
+            if job.function is level.answer:
+                asked["trees"] += len(result)
+                asked["bytes"] += sum(reply.counts.nbytes for reply in result)
+            return result
+
+        return job._replace(function=call)
+
+    def tell(*arguments: Any) -> None:
+        begin = time.process_time()
+        kept[2](*arguments)
+        spent["client"] += time.process_time() - begin
+
+    level._tell = tell
+    crews.Threads._each = lambda crew, job, on_result: kept[0](crew, timed(job), on_result)  # type: ignore[method-assign]
+    crews.Threads._in_order = lambda crew, job: kept[1](crew, timed(job))  # type: ignore[method-assign]
+    try:
+        yield spent, asked
+    finally:
+        crews.Threads._each, crews.Threads._in_order, level._tell = kept  # type: ignore[method-assign]
+
+
+def measure(rows: int, trees: int) -> Rates:
+    """The rates on this machine."""
+    with tempfile.TemporaryDirectory(prefix="bigforest-bench-") as scratch:
+        home = Path(scratch)
+        table(rows).write_parquet(home / "table.parquet")
+        alone = Resources(threads=1, scratch=home)
+        bigforest.encode_store(home / "table.parquet", home / "first.store", target=TARGET, threads=1)
+        begin = time.process_time()
+        place = bigforest.encode_store(home / "table.parquet", home / "table.store", target=TARGET, threads=1).path
+        encode = (time.process_time() - begin) / (rows * 28)
+        store, config = Store.open(place), TrainConfig(trees=trees)
+        way = _by_passes(store, config)
+        grow_forest(store, TrainConfig(trees=1), home / "first", resources=alone, listener=silent, way=way)
+        with timed_tasks() as (spent, asked):
+            grow_forest(store, config, home / "forest", resources=alone, listener=silent, way=way)
+            begin = time.process_time()
+            write_oob(store, config, home / "forest", resources=alone, listener=silent)
+            report = time.process_time() - begin - spent["judge_range"]
+        levels, below = _levels(home / "forest", way.limits.rows)
+        mtry, bag = config.drawn_features(28), DISTINCT * rows * trees
+        return Rates(
+            encode=encode,
+            route=spent["answer"] / (asked["trees"] * DISTINCT * rows),
+            spill=spent["spill"] / (bag * 28),
+            visit=sum(spent[name] for name in ("grow_seedling", "look_up_some", "write_stems")) / (bag * mtry * below),
+            judge=spent["judge_range"] / ((1.0 - DISTINCT) * rows * trees * levels),
+            score=spent["client"] / asked["bytes"],
+            report=report / rows,
+            task=_task_seconds(),
+            levels=levels,
+            rows=rows,
+        )
+
+
+def _by_passes(store: Store, config: TrainConfig) -> need.Way:
+    """A way by passes, with subtrees of an eighth of the rows."""
+    shape = store.shape
+    limits = need._limits(shape, config, 1, 2 * need._smallest(shape, config))
+    assert limits is not None
+    return need.Way(1, limits._replace(rows=store.rows // ROWS_SHARE), config.trees, 0)
+
+
+def _levels(forest: Path, most: int) -> tuple[float, float]:
+    """Levels that a row of a bag passes on its way to its leaf, and those below nodes of at most `most` rows."""
+    nodes = pl.scan_parquet(forest / "trees" / "*.parquet", glob=True)
+    inner = nodes.filter(pl.col("kind") != "leaf")
+    small = inner.filter(pl.col("weight") <= most)
+    roots = nodes.filter(pl.col("depth") == 0)
+    found = [frame.select(pl.col("weight").sum()).collect().item() for frame in (inner, small, roots)]
+    return found[0] / found[2], found[1] / found[2]
+
+
+def _task_seconds() -> float:
+    """Wall seconds of a task that does nothing, of many, with their merging."""
+    with cluster(2) as client:
+        crew = Workers(Cluster(client), 1)
+        begin = time.perf_counter()
+        crew.reduce(abs, [(-number,) for number in range(TASKS)], operator.add)
+        return (time.perf_counter() - begin) / TASKS
