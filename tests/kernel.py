@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
-from bigforest.kernels.grow import CodeTree, Rules, grow, grow_mixed
+from bigforest.kernels.grow import grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, SEEN_LEFT, UNSEEN, make_mixed
+from bigforest.kernels.target import Classes, Numbers
+from bigforest.kernels.tree import CodeTree, Rules
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
 from tests.naive.split import Split, Table, best_split, threshold_between
-from tests.naive.tree import Node
+from tests.naive.tree import Node, with_min_leaf
 from tests.naive.tree import grow as grow_naively
 from tests.strategies import Data
 
@@ -45,13 +47,13 @@ def check_kernel(
     tree = in_values(found, dictionaries, config)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
-        got = (found.feature[number], found.depth[number], found.counts[number].tolist())
+        got = (found.feature[number], found.depth[number], holds(found, number))
         assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
         if node.feature >= 0:
             assert tree.threshold[number] == node.threshold, f"node {number}: {tree.threshold[number]} {node}"
             assert tree.left[number] == number + 1
             assert tree.right[number] == node.right
-            assert abs(tree.gain[number] - node.gain) < 1e-9
+            assert abs(tree.gain[number] - node.gain) < 1e-9 * max(1.0, node.gain)
     assert found.feature.size == len(expected)
     return expected
 
@@ -67,14 +69,14 @@ def check_mixed_kernel(
     kind[list(data.categories)] = CATEGORY
     most = max((max(dictionaries[feature]) + 1 for feature in data.categories), default=0)
     call = kernel_arguments(data, weights, config, codes)
-    mixed = make_mixed(kind, most, call[2].size, data.classes)
+    mixed = make_mixed(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
         found, subsets = grow_mixed(*call, mixed)
     assert (mixed.levels.slot == 0).all()
     assert found.feature.size == len(expected) == subsets.size.size
     ends = np.cumsum(subsets.size)
     for number, node in enumerate(expected):
-        got = (found.feature[number], found.depth[number], found.counts[number].tolist())
+        got = (found.feature[number], found.depth[number], holds(found, number))
         assert got == (node.feature, node.depth, node.counts), f"node {number} is {got}, but should be {node}"
         listed = subsets.level[ends[number] - subsets.size[number] : ends[number]].tolist()
         if node.feature < 0:
@@ -95,11 +97,24 @@ def check_mixed_kernel(
     return expected
 
 
+def holds(found: CodeTree, number: int) -> list[int]:
+    """What the rows of a node hold: class weights, or of numbers the weight and the sum."""
+    return found.counts[number].tolist() + ([] if found.sum is None else [int(found.sum[number])])
+
+
 def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, codes: Codes) -> tuple[Any, ...]:
     """What `grow` is called with."""
+    config = with_min_leaf(config, data.classes)
     rows = np.flatnonzero(weights).astype(np.uint64)
     multiplicity = np.asarray(weights, np.uint64)[rows]
-    items = rows << np.uint64(32) | data.target.astype(np.uint64)[rows] << np.uint64(16) | multiplicity
+    items = rows << np.uint64(32) | multiplicity
+    target: Classes | Numbers
+    if data.numbers:
+        target = Numbers(data.target.copy())
+        target.value.flags.writeable = False
+    else:
+        items |= data.target.astype(np.uint64)[rows] << np.uint64(16)
+        target = Classes(data.classes, entropy_table())
     rules = Rules(
         config.drawn_features(data.values.shape[1]),
         NUMBERS[config.impurity],
@@ -112,7 +127,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
-    return codes, by_row, items, data.classes, key, rules, entropy_table()
+    return codes, by_row, items, target, key, rules
 
 
 def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:

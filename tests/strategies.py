@@ -41,16 +41,19 @@ EXTREMES = [
 class Data(NamedTuple):
     """A table of float64 features [rows, features] and class numbers [rows], every class present.
 
-    NaN is missing; the numbers of the features `categories` are levels.
+    NaN is missing; the numbers of the features `categories` are levels. numbers: whether the target is to be predicted
+    as numbers.
     """
 
     values: NDArray[np.float64]
     target: NDArray[np.int64]
     categories: frozenset[int] = frozenset()
+    numbers: bool = False
 
     @property
     def classes(self) -> int:
-        return int(self.target.max()) + 1
+        """How many; 0 of numbers."""
+        return 0 if self.numbers else int(self.target.max()) + 1
 
 
 @st.composite

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from bigforest.config import TrainConfig
 from bigforest.kernels.category import make_levels, order_levels
+from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.node import Node
 from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_order, principal_component
@@ -102,13 +103,15 @@ def test_order_levels__of_thousands(classes: int) -> None:
     counts = {int(code): [0] * classes for code in codes}
     for code, k in zip(codes.tolist(), target.tolist(), strict=True):
         counts[code][k] += 1
-    expected = level_order({float(code): count for code, count in counts.items()})
+    expected = level_order({float(code): count for code, count in counts.items()}, classes)
     items = np.arange(rows, dtype=np.uint64) << np.uint64(32) | target.astype(np.uint64) << np.uint64(16) | np.uint64(1)
     total = np.bincount(target, minlength=classes)
     levels = make_levels(most, rows, classes)
     places = codes.copy()
     with np.errstate(over="ignore"):
-        found = int(order_levels(places, Node(items, total, rows, int((total**2).sum())), levels))
+        found = int(
+            order_levels(places, Node(items, total, rows, int((total**2).sum())), levels, entropy_table(), None)
+        )
     assert found == len(expected)
     assert levels.code[levels.order[:found]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)

@@ -7,11 +7,11 @@ from numpy.typing import NDArray
 
 from bigforest.config import Impurity
 from bigforest.forest.table import TreeArrays
-from bigforest.kernels.grow import CodeTree
 from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import LevelLists, Terms
 from bigforest.kernels.mixed import SEEN_LEFT, SEEN_RIGHT, Subsets
 from bigforest.kernels.oblique import Pool
+from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import fill_values
 from bigforest.store.store import Dictionaries
 
@@ -38,7 +38,9 @@ def tree_arrays(
     threshold = np.empty(size) if given is None else given.copy()
     gain, value = np.empty(size), np.empty(size)
     offsets, low, high = dictionaries
-    fill_values(nodes, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value)
+    fill_values(
+        nodes, nodes.sum, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value
+    )
     axis = nodes.feature >= 0
     default_left = np.zeros(size, np.bool_)
     default_left[axis] = weight[left[axis]] >= weight[nodes.right[axis]]

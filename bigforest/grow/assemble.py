@@ -15,7 +15,7 @@ from bigforest.errors import FormatError
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.top import TreeTop
-from bigforest.kernels.grow import CodeTree
+from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import midpoints
 from bigforest.places import fetched, made
 from bigforest.store.store import Dictionaries
@@ -25,14 +25,16 @@ _THRESHOLDS = ".thresholds"
 # Nodes whose thresholds are looked up at a time.
 _LOOKED_UP = 1 << 18
 _HEAD = np.dtype("<u8")
-# The arrays of a CodeTree as they follow each other in a file.
+# The arrays of a CodeTree that predicts classes as they follow each other in a file.
 _TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4")
 
 
 def write_subtree(path: Path, nodes: CodeTree) -> None:
     """Keep a finished subtree in a file of its own: nodes, classes, a checksum, and the arrays one after the other."""
     _write(
-        path, nodes.counts.shape, [array.astype(kind, copy=False) for array, kind in zip(nodes, _TYPES, strict=True)]
+        path,
+        nodes.counts.shape,
+        [array.astype(kind, copy=False) for array, kind in zip(nodes[:6], _TYPES, strict=True)],
     )
 
 

@@ -24,13 +24,16 @@ from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.subspace import SubspaceFamily, subspace_family
 from bigforest.grow.top import Ground, root_key
+from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import Rules, compile_kernels, grow, grow_oblique
+from bigforest.kernels.grow import grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.oblique import Oblique
 from bigforest.kernels.rows import NO_ROWS, by_rows
 from bigforest.kernels.space import Subspace
+from bigforest.kernels.target import Classes
+from bigforest.kernels.tree import Rules
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import Sampler, most_weight
@@ -69,7 +72,8 @@ def grow_forest(
     way = way or choose_way(store.shape, config, resources)
     _check_rows(store, config, way)
     parts = part_groups(store.rows, config.trees)
-    parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
+    levels = store.levels()
+    parts = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         crew = resources.crew(way.workers)
         crew.everywhere(compile_for, config, way.limits is not None, resources.scratch)
@@ -115,7 +119,7 @@ class _Shared(NamedTuple):
     sampler: Sampler
     by_row: Rows
     rules: Rules
-    entropies: NDArray[np.int64]
+    target: Classes
     family: SparseFamily | SubspaceFamily | None
     scale: NDArray[np.float64] | None
 
@@ -124,7 +128,8 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     make = _OBLIQUE[config.family][0] if config.family in _OBLIQUE else None
     family = make and make(store, config)
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
-    return _Shared(Sampler.of(store, config), by_row, _rules(store, config), entropy_table(), family, scale)
+    target = Classes(len(store.spec.target.classes), entropy_table())
+    return _Shared(Sampler.of(store, config), by_row, _rules(store, config), target, family, scale)
 
 
 # What the trees of the forests that grow in this process share.
@@ -153,14 +158,14 @@ def compile_for(config: TrainConfig, passes: bool, scratch: Path | None) -> None
     if passes:
         compile_passes(config, scratch)
     else:
-        compile_kernels(_OBLIQUE[config.family][1] if config.family in _OBLIQUE else None, mixed=False)
+        compile_kernels(Needs(_OBLIQUE[config.family][1] if config.family in _OBLIQUE else None))
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
     """Task: grow consecutive trees whole and write them as one part."""
     shared = _shared_of(store, config)
     grown = ([_grow(shared, tree)] for tree in trees)
-    write_part(directory, trees.start, grown, store.spec, config)
+    write_part(directory, trees.start, grown, store.spec, config, store.levels())
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
@@ -217,9 +222,7 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     pack_items(store.target, multiplicity, items)
-    classes = len(store.spec.target.classes)
-    key = root_key(config, tree)
-    arguments = (items, classes, key, shared.rules, shared.entropies)
+    arguments = (items, shared.target, root_key(config, tree), shared.rules)
     if shared.scale is not None:
         axes = tree_axes(store, config, tree, shared.scale)
         codes, dictionaries = rotate(store, axes, np.flatnonzero(multiplicity))

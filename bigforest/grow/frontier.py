@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bigforest.grow.judge import Counts, Judge, boundaries
 from bigforest.kernels.axis import make_draw
-from bigforest.kernels.grow import Rules
 from bigforest.kernels.level import draw_order
+from bigforest.kernels.tree import Rules
 
 # A histogram of a node has about one bucket for so many bag rows, within these limits. More buckets cost memory, fewer
 # make more rows be looked at twice.

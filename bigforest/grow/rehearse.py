@@ -10,8 +10,8 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import TargetSpec
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.top import Ground, Limits
-from bigforest.kernels.grow import Rules
 from bigforest.kernels.impurity import NUMBERS, entropy_table
+from bigforest.kernels.tree import Rules
 from bigforest.output import TemporaryFolder
 from bigforest.places import is_remote
 from bigforest.schedule.crew import Threads

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.grow.frontier import Search
 from bigforest.grow.judge import Counts, Judge
-from bigforest.kernels.grow import CodeTree, Rules
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.level import Splits, child_keys
+from bigforest.kernels.tree import CodeTree, Rules
 
 # What becomes of a node.
 SEARCHING, SPLIT, LEAF, SMALL = range(4)

@@ -11,11 +11,13 @@ from bigforest.kernels.gather import gather
 from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.mixed import first_order, missing_last
-from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
-from bigforest.kernels.partition import partition, sum_classes
+from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
+from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_many import scan_many
+from bigforest.kernels.scan_sums import scan_sums
 from bigforest.kernels.scan_two import prepare_two, scan_two
+from bigforest.kernels.target import sum_left
 
 _SIX = np.uint64(6)
 _BITS6 = np.uint64(63)
@@ -74,17 +76,27 @@ def wanted_features(rules, key, features):
 
 
 @inlined
-def scan_codes(low, high, node, rules, table, number, best, work):
+def prepare(node, rules, work, sums):
+    """Once per node, before scan_codes."""
+    if sums is None and node.total.size == 2 and rules.impurity == GINI:
+        prepare_two(node, work)
+
+
+@inlined
+def scan_codes(low, high, node, rules, table, number, best, work, sums):
     """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
 
-    After prepare_two, where there are two classes and the impurity is Gini.
+    table, sums: see target.py.
     """
-    if node.total.size == 2 and rules.impurity == GINI:
-        scan_two(low, high, node, rules.min_leaf, number, best, work)
-    elif rules.impurity == GINI:
-        scan_many(low, high, node, rules.min_leaf, number, best, work)
-    else:
-        scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
+    if sums is not None:
+        scan_sums(low, high, node, rules.min_leaf, number, best, work, sums)
+    if table is not None:
+        if node.total.size == 2 and rules.impurity == GINI:
+            scan_two(low, high, node, rules.min_leaf, number, best, work)
+        elif rules.impurity == GINI:
+            scan_many(low, high, node, rules.min_leaf, number, best, work)
+        else:
+            scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
 
 
 @inlined
@@ -106,17 +118,17 @@ def look_up(codes, by_row, node, feature, constant, work):
 
 
 @inlined
-def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, work, mixed):
-    """Draw features and scan them; the best split is left in `best`, its feature doubled (mixed.py; -1: none).
+def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums):
+    """Draw features and scan them; scratch.best gets the best split, its feature doubled (mixed.py; -1: none).
 
-    constant: see look_up. mixed: Mixed, or None where all features are plain numbers, compiled apart.
+    scratch: Scratch of grow.py. mixed: Mixed, or None where all features are plain numbers. table, sums: target.py.
     """
+    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     features = np.uint64(draw.perm.size)
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    if node.total.size == 2 and rules.impurity == GINI:
-        prepare_two(node, work)
+    prepare(node, rules, work, sums)
     drawn = ZERO
     usable = ZERO
     state = key
@@ -128,23 +140,25 @@ def find_feature(codes, by_row, node, key, constant, rules, table, draw, best, w
             usable += ONE
             orders = ONE
             if mixed is not None:
-                low, high, orders = first_order(np.uint64(feature), low, high, node, mixed, work)
+                low, high, orders = first_order(np.uint64(feature), low, high, node, mixed, table, work, sums)
             for order in range(orders):
                 if order == ONE:
                     low, high = missing_last(work.codes, np.uint64(node.items.size), high)
-                scan_codes(low, high, node, rules, table, feature + feature + np.int64(order), best, work)
+                number = feature + feature + np.int64(order)
+                scan_codes(low, high, node, rules, table, number, best, work, sums)
     put_back(draw, drawn)
 
 
 @inlined
-def split_by_feature(codes, by_row, node, feature, code, work, nodes, number, total_l):
-    """Send the rows of a node to the sides of a split, and write it as node `number`.
+def split_by_feature(codes, by_row, node, feature, scratch, nodes, number, sums):
+    """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
-    Returns the number of rows on the left; total_l gets their class weights.
+    Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
     """
-    gather(codes, by_row, np.uint64(feature), node.items, work.codes)
-    size_l, below, above = partition(work.codes, np.uint32(code), node.items, work.keys)
-    sum_classes(node.items[:size_l], total_l)
+    best, work = scratch.best, scratch.work
+    gather(codes, by_row, feature, node.items, work.codes)
+    size_l, below, above = partition(work.codes, np.uint32(best.split[CODE]), node.items, work.keys)
+    sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = below
     nodes.right_code[number] = above

@@ -84,12 +84,14 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
 def pack_items(target, counts, items):
     """items = those rows with counts > 0, ascending: row << 32 | class << 16 | count. No branch depends on the data.
 
-    target, counts uint16 [rows], rows <= 2**32; items uint64 [rows with counts > 0].
+    target, counts uint16 [rows], rows <= 2**32; items uint64 [rows with counts > 0]. target None: no classes, all 0.
     """
     at = np.uint64(0)
     row = np.uint64(0)
     while at < np.uint64(items.size):
-        items[at] = (row << _BITS32) | (np.uint64(target[row]) << _BITS16) | np.uint64(counts[row])
+        items[at] = (row << _BITS32) | np.uint64(counts[row])
+        if target is not None:
+            items[at] |= np.uint64(target[row]) << _BITS16
         at += np.uint64(counts[row] > 0)
         row += np.uint64(1)
 

@@ -14,8 +14,8 @@ from bigforest.kernels.node import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ
 from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.sort import sort_few, sort_rows
 
-GINI, ENTROPY, ERROR = 0, 1, 2
-NUMBERS = {"gini": GINI, "entropy": ENTROPY, "error": ERROR}
+GINI, ENTROPY, ERROR, VARIANCE = 0, 1, 2, 3
+NUMBERS = {"gini": GINI, "entropy": ENTROPY, "error": ERROR, "variance": VARIANCE}
 
 # n log2 n is kept in fixed point, so that equal counts give equal scores whatever the order of the classes.
 # At n = 2**32 the value is 2**57, far from overflow; the step of 2**-20 bits is below any difference that matters.

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from bigforest.kernels.category import Levels, make_levels, order_levels, sort_by_digits
 from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.node import CODE, FEATURE, ONE, TWO, ZERO
-from bigforest.kernels.partition import partition, sum_classes
+from bigforest.kernels.node import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
+from bigforest.kernels.partition import partition
+from bigforest.kernels.target import sum_left
 
 # Kinds of features: numbers of which none is missing, numbers of which some are, categories.
 NUMBER, MISSING, CATEGORY = 0, 1, 2
@@ -60,13 +61,13 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 
 @inlined
-def first_order(feature, low, high, node, mixed, work):
+def first_order(feature, low, high, node, mixed, table, work, sums):
     """Make work.codes, `low` to `high`, an order to be scanned.
 
     Returns the smallest and the largest code now, and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
-        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels) - ONE), ONE
+        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels, table, sums) - ONE), ONE
     if mixed.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
     return low, high, ONE
@@ -107,13 +108,22 @@ def list_levels(begin, end, levels, subsets):
 
 
 @inlined
-def split_mixed(codes, by_row, node, mixed, best, work, nodes, subsets, number, total_l):
+def swap_sides(best):
+    """Make the left side of the best split the right one."""
+    split = best.split
+    split[SQ_L], split[SQ_R] = split[SQ_R], split[SQ_L]
+    split[W_L], split[W_R] = split[W_R], split[W_L]
+
+
+@inlined
+def split_mixed(codes, by_row, node, mixed, table, scratch, nodes, subsets, number, sums):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between those and all
-    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; total_l gets
-    their class weights.
+    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; scratch.total_l
+    gets what they hold (target.py).
     """
+    best, work = scratch.best, scratch.work
     feature = np.uint64(best.split[FEATURE]) >> ONE
     limit = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
@@ -122,27 +132,26 @@ def split_mixed(codes, by_row, node, mixed, best, work, nodes, subsets, number, 
     found = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
-        found = order_levels(work.codes, node, mixed.levels)
+        found = order_levels(work.codes, node, mixed.levels, table, sums)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(work.codes, n, high)
+        if alone:
+            limit = high
+            swap_sides(best)
         if alone or np.uint64(best.split[FEATURE]) & ONE:
             missing = SEEN_RIGHT
-            limit = high if alone else limit
             missing_last(work.codes, n, high)
     size_l, below, above = partition(work.codes, limit, node.items, work.keys)
-    sum_classes(node.items[:size_l], total_l)
+    sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below
     nodes.right_code[number] = np.uint32(0) if kind == CATEGORY or above > high else above
     subsets.missing[number] = missing
     subsets.size[number] = np.uint32(0)
     if kind == CATEGORY:
-        weight_l = np.int64(0)
-        for k in range(np.uint64(total_l.size)):
-            weight_l += total_l[k]
         cut = np.uint64(limit) + ONE
-        if 2 * weight_l >= node.weight:
+        if best.split[W_L] >= best.split[W_R]:
             subsets.size[number] = list_levels(cut, found, mixed.levels, subsets)
         else:
             subsets.size[number] = list_levels(ZERO, cut, mixed.levels, subsets)

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.gather import gather_column
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.node import BITS32, ONE, SHIFT32, ZERO
@@ -31,6 +32,8 @@ class Nearby(NamedTuple):
 
     codes        Codes of the copied rows; its matrices are read-only views of the next three
     u8, u16, u32 [columns of that width, reach]
+    value        int64 [reach], of these rows the numbers to predict: a read-only view of the next; None for classes
+    copied       int64 [reach]; None for classes
     span         uint64 [2], begin and end of the items that number rows of the copy
     """
 
@@ -38,19 +41,23 @@ class Nearby(NamedTuple):
     u8: NDArray[np.uint8]
     u16: NDArray[np.uint16]
     u32: NDArray[np.uint32]
+    value: NDArray[np.int64] | None
+    copied: NDArray[np.int64] | None
     span: NDArray[np.uint64]
 
 
-def make_nearby(codes: Codes, rows: int) -> Nearby:
-    """Room for the copy of a part of so many rows."""
+def make_nearby(codes: Codes, rows: int, numbers: bool) -> Nearby:
+    """Room for the copy of a part of so many rows; numbers: whether these are predicted."""
     matrices = codes[:3]
     width = sum(matrix.shape[0] * matrix.itemsize for matrix in matrices)
     reach = min(_BYTES // width, rows)
     u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in matrices)
     views = Codes(u8.view(), u16.view(), u32.view(), codes.place)
-    for view in views[:3]:
+    copied = np.empty(reach, np.int64) if numbers else None
+    value = None if copied is None else copied.view()
+    for view in views[:3] if value is None else (*views[:3], value):
         view.flags.writeable = False  # as in a store; other flags would be compiled apart
-    return Nearby(views, u8, u16, u32, np.zeros(2, np.uint64))
+    return Nearby(views, u8, u16, u32, value, copied, np.zeros(2, np.uint64))
 
 
 @inlined
@@ -96,12 +103,17 @@ def copy_codes(codes, by_row, items, constant, nearby):
 
 
 @inlined
-def look_near(codes, by_row, items, begin, end, constant, nearby):
-    """The codes that the items begin..end number rows of, and Rows of the same: all, or a copy, made if it pays."""
+def look_near(codes, by_row, value, items, begin, end, constant, nearby):
+    """The codes that the items begin..end number rows of, Rows of the same, and the numbers to predict, or None.
+
+    Those of all rows, or of a copy, which is made if it pays.
+    """
     if _FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_near(nearby, begin, end):
+        if value is not None:
+            gather_column(value, items[begin:end], nearby.copied)
         copy_codes(codes, by_row, items[begin:end], constant, nearby)
         nearby.span[ZERO] = begin
         nearby.span[ONE] = end
     if is_near(nearby, begin, end):
-        return nearby.codes, Rows(by_row.r8, by_row.r16, by_row.r32, 0)
-    return codes, by_row
+        return nearby.codes, Rows(by_row.r8, by_row.r16, by_row.r32, 0), nearby.value
+    return codes, by_row, value

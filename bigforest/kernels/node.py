@@ -45,9 +45,10 @@ class Node(NamedTuple):
     """The node being split.
 
     items   uint64 [rows]
-    total   int64 [classes], class weights
-    weight  sum of total, below 2**31
-    sq      sum of squares of total
+    total   int64 [classes], class weights; of numbers to predict see target.py
+    weight  of all items, below 2**31
+    sq      sum of squares of the class weights; of numbers to predict their sum, counted from their mean rounded down:
+            at least 0 and below the weight
     """
 
     items: NDArray[np.uint64]
@@ -60,7 +61,8 @@ class Best(NamedTuple):
     """The best split found so far in a node.
 
     split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
-           sides, sq_l, sq_r their sums of squared class weights (for entropy and error: their scores). feature is -1
+           sides, sq_l, sq_r their sums of squared class weights (for entropy and error their scores, of numbers
+           to predict their sums). feature is -1
            when there is none.
     limit  float64 [1], its score in the scale of the scanner, times NEAR: a cheap filter before the exact comparison.
     """

@@ -13,18 +13,16 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.axis import draw_feature, look_up, put_back, scan_codes, split_by_feature
+from bigforest.kernels.axis import draw_feature, look_up, prepare, put_back, scan_codes, split_by_feature
 from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
-from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import OBLIQUE, Rows
 from bigforest.kernels.local import Local, copy_rows, is_local, make_local
 from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means, sum_steps
-from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
+from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.order import Projected, make_projected
 from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, project_local, range_of
 from bigforest.kernels.scan_projection import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
-from bigforest.kernels.scan_two import prepare_two
 from bigforest.kernels.values import midpoint
 
 
@@ -137,17 +135,17 @@ def look_nearby(codes, by_row, items, begin, end, oblique):
 
 
 @inlined
-def find_direction(codes, by_row, node, local, key, constant, rules, table, draw, best, work, oblique):
-    """Look at the directions of a node; the best split is left in `best` (feature -1: none), numbered by direction.
+def find_direction(codes, by_row, node, local, key, rules, table, scratch, oblique):
+    """Look at the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
 
     local  whether items number rows of oblique.local, as codes then do.
 
     Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
     """
+    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
-    if node.total.size == 2 and rules.impurity == GINI:
-        prepare_two(node, work)
+    prepare(node, rules, work, None)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
@@ -190,7 +188,7 @@ def find_direction(codes, by_row, node, local, key, constant, rules, table, draw
                     scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected)
         if least < most:
             usable += ONE
-            scan_codes(least, most, node, rules, table, np.int64(number), best, work)
+            scan_codes(least, most, node, rules, table, np.int64(number), best, work, None)
             if size > ONE and best.split[FEATURE] == np.int64(number):
                 cut_after_code(n, best, work, with_value(oblique.projected, value))
         if best.split[FEATURE] == np.int64(number):
@@ -223,18 +221,18 @@ def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
 
 
 @inlined
-def split_by_direction(codes, by_row, node, best, work, oblique, which, nodes, pool, number, total_l):
+def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool, number):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    Returns the number of rows on the left; total_l gets their class weights.
+    Returns the number of rows on the left; scratch.total_l gets their class weights.
     """
     drawn = oblique.drawn
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        return split_by_feature(codes, by_row, node, feature, best.split[CODE], work, nodes, number, total_l)
+        return split_by_feature(codes, by_row, node, feature, scratch, nodes, number, None)
     cut = oblique.projected.cut[0]
-    size_l, least = partition_values(oblique.value[which], cut, node.items, work.keys, total_l)
+    size_l, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys, scratch.total_l)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = midpoint(cut, least)
     pool.size[number] = np.uint32(size)

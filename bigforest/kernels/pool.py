@@ -24,9 +24,14 @@ def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
 def trimmed(pool: Entries, nodes: int) -> Entries:
     """The pool without the room that so many nodes do not need."""
     sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
-    return pool._replace(**{name: getattr(pool, name)[:size].copy() for name, size in sizes.items()})  # type: ignore[no-any-return]
+    return pool._replace(**{name: first(getattr(pool, name), size) for name, size in sizes.items()})  # type: ignore[no-any-return]
 
 
 def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
     """The array with as much room again behind it."""
     return np.concatenate([array, np.empty_like(array)])
+
+
+def first(array: NDArray[Any], count: int) -> NDArray[Any]:
+    """Its first so many entries, without the memory of the others."""
+    return array[:count].copy()

@@ -73,10 +73,10 @@ def find_cut(subspace, node, min_leaf):
 
 
 @inlined
-def split_in_subspace(subspace, node, key, min_leaf, work, nodes, pool, number, total_l):
+def split_in_subspace(subspace, node, key, min_leaf, scratch, nodes, pool, number):
     """Send the rows of a node to the sides of its split, and write it as node `number`.
 
-    Returns the number of rows on the left, 0 where there is no split; total_l gets their class weights.
+    Returns the number of rows on the left, 0 where there is no split; scratch.total_l gets their class weights.
     """
     group_by_class(node.items, node.total, subspace.start, subspace.order)
     cut, found = 0.0, False
@@ -87,7 +87,7 @@ def split_in_subspace(subspace, node, key, min_leaf, work, nodes, pool, number, 
         wanted = columns if wanted < columns else columns + ONE
     if not found:
         return ZERO
-    size_l, _ = partition_values(subspace.value, cut, node.items, work.keys, total_l)
+    size_l, _ = partition_values(subspace.value, cut, node.items, scratch.work.keys, scratch.total_l)
     nodes.feature[number] = OBLIQUE
     pool.threshold[number] = cut
     used = pool.used[0]

@@ -41,26 +41,48 @@ def midpoints(below, above, out):
         out[i] = midpoint(below[i], above[i])
 
 
+@inlined
+def describe_node(nodes, node, sums, impurity):
+    """Weight (uint64) of a node, and its impurity, or the mean of numbers to predict."""
+    if sums is not None:
+        weight = np.uint64(nodes.counts[node, 0])
+        return weight, np.float64(sums[node]) / np.float64(weight)
+    weight = np.uint64(0)
+    for k in range(np.uint64(nodes.counts.shape[1])):
+        weight += np.uint64(nodes.counts[node, k])
+    return weight, impurity_of(impurity, nodes.counts[node], np.float64(weight))
+
+
+@inlined
+def decrease_of(node, one, two, weight, value, sums):
+    """Decrease of impurity, or of variance, by the split of a node between the children `one` and `two`."""
+    w, w_l, w_r = np.float64(weight[node]), np.float64(weight[one]), np.float64(weight[two])
+    if sums is None:
+        return value[node] - (w_l * value[one] + w_r * value[two]) / w
+    # The variance of the children's means, counted from the node's mean rounded down: no digits cancel.
+    centre = sums[node] // np.int64(weight[node])
+    mean_l = np.float64(sums[one] - centre * np.int64(weight[one])) / w_l
+    mean_r = np.float64(sums[two] - centre * np.int64(weight[two])) / w_r
+    return (w_l / w) * (w_r / w) * (mean_l - mean_r) * (mean_l - mean_r)
+
+
 @kernel
-def fill_values(nodes, offsets, low, high, known, impurity, left, threshold, gain, weight, value):
+def fill_values(nodes, sums, offsets, low, high, known, impurity, left, threshold, gain, weight, value):
     """Work out what the table of a tree holds beside the tree in codes.
 
-    nodes     CodeTree of kernels/grow.py
+    nodes     CodeTree of kernels/tree.py, grown on classes or numbers; sums: its sum, None for classes, compiled apart
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
     left      uint32 [nodes], out: number of the left child, 0 in a leaf
     known     whether all thresholds are there already; otherwise those of oblique nodes are
-    threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight
+    threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
+              threshold means nothing where right_code is 0: on a category, and where the right has no value
     weight    uint64 [nodes], out
-    value     float64 [nodes], out: the impurity
+    value     float64 [nodes], out: the impurity, for numbers the mean
     """
     for back in range(np.uint64(nodes.feature.size)):
         node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children come before their parent
-        total = np.uint64(0)
-        for k in range(np.uint64(nodes.counts.shape[1])):
-            total += np.uint64(nodes.counts[node, k])
-        weight[node] = total
-        value[node] = impurity_of(impurity, nodes.counts[node], np.float64(total))
+        weight[node], value[node] = describe_node(nodes, node, sums, impurity)
         if nodes.feature[node] == LEAF:
             left[node] = np.uint32(0)
             threshold[node] = np.nan
@@ -69,8 +91,7 @@ def fill_values(nodes, offsets, low, high, known, impurity, left, threshold, gai
         one = node + np.uint64(1)
         two = np.uint64(nodes.right[node])
         left[node] = np.uint32(one)
-        children = np.float64(weight[one]) * value[one] + np.float64(weight[two]) * value[two]
-        gain[node] = value[node] - children / np.float64(total)
+        gain[node] = decrease_of(node, one, two, weight, value, sums)
         if known or nodes.feature[node] == OBLIQUE:
             continue
         start = np.uint64(offsets[np.uint64(nodes.feature[node])])

@@ -13,13 +13,13 @@ Level = float | None
 Counts = list[int]
 
 
-def level_order(counts: Mapping[Level, Counts]) -> list[Level]:
-    """The levels by their mean, equal ones by number; `counts` are the class weights of each."""
-    ascending = sorted(counts, key=lambda level: (level is not None, level))
-    if len(next(iter(counts.values()))) == 2:
-        return sorted(ascending, key=lambda level: Fraction(counts[level][1], sum(counts[level])))
-    direction = principal_component(list(counts.values()))
-    return sorted(ascending, key=lambda level: floor(mean(counts[level], direction) * 2**44))
+def level_order(totals: Mapping[Level, list[int]], classes: int) -> list[Level]:
+    """The levels by their mean, equal ones by number; `totals`: what the rows of each hold (split.py Table)."""
+    ascending = sorted(totals, key=lambda level: (level is not None, level))
+    if classes == 0:
+        return sorted(ascending, key=lambda level: Fraction(totals[level][1], totals[level][0]))
+    direction = [0, 1] if classes == 2 else principal_component(list(totals.values()))
+    return sorted(ascending, key=lambda level: mean(totals[level], direction))
 
 
 def mean(counts: Counts, direction: list[int]) -> Fraction:

@@ -17,6 +17,8 @@ class Table(NamedTuple):
     """Rows to learn from. `low` and `high` [rows, features]: the range of values that share the cell's code.
 
     They are one and the same array unless the codes are capped. NaN is missing. In `categories` numbers are levels.
+    classes: 0 where the target is numbers to predict. A total, a list of int, is what rows hold: class weights, or of
+    numbers the weight and the sum by weight.
     """
 
     low: NDArray[np.float64]
@@ -25,9 +27,22 @@ class Table(NamedTuple):
     classes: int
     categories: frozenset[int] = frozenset()
 
+    def total(self, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
+        """What the rows hold; `weights[row]` counts the row."""
+        if self.classes == 0:
+            return [sum(weights[row] for row in rows), sum(weights[row] * self.target[row] for row in rows)]
+        counts = [0] * self.classes
+        for row in rows:
+            counts[self.target[row]] += weights[row]
+        return counts
+
+    def weight(self, total: list[int]) -> int:
+        """The weight of what rows hold."""
+        return sum(total) if self.classes else total[0]
+
 
 class Split(NamedTuple):
-    """Rows with a value of at most `threshold` go left; `left` and `right` are the class counts there.
+    """Rows with a value of at most `threshold` go left; `left` and `right` are the totals there.
 
     missing_left  whether rows without a value go left; None where the node has none, and in a category.
     levels        of a category: the levels that go left, and those that go right; None (missing) may be one of them.
@@ -55,7 +70,7 @@ class Split(NamedTuple):
 
 def known(value: float) -> Level:
     """The value, None where it is missing."""
-    return None if isnan(value) else value
+    return None if isnan(value) else float(value)
 
 
 def gini_score(left: list[int], right: list[int]) -> Fraction:
@@ -71,6 +86,11 @@ def entropy_score(left: list[int], right: list[int]) -> int:
 def error_score(left: list[int], right: list[int]) -> int:
     """Rows that the majorities of the children get right."""
     return max(left) + max(right)
+
+
+def variance_score(left: list[int], right: list[int]) -> Fraction:
+    """Largest where the weighted variance of the children is smallest."""
+    return sum((Fraction(total * total, weight) for weight, total in (left, right)), Fraction(0))
 
 
 def n_log2_n(n: int) -> int:
@@ -106,23 +126,23 @@ def best_split(
     """
     best = None
     best_score: Fraction | int | None = None
+    score_of = SCORES[impurity] if table.classes else variance_score
+    everything = table.total(rows, weights)
     for feature in sorted(features):
-        counts_of: dict[Level, list[int]] = {}
-        high_of: dict[Level, float] = {}
-        for row, low, high in zip(
-            rows, table.low[rows, feature].tolist(), table.high[rows, feature].tolist(), strict=True
-        ):
-            counts_of.setdefault(known(low), [0] * table.classes)[table.target[row]] += weights[row]
-            high_of[known(low)] = high
-        for order in orders(counts_of, feature in table.categories):
-            left = [0] * table.classes
-            right = [sum(column) for column in zip(*counts_of.values(), strict=True)]
+        rows_of: dict[Level, list[int]] = {}
+        for row in rows:
+            rows_of.setdefault(known(table.low[row, feature]), []).append(row)
+        total_of = {level: table.total(here, weights) for level, here in rows_of.items()}
+        high_of = {level: float(table.high[here[-1], feature]) for level, here in rows_of.items()}
+        for order in orders(total_of, feature in table.categories, table.classes):
+            left = [0 for _ in everything]
+            right = everything
             for place in range(1, len(order)):
-                left = [a + b for a, b in zip(left, counts_of[order[place - 1]], strict=True)]
-                right = [a - b for a, b in zip(right, counts_of[order[place - 1]], strict=True)]
-                if min(sum(left), sum(right)) < min_leaf:
+                left = [a + b for a, b in zip(left, total_of[order[place - 1]], strict=True)]
+                right = [a - b for a, b in zip(right, total_of[order[place - 1]], strict=True)]
+                if min(table.weight(left), table.weight(right)) < min_leaf:
                     continue
-                score = SCORES[impurity](left, right)
+                score = score_of(left, right)
                 if best_score is None or score > best_score:
                     best_score = score
                     sides = (order[:place], left), (order[place:], right)
@@ -130,19 +150,19 @@ def best_split(
     return best
 
 
-def orders(counts: dict[Level, list[int]], category: bool) -> list[list[Level]]:
+def orders(totals: dict[Level, list[int]], category: bool, classes: int) -> list[list[Level]]:
     """The orders that are cut in two at every place: of levels, or of values with those missing first, and last."""
     if category:
-        return [level_order(counts)]
-    values: list[Level] = sorted(value for value in counts if value is not None)
-    return [[None, *values], [*values, None]] if None in counts else [values]
+        return [level_order(totals, classes)]
+    values: list[Level] = sorted(value for value in totals if value is not None)
+    return [[None, *values], [*values, None]] if None in totals else [values]
 
 
 Side = tuple[list[Level], list[int]]
 
 
 def as_split(feature: int, one: Side, two: Side, high_of: dict[Level, float], category: bool) -> Split:
-    """The split of an order in two: the values, and the class counts, of both sides."""
+    """The split of an order in two: the values, and the total, of both sides."""
     if category:
         return Split(feature, nan, one[1], two[1], None, (frozenset(one[0]), frozenset(two[0])))
     if one[0] == [None]:  # all values go left, whichever came first

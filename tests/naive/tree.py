@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from fractions import Fraction
 from typing import NamedTuple
 
 from bigforest.config import TrainConfig
@@ -17,8 +19,9 @@ CHANCES = 0x589965CC75374CC3
 
 
 class Node(NamedTuple):
-    """One node. A leaf has feature -1, no threshold and no gain (nan) and no children (-1).
+    """One node; counts: what its rows hold (split.py Table).
 
+    A leaf has feature -1, no threshold and no gain (nan) and no children (-1).
     An oblique node has feature -2, and terms. A node on a feature has default_left: where rows without a value, or of a
     level that it has not seen, go. One on a category has no threshold and the levels of its lighter child.
     """
@@ -44,6 +47,7 @@ def grow(
     split: Callable[..., Split | None] = best_split,
 ) -> list[Node]:
     """The nodes in preorder; `weights[row]` is how often the row is in the bag of the tree."""
+    config = with_min_leaf(config, table.classes)
     weights = [int(weight) for weight in weights]
     nodes: list[Node] = []
     everyone = [row for row, weight in enumerate(weights) if weight]
@@ -55,21 +59,22 @@ def grow(
         if parent >= 0:
             side = "left" if nodes[parent].left < 0 else "right"
             nodes[parent] = nodes[parent]._replace(**{side: number})
-        counts = class_counts(table, rows, weights)
-        leaf = Node(-1, math.nan, -1, -1, depth, sum(counts), counts, math.nan)
+        total = table.total(rows, weights)
+        leaf = Node(-1, math.nan, -1, -1, depth, table.weight(total), total, math.nan)
         chosen = None
-        if not must_be_leaf(counts, depth, config):
+        if not must_be_leaf(len({table.target[row] for row in rows}), leaf.weight, depth, config):
             chosen = find_split(table, rows, weights, key, config, split, tree)
         if chosen is None:
             nodes.append(leaf)
             continue
-        gain = impurity_decrease(chosen.left, chosen.right, config.impurity)
+        decrease = impurity_decrease if table.classes else variance_decrease
+        gain = decrease(chosen.left, chosen.right, config.impurity)
         terms = chosen.terms
         axis = len(terms) == 1 and not isinstance(chosen, Cut)
         feature = terms[0][0] if axis else -2
         own = () if axis else tuple(terms)
         node = leaf._replace(feature=feature, threshold=chosen.threshold, gain=gain, terms=own)
-        nodes.append(with_default(node, chosen) if isinstance(chosen, Split) else node)
+        nodes.append(with_default(node, chosen, table) if isinstance(chosen, Split) else node)
         goes_left = [chosen.goes_left(row) for row in table.low[rows].tolist()]
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
@@ -78,9 +83,15 @@ def grow(
     return nodes
 
 
-def with_default(node: Node, split: Split) -> Node:
+def with_min_leaf(config: TrainConfig, classes: int) -> TrainConfig:
+    """The configuration with what min_leaf is where it was not given; classes 0: numbers to predict."""
+    return replace(config, min_leaf=config.min_leaf or (1 if classes else 5))
+
+
+def with_default(node: Node, split: Split, table: Table) -> Node:
     """The node of a split on one feature."""
-    default_left = sum(split.left) >= sum(split.right) if split.missing_left is None else split.missing_left
+    heavier_left = table.weight(split.left) >= table.weight(split.right)
+    default_left = heavier_left if split.missing_left is None else split.missing_left
     return node._replace(default_left=default_left, levels=split.levels and split.levels[default_left])
 
 
@@ -102,20 +113,9 @@ def find_split(
     return split(table, rows, weights, features, config.impurity, config.min_leaf)
 
 
-def class_counts(table: Table, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
-    """Weight of every class."""
-    counts = [0] * table.classes
-    for row in rows:
-        counts[table.target[row]] += weights[row]
-    return counts
-
-
-def must_be_leaf(counts: list[int], depth: int, config: TrainConfig) -> bool:
-    """Whether the node is a leaf before any feature is looked at."""
-    weight = sum(counts)
-    return (
-        max(counts) == weight or weight < config.min_split or weight < 2 * config.min_leaf or depth == config.max_depth
-    )
+def must_be_leaf(targets: int, weight: int, depth: int, config: TrainConfig) -> bool:
+    """Whether a node of so many different targets is a leaf before any feature is looked at."""
+    return targets == 1 or weight < config.min_split or weight < 2 * config.min_leaf or depth == config.max_depth
 
 
 def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConfig) -> list[int]:
@@ -150,6 +150,12 @@ def impurity_decrease(left: list[int], right: list[int], impurity: str) -> float
     parent = [a + b for a, b in zip(left, right, strict=True)]
     below = sum(sum(side) * impurity_of(side, impurity) for side in (left, right)) / sum(parent)
     return impurity_of(parent, impurity) - below
+
+
+def variance_decrease(left: list[int], right: list[int], _impurity: str) -> float:
+    """`impurity_decrease` of numbers: the variance of the children's means about their own mean."""
+    (w_l, sum_l), (w_r, sum_r) = left, right
+    return float(Fraction(w_l * w_r, (w_l + w_r) ** 2) * (Fraction(sum_l, w_l) - Fraction(sum_r, w_r)) ** 2)
 
 
 def impurity_of(counts: list[int], impurity: str) -> float:

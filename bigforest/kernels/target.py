@@ -1,0 +1,118 @@
+"""What a tree predicts, classes or numbers, and what that changes for a node.
+
+Kernels take `value`, the numbers, and `sums`, scratch for these, None for classes; and `table`, impurity.entropy_table,
+None for numbers. Numba compiles the two apart: it drops what stands behind `is not None`, where that is not so.
+
+A total, int64, is what a node holds: of classes [classes] their weights; of numbers [2] their weight, and their sum by
+weight.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, SQ_L, W_L, ZERO, Node
+from bigforest.kernels.pairs import PAIRS
+from bigforest.kernels.partition import sum_classes
+
+# Most buckets of a histogram of numbers.
+BUCKETS_SUMS = 1024
+
+
+class Classes(NamedTuple):
+    """So many classes, which the items name; table: impurity.entropy_table."""
+
+    number: int
+    table: NDArray[np.int64]
+
+
+class Numbers(NamedTuple):
+    """value: int64 [rows of the table], read-only. Their magnitude times the weight of the bag is below 2**62."""
+
+    value: NDArray[np.int64]
+
+
+class Sums(NamedTuple):
+    """Scratch of one growing tree that predicts numbers.
+
+    place    uint64 [rows of the root], 0, 1, ...: what sort keys have in the place of class and multiplicity
+    rows     int64 [rows of the root, 2], by place in the node: multiplicity, and with it the number from the centre
+    buckets  int64 [BUCKETS_SUMS + 1, 4]: weight and sum of the rows before a bucket, and in it the sum of those above
+             zero and of those below
+    """
+
+    place: NDArray[np.uint64]
+    rows: NDArray[np.int64]
+    buckets: NDArray[np.int64]
+
+
+def make_sums(rows: int) -> Sums:
+    """Sums for nodes of up to `rows` rows."""
+    size = max(rows, PAIRS)
+    place = np.arange(size, dtype=np.uint64)
+    return Sums(place, np.empty((size, 2), np.int64), np.empty((BUCKETS_SUMS + 1, 4), np.int64))
+
+
+@inlined
+def sum_items(items, value, total):
+    """total = that of the items."""
+    if value is None:
+        sum_classes(items, total)
+    else:
+        total[0] = 0
+        total[1] = 0
+        for i in range(np.uint64(items.size)):
+            multiplicity = np.int64(items[i] & BITS16)
+            total[0] += multiplicity
+            total[1] += multiplicity * value[items[i] >> SHIFT32]
+
+
+@inlined
+def describe(nodes, number, total, value):
+    """Write what is in node `number`; returns its weight, and for classes the sum of squares of theirs, otherwise 0."""
+    if value is None:
+        weight = NONE
+        sq = NONE
+        for k in range(np.uint64(total.size)):
+            here = total[k]
+            weight += here
+            sq += here * here
+            nodes.counts[number, k] = here
+        return weight, sq
+    nodes.counts[number, ZERO] = total[0]
+    nodes.sum[number] = total[1]
+    return total[0], NONE
+
+
+@inlined
+def view_node(items, total, weight, sq, value, sums):
+    """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its numbers are all the same.
+
+    value  the numbers, by the rows of the items. sums.rows is filled. Classes are never the same, which has been seen.
+    """
+    if value is None:
+        return Node(items, total, weight, sq), False
+    centre = total[1] // weight
+    spread = NONE
+    rows = sums.rows
+    for i in range(np.uint64(items.size)):
+        multiplicity = np.int64(items[i] & BITS16)
+        here = value[items[i] >> SHIFT32] - centre
+        spread |= here
+        rows[i, ZERO] = multiplicity
+        rows[i, ONE] = multiplicity * here
+    return Node(items, total, weight, total[1] - centre * weight), spread == 0
+
+
+@inlined
+def sum_left(node, size_l, best, total_l, sums):
+    """total_l = that of the first size_l items, which are those that the best split sends to the left."""
+    if sums is None:
+        sum_classes(node.items[:size_l], total_l)
+    else:
+        total_l[0] = best.split[W_L]
+        total_l[1] = best.split[SQ_L] + node.total[1] // node.weight * best.split[W_L]
