@@ -211,7 +211,7 @@ def peers(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
 
 def in_units(runs: pl.DataFrame) -> pl.DataFrame:
     """Bytes in the units of the tables; columns that a killed job lacks are empty."""
-    missing = [name for name in (*_STAGES, *_JOBS) if name not in runs.columns]
+    missing = [name for name in _STAGES | _JOBS if name not in runs.columns]
     runs = runs.with_columns(pl.lit(None, pl.Float64).alias(name) for name in missing)
     return runs.with_columns(
         pl.col("peak", "projected") / 1e6, pl.col("read", "written", "disk_read", "disk_written") / 1e9
