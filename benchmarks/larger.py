@@ -82,10 +82,11 @@ def compile_kernels(options: argparse.Namespace) -> None:
     """Train on a few rows, in memory and by passes, so that the kernels are compiled."""
     from bigforest.config import TrainConfig
     from bigforest.grow.forest import compile_for
+    from bigforest.memory import Extras
 
     table = table_of(options.folder, _SMALL_ROWS)
     bigforest.train(table, trees=1, seed=1, threads=1)
-    compile_for(TrainConfig(), True, options.folder)
+    compile_for(Extras(), TrainConfig().settled("classification"), True, options.folder)
 
 
 def train(options: argparse.Namespace, table: Path, memory: int | None, limit: int | None) -> Done:

@@ -58,7 +58,7 @@ def single_trees(store: bigforest.Store, epochs: int, rounds: int) -> pl.DataFra
         "CAP": lambda: grow(rows, labels, cap, steps=STEPS)[0],
         "PER": lambda: grow(rows, labels, perceptron, steps=STEPS, epochs=epochs)[0],
     }
-    compile_for(configs["CAP"], passes=False, scratch=None)
+    compile_for(store.shape.extras, configs["CAP"], passes=False, scratch=None)
     found = []
     for number in range(rounds):
         for method in configs:

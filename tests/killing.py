@@ -152,7 +152,8 @@ def _warm_up(folder: Path) -> None:
     store = Store.open(folder / "s")
     (folder / "f").mkdir()
     origin = Origin(None, (), store.fingerprint)
-    _write_forest(store, TrainConfig(trees=2), origin, folder / "f", Resources(threads=1), Clock(silent))
+    config = TrainConfig(trees=2).settled("classification")
+    _write_forest(store, config, origin, folder / "f", Resources(threads=1), Clock(silent), None)
 
 
 def _serve() -> None:

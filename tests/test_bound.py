@@ -44,7 +44,7 @@ from bigforest.grow.forest import compile_for
 folder = Path(sys.argv[2])
 store = bigforest.encode_store(sys.argv[1], folder / "small.store")
 bigforest.train(store, out=folder / "small.forest", **{OPTIONS!r})
-compile_for(TrainConfig(**{OPTIONS!r}), True, folder)
+compile_for(store.shape.extras, TrainConfig(**{OPTIONS!r}), True, folder)
 """
 READ = "import sys, polars; print(polars.read_parquet(sys.argv[1]).height)"
 

@@ -300,12 +300,15 @@ def test_predict__small_memory_and_tables_in_memory(
     assert pl.read_parquet(tmp_path / "a.parquet").equals(pl.read_parquet(tmp_path / "b.parquet"))
 
 
-def test_predict__an_error_of_the_data_is_ours(client: Client, expected: Path, table: Path, tmp_path: Path) -> None:
-    broken = pl.read_parquet(table).with_columns(delay=pl.when(pl.int_range(pl.len()) != 69_000).then("delay"))
+def test_predict__an_error_of_the_data_is_ours(client: Client, tmp_path: Path) -> None:
+    forest, out = tmp_path / "f", tmp_path / "out.parquet"
+    bigforest.train(mixed_table(), out=forest, scheduler="threads", **options_of("kind"))
+    last = pl.int_range(pl.len()) == pl.len() - 1
+    broken = mixed_table().with_columns(carrier=pl.when(last).then(pl.lit("nobody")).otherwise("carrier"))
     broken.write_parquet(tmp_path / "broken.parquet")
-    with pytest.raises(DataError, match="delay"):
-        bigforest.predict_file(expected, tmp_path / "broken.parquet", tmp_path / "out.parquet", scheduler=client)
-    assert [path.name for path in tmp_path.iterdir()] == ["broken.parquet"]
+    with pytest.raises(DataError, match=r"'carrier' has levels .* 'nobody'"):
+        bigforest.predict_file(forest, tmp_path / "broken.parquet", out, unseen="error", scheduler=client)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["broken.parquet", "f"]
 
 
 def test_train__the_ambient_client(client: Client, tmp_path: Path, both_alive: None) -> None:

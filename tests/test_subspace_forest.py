@@ -206,9 +206,7 @@ def test_resume__adds_trees_in_subspaces_of_their_own(options: dict[str, Any], t
 @pytest.mark.parametrize("per", ["tree", "node"])
 def test_need__is_a_budget_that_does(options: dict[str, Any], table: Any, per: str, tmp_path: Path) -> None:
     source = open_source(table(300), scratch=tmp_path)
-    store = encode(
-        source, None, tmp_path / "s", max_bins="exact", exclude=(), resources=Resources(threads=1), listener=silent
-    )
+    store = encode(source, None, tmp_path / "s", resources=Resources(threads=1), listener=silent)
     assert store.shape.bits == (table is bits)
     config = TrainConfig.of(trees=4, subspace_per=per, **options)
     need = grow_need(store.shape, config, Resources(threads=2))
