@@ -163,16 +163,21 @@ def cost(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
     if not store.exists():
         bigforest.encode_store(table, store, threads=options.threads)
     budget = options.rows * FEATURES * 4 // 4
-    rows = []
+    out, rows = str(options.folder / "out.trees"), []
     for number in range(options.rounds):
         for way, memory in (("in memory", None), ("by passes", budget)):
-            done = train(options, store, memory, None)
+            done = measure(
+                "grow", None, threads=options.threads, table=str(store), out=out, memory=memory, trees=options.trees
+            )
             grown = next((stage for stage in done.stages if stage["stage"] == "grow"), done.whole)
-            rows.append({"rows": options.rows, "way": way, "round": number, "status": done.status, **grown})
+            rows.append({"way": way, "round": number, "status": done.status, **grown, **done.facts})
+            print(f"{way}: {done.status}, {done.whole['seconds']:.0f} s", file=sys.stderr)
     runs = pl.DataFrame(rows, infer_schema_length=None)
+    if runs["digest"].n_unique() != 1:
+        raise SystemExit("the forests differ")
     memory = pl.col("processor").filter(pl.col("way") == "in memory").first().over("round")
     runs = runs.with_columns(ratio=pl.col("processor") / memory)
-    return runs, f"Budget {budget:,} bytes.\n\n" + markdown(in_units(runs), _COST)
+    return runs, f"{options.rows:,} rows, a budget of {budget:,} bytes.\n\n" + markdown(in_units(runs), _COST)
 
 
 def encode(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:

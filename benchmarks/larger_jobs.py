@@ -8,8 +8,10 @@ disk or came from it. Mapped files count in `disk_read` alone.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shutil
 import sys
 import time
 from collections.abc import Callable
@@ -74,6 +76,23 @@ def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) 
     stages.end("rest")
     parts = (pq.read_metadata(path) for path in (Path(out) / "trees").iterdir())
     return {"nodes": sum(part.num_rows for part in parts), "error": forest.oob.error}
+
+
+def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int) -> dict[str, Any]:
+    """Grow the trees of a forest from a kept store, and nothing else."""
+    from bigforest.config import TrainConfig
+    from bigforest.grow.forest import grow_forest
+    from bigforest.resources import Resources
+    from bigforest.store.store import Store
+
+    shutil.rmtree(out, ignore_errors=True)
+    Path(out).mkdir()
+    resources = Resources(threads=THREADS, memory=memory, scratch=Path(out).parent)
+    store = Store.open(table, verify=False)
+    stages.end("open")
+    grow_forest(store, TrainConfig(trees=trees, seed=1), Path(out), resources=resources, listener=stages.listen)
+    parts = sorted((Path(out) / "trees").iterdir())
+    return {"digest": hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()}
 
 
 def encode(stages: Stages, table: str, out: str, memory: int | None) -> dict[str, Any]:
@@ -249,7 +268,7 @@ def _matrix(table: str) -> tuple[Any, Any]:
 
 
 JOBS: dict[str, Callable[..., dict[str, Any]]] = {
-    job.__name__: job for job in (make, train, encode, read_and_sort, scikit_learn, ydf, lightgbm, xgboost)
+    job.__name__: job for job in (make, train, grow, encode, read_and_sort, scikit_learn, ydf, lightgbm, xgboost)
 }
 
 

@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import IO, Protocol
 
+from bigforest.errors import StorageError
 from bigforest.places import is_remote
 
 try:
@@ -104,11 +105,11 @@ class _Lease:
     def close(self) -> None:
         self._ended.set()
         self._beat.join()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, StorageError):
             self._path.unlink(missing_ok=True)
 
     def _live(self) -> None:
         while not self._ended.wait(_BEAT):
-            with contextlib.suppress(OSError):  # the store may answer again before we count as dead
+            with contextlib.suppress(OSError, StorageError):  # the store may answer again before we count as dead
                 if self._path.exists():
                     self._path.write_text("")

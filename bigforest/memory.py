@@ -7,11 +7,30 @@ from __future__ import annotations
 import ctypes
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import NamedTuple
 
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, compiled kernels. Measured: 140 MB
 # after training on a small table, 325 MB where the kernels had to be compiled first.
 BASE_BYTES = 200_000_000
 COMPILE_BYTES = 350_000_000
+
+
+class Extras(NamedTuple):
+    """What a table has beside classes to learn and features that are numbers, none of them missing.
+
+    odd       features that are categories or have missing values.
+    category  codes of the largest category at most; 0 without one.
+    numbers   whether numbers are predicted.
+    weighted  whether rows have weights.
+    """
+
+    odd: tuple[str, ...] = ()
+    category: int = 0
+    numbers: bool = False
+    weighted: bool = False
+
+
+PLAIN = Extras()
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +43,7 @@ class Shape:
     classes  classes of the target.
     sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
     bits     whether all values are known to be 0 or 1, but for features of a single value.
+    extras   what it has that needs more than numbers and classes do, as far as it is known.
     """
 
     rows: int
@@ -32,6 +52,7 @@ class Shape:
     classes: int
     sizes: tuple[int, ...] = ()
     bits: bool = False
+    extras: Extras = PLAIN
 
     @property
     def features(self) -> int:

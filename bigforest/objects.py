@@ -158,7 +158,7 @@ class ObjectPath(PosixPath):
         try:
             shutil.copyfileobj(content, out, PIECE)
         except BaseException:
-            with contextlib.suppress(OSError):
+            with contextlib.suppress(OSError, StorageError):
                 out.close()
                 self.unlink(missing_ok=True)
             raise

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bigforest.errors import ConfigError, OutputExistsError
+from bigforest.errors import ConfigError, OutputExistsError, StorageError
 from bigforest.places import copy, free_bytes, is_folder, is_remote, new_folder, place_of, remove_folder, workshop
 
 # A thread that still writes while its folder is being removed leaves one more file for the next attempt.
@@ -115,7 +115,7 @@ class TemporaryFolder:
 def remove(path: Path) -> None:
     """Remove a folder and everything in it, as far as the system lets us."""
     if is_remote(path):
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(StorageError):
             remove_folder(path)
         return
     for _ in range(_REMOVALS):

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.copies import Copies
+from bigforest.errors import ConfigError
 from bigforest.objects import ROOT, SCHEME, ObjectPath
 
 # Objects carried at a time: each waits for the network most of the time.
@@ -33,8 +34,14 @@ _LAST = ("manifest.json", "run.parquet")
 
 
 def place_of(text: str | Path) -> Path:
-    """The place that a user means."""
-    return ObjectPath(text) if str(text).startswith(ROOT) else Path(text)
+    """The place that a user means. Raises ConfigError for one in an object store without a bucket."""
+    if not str(text).startswith(ROOT):
+        return Path(text)
+    place = ObjectPath(text)
+    bucket = place.key.split("/")[0]
+    if not bucket or bucket == ROOT.rstrip("/") or glob.has_magic(bucket):
+        raise ConfigError(f"{text} names no bucket; write {SCHEME}bucket/name")
+    return place
 
 
 def is_remote(path: Path | None) -> bool:

@@ -23,6 +23,7 @@ from bigforest.errors import (
 )
 from bigforest.events import Event, Listener, Notice, StageFinished
 from bigforest.forest.forest import is_forest, read_forest
+from bigforest.forest.levels import write_levels
 from bigforest.forest.origin import Origin
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.trees import recut
@@ -335,6 +336,7 @@ def _write_forest(
     if validation is not None:
         check_validation(validation, store.spec)
     store = ranked_store(store, config, directory)
+    write_levels(directory, store.levels(), store.spec, config)
     grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)

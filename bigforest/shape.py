@@ -16,7 +16,7 @@ from bigforest.encode.keys import value_bytes
 from bigforest.encode.pipeline import check_roles
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target, find_task
 from bigforest.errors import DataError
-from bigforest.memory import Shape
+from bigforest.memory import Extras, Shape
 from bigforest.places import readable
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
@@ -58,24 +58,36 @@ def shape_of(
     if task == "classification":
         classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
     bits = all(
-        kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole
+        kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole is True
         for feature, kind in kinds.items()
     )
-    return Shape(table.rows, widths, sum(most), classes, sizes, bits)
+    extras = Extras(
+        odd=tuple(
+            feature
+            for feature, kind in kinds.items()
+            if kind == "category" or known.get(feature, UNKNOWN).whole is False
+        ),
+        category=max(
+            (codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0
+        ),
+        numbers=task == "regression",
+        weighted=config.weight is not None or config.class_weight is not None,
+    )
+    return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
 
 
 class Known(NamedTuple):
     """What is known of a column.
 
     span   of integers, how many there are from the least to the greatest; None if unknown.
-    whole  whether it is known that no value is missing.
+    whole  whether no value is missing; None if unknown.
     """
 
     span: int | None
-    whole: bool
+    whole: bool | None
 
 
-UNKNOWN = Known(None, False)
+UNKNOWN = Known(None, None)
 
 
 def _statistics(data: Any) -> dict[str, Known]:
@@ -90,7 +102,7 @@ def _statistics(data: Any) -> dict[str, Known]:
 
     found: dict[str, tuple[int, int]] = {}
     silent: set[str] = set()
-    gaps: set[str] = set()
+    whole: dict[str, bool | None] = {}
     for file in files:
         try:
             metadata = pq.read_metadata(readable(file))
@@ -100,15 +112,15 @@ def _statistics(data: Any) -> dict[str, Known]:
             for position in range(metadata.num_columns):
                 column = metadata.row_group(group).column(position)
                 name, known = column.path_in_schema, column.statistics
-                if known is None or not known.has_null_count or known.null_count:
-                    gaps.add(name)
+                here = known.null_count == 0 if known is not None and known.has_null_count else None
+                whole[name] = False if here is False or whole.get(name) is False else here and whole.get(name, True)
                 if known is None or not known.has_min_max or type(known.min) is not int:
                     silent.add(name)
                 else:
                     low, high = found.get(name, (known.min, known.max))
                     found[name] = (min(low, known.min), max(high, known.max))
     spans = {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
-    return {name: Known(spans.get(name), name not in gaps) for name in {*found, *silent}}
+    return {name: Known(spans.get(name), known) for name, known in whole.items()}
 
 
 def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
@@ -123,7 +135,7 @@ def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
 def _most_values(rows: int, dtype: pl.DataType, known: Known) -> int:
     """Codes at most, that of missing included."""
     bound = min(_VALUES.get(type(dtype), rows), rows if known.span is None else known.span)
-    return min(rows, bound + (not known.whole))
+    return min(rows, bound + (known.whole is not True))
 
 
 def _most_classes(source: Source, target: Leaf, known: Known) -> int:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigforest.config import TrainConfig
-from bigforest.errors import BigForestError, FormatError
+from bigforest.errors import BigForestError, FormatError, StorageError
 from bigforest.version import __version__
 
 FORMAT = "bigforest-run"
@@ -67,7 +67,7 @@ class State:
             del raw["format"], raw["version"]
             config = TrainConfig.from_json(json.dumps(raw["config"]))
             return cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
-        except FormatError:
+        except (FormatError, StorageError):
             raise
         except (OSError, ValueError, KeyError, TypeError, RecursionError, BigForestError) as error:
             raise FormatError(

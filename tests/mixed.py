@@ -23,6 +23,8 @@ CLASSES = (5, 7, 9)
 TEXT, MANY = 4, 300
 NUMBERS = {0: "x0", 3: "x3"}
 CATEGORIES = {1: "c1", 2: "c2"}
+Codes = tuple[int, int, int]
+CODES = (0, TEXT + 1, MANY)
 
 
 def mixed_spec(regression: bool = False, rows: int = 100) -> DataSpec:
@@ -53,9 +55,9 @@ def mixed_names() -> dict[int, list[str | None]]:
 
 
 def mixed_tree(
-    random: np.random.Generator, splits: int, thresholds: list[float], regression: bool = False
+    random: np.random.Generator, splits: int, thresholds: list[float], regression: bool = False, codes: Codes = CODES
 ) -> TreeArrays:
-    """A tree with `splits` inner nodes on these features."""
+    """A tree with `splits` inner nodes on these features; categories have so many codes, missing counted."""
     nodes: list[list[Any]] = []
     lists: list[list[int]] = []
 
@@ -74,8 +76,8 @@ def mixed_tree(
         nodes[number][:3] = [feature, number + 1, right]
         nodes[number][5:7] = [bool(random.random() < 0.5), random.random()]
         if feature in CATEGORIES:
-            codes = TEXT + 1 if feature == 1 else MANY
-            listed = random.choice(codes, random.integers(1, codes if random.random() < 0.5 else 4), replace=False)
+            most = codes[feature]
+            listed = random.choice(most, random.integers(1, most if random.random() < 0.5 else 4), replace=False)
             lists[number] = sorted(listed.tolist())
         else:
             nodes[number][4] = thresholds[random.integers(len(thresholds))]
@@ -96,24 +98,34 @@ def mixed_tree(
         np.array(gain, np.float64),
         table.sum(axis=1, dtype=np.uint64),
         table[:, :0] if regression else table,
-        value=np.round(random.normal(10, 3, len(nodes)), 3) if regression else None,
+        value=np.round(random.uniform(1, 19, len(nodes)), 3) if regression else None,
         levels=LevelLists(start, np.array([code for own in lists for code in own], np.uint32)) if start[-1] else None,
     )
 
 
-def mixed_trees(count: int, seed: int = 0, regression: bool = False, most: int = 12) -> list[TreeArrays]:
+def mixed_trees(
+    count: int, seed: int = 0, regression: bool = False, most: int = 12, codes: Codes = CODES
+) -> list[TreeArrays]:
     """Some of them."""
     random = np.random.default_rng(seed)
     thresholds = [-1.0, 0.5, 1e300, np.inf, 2.0]
-    return [mixed_tree(random, int(random.integers(most)), thresholds, regression) for _ in range(count)]
+    return [mixed_tree(random, int(random.integers(most)), thresholds, regression, codes) for _ in range(count)]
 
 
-def write_mixed(directory: Path, trees: list[TreeArrays], spec: DataSpec, cuts: tuple[int, ...] = ()) -> Forest:
+def write_mixed(
+    directory: Path,
+    trees: list[TreeArrays],
+    spec: DataSpec,
+    cuts: tuple[int, ...] = (),
+    levels: Levels | None = None,
+    **config: Any,
+) -> Forest:
     """The trees as an open forest, parts cut before the trees `cuts`."""
-    made = TrainConfig(trees=len(trees), bootstrap=False)
+    levels = levels or mixed_levels()
+    made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})
     for start, stop in pairwise([0, *cuts, len(trees)]):
-        write_part(directory, start, [[tree] for tree in trees[start:stop]], spec, made, mixed_levels())
-    write_levels(directory, mixed_levels(), spec, made)
+        write_part(directory, start, [[tree] for tree in trees[start:stop]], spec, made, levels)
+    write_levels(directory, levels, spec, made)
     write_features(directory, spec, made)
     write_run(directory, {"grow": 0.5}, 2, spec, made)
     return read_forest(directory)

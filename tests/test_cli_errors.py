@@ -139,8 +139,6 @@ WRONG_PREDICT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "missing data": (lambda forest: [str(forest), "nowhere.parquet"], "nowhere.parquet"),
     "lacks a feature": (without_column, "'size'"),
     "another type": (lambda forest: with_column(forest, size=pl.lit("x")), "'size' is String"),
-    "null": (lambda forest: with_column(forest, size=pl.lit(None, pl.Int64)), "'size'"),
-    "nan": (lambda forest: with_column(forest, noise=pl.lit(float("nan"))), "'noise'"),
     "unknown keep": (lambda forest: [str(forest), "things.parquet", "--keep", "id"], "'id'"),
     "bad vote": (lambda forest: [str(forest), "things.parquet", "--vote", "loud"], "vote must be"),
     "bad ties": (lambda forest: [str(forest), "things.parquet", "--ties", "draw"], "ties must be"),

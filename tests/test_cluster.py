@@ -32,6 +32,8 @@ from bigforest.schedule.cluster import Cluster, Workers
 from bigforest.store.store import Store
 from tests.commands import Run
 from tests.test_invariance import assert_equal, frame, rows_of
+from tests.test_mixed_forest import options_of
+from tests.test_mixed_forest import table as mixed_table
 
 pytestmark = [
     pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels"),
@@ -137,6 +139,19 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     ends = [event.done for event in events if isinstance(event, StageAdvanced) and event.stage == "oob"]
     totals = [event.total for event in events if isinstance(event, StageStarted) and event.stage == "oob"]
     assert ends[-1:] == totals
+
+
+@pytest.mark.parametrize("target", ["kind", "minutes"])
+def test_train__categories_gaps_weights_and_numbers(
+    client: Client, target: str, tmp_path: Path, both_alive: None
+) -> None:
+    mixed_table().write_parquet(tmp_path / "t.parquet", row_group_size=700)
+    for name, scheduler in (("threads", "threads"), ("cluster", client)):
+        bigforest.train(tmp_path / "t.parquet", out=tmp_path / name, scheduler=scheduler, **options_of(target))
+    assert_equal(rows_of(tmp_path / "cluster"), rows_of(tmp_path / "threads"))
+    for part in [*part_paths(tmp_path / "threads"), tmp_path / "threads" / "levels.parquet"]:
+        found = tmp_path / "cluster" / part.relative_to(tmp_path / "threads")
+        assert found.read_bytes() == part.read_bytes()
 
 
 @pytest.mark.parametrize("family", ["axis", "sparse-oblique"])

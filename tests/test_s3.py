@@ -6,6 +6,7 @@ import importlib.util
 import os
 import pickle
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from bigforest.forest.parts import part_paths
 from bigforest.grow.forest import grow_forest
 from bigforest.grow.need import Way
 from bigforest.grow.top import Limits
+from bigforest.objects import ObjectPath
 from bigforest.places import fetched, is_remote, place_of
 from bigforest.resources import Resources
 from bigforest.schedule.cluster import Cluster
@@ -200,6 +202,31 @@ def test_lock__of_a_dead_process_is_given_up(home: Path, monkeypatch: pytest.Mon
     assert [path.name for path in folder.iterdir()] == ["lock"]
 
 
+def test_lock__outlives_a_store_that_does_not_answer(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = home / "outage"
+    folder.mkdir()
+    monkeypatch.setattr(lock, "_BEAT", 0.05)
+    taken = lock.take(folder / "lock")
+    assert taken is not None
+    lease = next(folder.glob("lease-*"))
+    exists, asked = ObjectPath.exists, threading.Event()
+
+    def fails(path: ObjectPath, **_: Any) -> bool:
+        asked.set()
+        raise StorageError("the store does not answer")
+
+    monkeypatch.setattr(ObjectPath, "exists", fails)
+    assert asked.wait(60)
+    monkeypatch.setattr(ObjectPath, "exists", exists)
+    put = lease.stat().st_mtime_ns
+    deadline = time.monotonic() + 60
+    while lease.stat().st_mtime_ns == put and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert lease.stat().st_mtime_ns > put
+    taken.close()
+    assert not lease.exists()
+
+
 def test_train__while_another_run_writes(table: tuple[Path, Path], home: Path) -> None:
     folder = home / "d.forest.unfinished"
     folder.mkdir()
@@ -301,6 +328,12 @@ def test_place__is_never_a_local_path(home: Path) -> None:
             careless(place)  # type: ignore[operator]
     with pytest.raises(ValueError, match="reading"):
         place.open("wb")
+
+
+@pytest.mark.parametrize("text", ["s3://", "s3:///", "s3://*/x.parquet"])
+def test_place__without_a_bucket(text: str) -> None:
+    with pytest.raises(ConfigError, match="names no bucket"):
+        place_of(text)
 
 
 def test_source__kinds_of_tables(table: tuple[Path, Path], home: Path, tmp_path: Path) -> None:

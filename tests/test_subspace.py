@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import comb
 from typing import Any
 
 import numba
@@ -23,7 +24,10 @@ EXAMPLES = 300 if COMPILED else 20
 @settings(max_examples=EXAMPLES)
 @given(data=tables(max_rows=40), draw=st.data())
 def test_grow_tree__random_tables_and_options(data: Data, draw: st.DataObject) -> None:
-    check_tree(data, draw.draw(subspace_configs(data.values.shape[1])))
+    features = data.values.shape[1]
+    config = draw.draw(subspace_configs(features))
+    trees = comb(features, config.subspace_size(features)) if config.subspace_per == "tree" else 3
+    check_tree(data, config, draw.draw(st.integers(0, min(trees, 3) - 1)))
 
 
 @settings(max_examples=EXAMPLES)
@@ -34,6 +38,17 @@ def test_grow_tree__zeros_and_ones(data: Data, draw: st.DataObject) -> None:
     if features > 16 and config.subspace_per == "tree":  # more subspaces than the oracle would list
         config = replace(config, subspace=features)
     check_tree(data, config)
+
+
+@pytest.mark.parametrize("options", [{"family": "subspace-cap"}, {"family": "subspace-perceptron"}])
+def test_grow_tree__xor_stops_where_all_means_are_one(options: dict[str, Any]) -> None:
+    """Ho 1995, section 2.1, an abnormal stop: the leaf keeps a mixed posterior. A perceptron has no anchors either."""
+    values = np.array([[0.0, 0.0], [1.0, 1.0], [0.0, 1.0], [1.0, 0.0]] * 3)
+    for scale in (1.0, 0.3):
+        nodes = check_tree(
+            Data(values * scale, np.array([0, 0, 1, 1] * 3)), TrainConfig.of(subspace=2, trees=1, **options)
+        )
+        assert [node.counts for node in nodes] == [[6, 6]]
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")

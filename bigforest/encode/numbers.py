@@ -13,7 +13,6 @@ for a million rows 2**-40 of r. Multiples of the step, such as whole numbers are
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -27,8 +26,8 @@ from bigforest.errors import DataError
 
 # The smallest power of two that float64 has.
 _LEAST_STEP_BITS = -1074
-# Larger values would become infinite when they are rounded to a step.
-_LARGEST = sys.float_info.max / 2
+# Squares of larger values would not leave room for sums of them.
+_LARGEST = 2.0**500
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +62,7 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
         raise DataError(f"target {name!r}: every value is missing; choose another column")
     if max(-low, high) > _LARGEST:
         raise DataError(
-            f"target {name!r} has values up to {max(-low, high)!r}, of which there is no mean; drop or convert them"
+            f"target {name!r} has values up to {max(-low, high)!r}, of which there is no variance; drop or convert them"
         )
     if low == high:
         raise DataError(f"target {name!r}: all rows have the one value {low!r}; two are needed")

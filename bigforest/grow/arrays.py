@@ -23,12 +23,14 @@ def tree_arrays(
     pool: Pool | None = None,
     known: NDArray[np.float64] | None = None,
     subsets: Subsets | None = None,
+    scale: tuple[float, float] = (0.0, 1.0),
 ) -> TreeArrays:
     """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
 
     pool     what its oblique nodes have besides; None where there are none.
     known    its thresholds, where they have been looked up already.
     subsets  what its nodes have besides where features may be missing, or are categories; None where none is.
+    scale    offset and step of numbers to predict, see TargetSpec.
 
     Where a node saw no row without a value, those go with the child of more weight, left if both have the same.
     """
@@ -53,9 +55,10 @@ def tree_arrays(
         depth=nodes.depth,
         threshold=threshold,
         default_left=default_left,
-        gain=gain,
+        gain=gain if nodes.sum is None else gain * scale[1] * scale[1],
         weight=weight,
-        counts=nodes.counts,
+        counts=nodes.counts if nodes.sum is None else nodes.counts[:, :0],
+        value=None if nodes.sum is None else scale[0] + value * scale[1],
         levels=None if subsets is None or not subsets.size.any() else _levels(subsets),
         terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
     )

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import MOST_BAG_WEIGHT
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
@@ -26,14 +27,17 @@ from bigforest.grow.subspace import SubspaceFamily, subspace_family
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import grow, grow_oblique
+from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
+from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, make_mixed
 from bigforest.kernels.oblique import Oblique
 from bigforest.kernels.rows import NO_ROWS, by_rows
 from bigforest.kernels.space import Subspace
-from bigforest.kernels.target import Classes
+from bigforest.kernels.target import Classes, Numbers
 from bigforest.kernels.tree import Rules
+from bigforest.levels import Levels
+from bigforest.memory import Extras
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import Sampler, most_weight
@@ -68,14 +72,14 @@ def grow_forest(
     The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
-    _check_columns(store)
     way = way or choose_way(store.shape, config, resources)
     _check_rows(store, config, way)
     parts = part_groups(store.rows, config.trees)
-    parts = [part for part in parts if not is_finished(directory, part, store.spec, config)]
+    levels = store.levels()
+    parts = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
     with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
         crew = resources.crew(way.workers)
-        crew.everywhere(compile_for, config, way.limits is not None, resources.scratch)
+        crew.everywhere(compile_for, store.shape.extras, config, way.limits is not None, resources.scratch)
         progress.advance()
     with stage("grow", config.trees, "trees", listener) as progress:
         if done := config.trees - sum(map(len, parts)):
@@ -111,24 +115,41 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 class _Shared(NamedTuple):
     """What all trees of a forest that grow in memory share.
 
-    family    of splits that are oblique, but for rotation, None otherwise
-    scale     float64 [features], of rotation (rotation.py tree_axes); None in other families
+    family  of splits that are oblique, but for rotation, None otherwise
+    scale   float64 [features], of rotation (rotation.py tree_axes); None in other families
+    kind    uint8 [features], see kernels/mixed.py; None where all features are plain numbers
+    levels  of the categories
     """
 
     sampler: Sampler
     by_row: Rows
     rules: Rules
-    target: Classes
+    target: Classes | Numbers
     family: SparseFamily | SubspaceFamily | None
     scale: NDArray[np.float64] | None
+    kind: NDArray[np.uint8] | None
+    levels: Levels
 
 
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     make = _OBLIQUE[config.family][0] if config.family in _OBLIQUE else None
     family = make and make(store, config)
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
-    target = Classes(len(store.spec.target.classes), entropy_table())
-    return _Shared(Sampler.of(store, config), by_row, _rules(store, config), target, family, scale)
+    classes = len(store.spec.target.classes)
+    target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
+    kind = _kinds(store) if store.shape.extras.odd else None
+    return _Shared(
+        Sampler.of(store, config), by_row, _rules(store, config), target, family, scale, kind, store.levels()
+    )
+
+
+def _kinds(store: Store) -> NDArray[np.uint8]:
+    """What each feature is to the kernels, [features]."""
+    kinds = [
+        CATEGORY if feature.kind == "category" else MISSING if feature.missing else NUMBER
+        for feature in store.spec.features
+    ]
+    return np.array(kinds, np.uint8)
 
 
 # What the trees of the forests that grow in this process share.
@@ -152,19 +173,20 @@ def forget(store: Store, config: TrainConfig) -> None:
     forget_rows(store)
 
 
-def compile_for(config: TrainConfig, passes: bool, scratch: Path | None) -> None:
+def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole."""
     if passes:
         compile_passes(config, scratch)
     else:
-        compile_kernels(Needs(_OBLIQUE[config.family][1] if config.family in _OBLIQUE else None))
+        family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
+        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers))
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
     """Task: grow consecutive trees whole and write them as one part."""
     shared = _shared_of(store, config)
     grown = ([_grow(shared, tree)] for tree in trees)
-    write_part(directory, trees.start, grown, store.spec, config)
+    write_part(directory, trees.start, grown, store.spec, config, shared.levels)
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
@@ -176,21 +198,6 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
         else:
             groups.append([part])
     return groups
-
-
-def _check_columns(store: Store) -> None:
-    """Raise DataError where a column, or the target, is of a kind that trees are not grown on yet."""
-    spec = store.spec
-    odd = [feature.name for feature in spec.features if feature.kind == "category" or feature.missing]
-    if odd:
-        raise DataError(
-            f"trees are not grown yet on categories and missing values, which {', '.join(odd[:20])} have; exclude "
-            "them, or fill or convert them"
-        )
-    if spec.target.task == "regression" or spec.weight is not None:
-        raise DataError(
-            "trees are not grown yet for numbers to predict and on weighted rows; learn classes, unweighted"
-        )
 
 
 def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
@@ -205,12 +212,14 @@ def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
 def _rules(store: Store, config: TrainConfig) -> Rules:
     config = config.settled(store.spec.target.task)
     assert config.min_leaf is not None
+    weight = store.spec.weight
+    mean = 1.0 if weight is None else weight.total / store.rows
     return Rules(
         mtry=config.drawn_features(drawn_from(len(store.spec.features), config)),
         impurity=NUMBERS[config.impurity],
         max_depth=-1 if config.max_depth is None else config.max_depth,
-        min_split=config.min_split,
-        min_leaf=config.min_leaf,
+        min_split=2 + round((config.min_split - 2) * mean),
+        min_leaf=1 + round((config.min_leaf - 1) * mean),
         redraw=config.constants == "redraw",
         chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
     )
@@ -220,15 +229,39 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     store, config = shared.sampler.store, shared.sampler.config
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
-    pack_items(store.target, multiplicity, items)
-    arguments = (items, shared.target, root_key(config, tree), shared.rules)
+    classes = store.target if isinstance(shared.target, Classes) else None
+    pack_items(classes, _weighed(store, multiplicity), items)
+    key = root_key(config, tree)
+    arguments = (items, shared.target, key, shared.rules)
     if shared.scale is not None:
         axes = tree_axes(store, config, tree, shared.scale)
         codes, dictionaries = rotate(store, axes, np.flatnonzero(multiplicity))
         return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.impurity), axes)
-    if shared.family is None:
+    if shared.family is not None and isinstance(shared.target, Classes):  # others are refused, see need.py
+        family = shared.family.scratch(store, shared.by_row, items, tree)
+        nodes, pool = grow_oblique(store.codes, shared.by_row, items, shared.target, key, shared.rules, family)
+        return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
+    subsets = None
+    if shared.kind is None:
         nodes = grow(store.codes, shared.by_row, *arguments)
-        return tree_arrays(nodes, store.dictionaries, config.impurity)
-    family = shared.family.scratch(store, shared.by_row, items, tree)
-    nodes, pool = grow_oblique(store.codes, shared.by_row, *arguments, family)
-    return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
+    else:
+        mixed = make_mixed(shared.kind, store.shape.extras.category, items.size, store.shape.classes)
+        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed)
+    scale = (store.spec.target.offset, store.spec.target.step)
+    return tree_arrays(nodes, store.dictionaries, config.impurity, subsets=subsets, scale=scale)
+
+
+def _weighed(store: Store, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """How much each row of a bag weighs, uint16 [rows]. Raises DataError where it, or the bag, weighs too much."""
+    if store.weight is None:
+        return multiplicity
+    weight = multiplicity.astype(np.uint32) * store.weight
+    if weight.max() > np.iinfo(np.uint16).max:
+        raise DataError(
+            f"a row is in a bag {multiplicity.max()} times and weighs up to {weight.max()} then, more than 65535 that "
+            "are possible: lower sample_fraction"
+        )
+    total = int(weight.sum(dtype=np.int64))
+    if total > MOST_BAG_WEIGHT:
+        raise DataError(f"a bag weighs {total}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
+    return weight.astype(np.uint16)

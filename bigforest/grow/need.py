@@ -14,7 +14,7 @@ from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.standing import STANDING_ROW
 from bigforest.grow.top import Limits
 from bigforest.kernels.bits import WORD
-from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.memory import BASE_BYTES, PLAIN, Need, Shape
 from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, draws_bytes, kept_trees, most_nodes
 
@@ -45,6 +45,16 @@ _WRITTEN = 200
 _WRITTEN_TERM = 64
 # Families whose trees grow by passes where they do not fit in memory.
 _BY_PASSES = ("axis", "tree")
+# Bytes of a level of a category while a node is split, and of a row of a level where classes are more than two.
+_LEVEL = 44
+_LEVEL_ROW = 12
+# Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
+_LISTED = 8
+_WRITTEN_LEVEL = 24
+# Bytes of a row of a growing tree that predicts numbers, besides, and of a node of it; of a row that has a weight.
+_NUMBER = 24
+_NUMBER_NODE = 24
+_WEIGHT = 8
 # Bytes of a row of a growing tree of oblique splits besides: projections on two directions 16, what orders them 26.
 _PROJECTED = 42
 # And of trees in subspaces: the row by class 4, its projection 8.
@@ -96,6 +106,7 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
 
     In memory means: the codes and the growing trees together fit, so that no page of the store is read twice.
     """
+    check_family(shape, config)
     budget = resources.memory
     for workers in range(resources.workers, 0, -1):
         memory = _in_memory(shape, config, workers)
@@ -104,10 +115,10 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
             return whole if resources.cluster is None else _spread(shape, config, resources.crew(workers).size, whole)
     assert budget is not None
     smallest = _smallest(shape, config)
-    if config.family not in _BY_PASSES:
+    if not _by_passes(shape, config):
         raise ConfigError(
-            f"{budget:,} bytes of memory do not do for growing this forest: trees of the family {config.family} grow "
-            f"whole in memory; the smallest budget is {smallest:,} bytes, or choose the family axis"
+            f"{budget:,} bytes of memory do not do for growing this forest: {_why_whole(shape, config)}; the smallest "
+            f"budget is {smallest:,} bytes"
         )
     for workers in range(resources.workers, 0, -1):
         limits = _limits(shape, config, workers, budget)
@@ -120,12 +131,53 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
     )
 
 
+def check_family(shape: Shape, config: TrainConfig) -> None:
+    """Raise ConfigError where trees of the family cannot be grown on what the table has."""
+    extras = shape.extras
+    if config.family in _BY_PASSES:
+        if config.ranks and extras.odd:
+            raise ConfigError(
+                f"ranks are of numbers, and categories or missing values are in {_some(extras.odd)}: exclude these "
+                "columns, fill or convert them, or leave ranks away"
+            )
+        return
+    if extras.odd:
+        raise ConfigError(
+            f"the family {config.family} projects numbers, and categories or missing values are in "
+            f"{_some(extras.odd)}: exclude these columns, fill or convert them, or choose the family axis"
+        )
+    if extras.numbers:
+        raise ConfigError(f"the family {config.family} is for classes; choose the family axis to predict numbers")
+    if extras.weighted and config.in_subspaces:
+        raise ConfigError(f"the family {config.family} weighs all rows alike; choose the family axis for weighted rows")
+
+
+def _some(names: tuple[str, ...], most: int = 10) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + rest
+
+
+def _by_passes(shape: Shape, config: TrainConfig) -> bool:
+    """Whether trees may be grown by passes."""
+    return config.family in _BY_PASSES and shape.extras == PLAIN
+
+
+def _why_whole(shape: Shape, config: TrainConfig) -> str:
+    """Why trees are not grown by passes, in words."""
+    extras = shape.extras
+    if config.family not in _BY_PASSES:
+        return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
+    if extras.odd:
+        return f"trees on categories and missing values, here in {_some(extras.odd)}, grow whole in memory"
+    return f"trees {'that predict numbers' if extras.numbers else 'on weighted rows'} grow whole in memory"
+
+
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
     """The way for `size` tasks at once where whole trees fit: large trees that are too few for all are grown by passes
     until there are subtrees for all."""
     tasks = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
-    if tasks >= size or bag < _SPREAD_ROWS or config.family not in _BY_PASSES:
+    if tasks >= size or bag < _SPREAD_ROWS or not _by_passes(shape, config):
         return whole
     limits = _limits(shape, config, whole.workers, whole.memory + _store_bytes(shape, config))
     if limits is None:
@@ -170,7 +222,23 @@ def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
         + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
     )
     shared, own = _oblique_bytes(shape, config, rows, nodes // 2)
+    own += _extra_bytes(shape, rows, nodes)
     return _base(shape, config) + by_row + shared + workers * (tree + own)
+
+
+def _extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
+    """What each tree of so many rows and nodes takes besides, for what is more than numbers and classes."""
+    extras = shape.extras
+    size = _WEIGHT * shape.rows if extras.weighted else 0
+    if extras.numbers:
+        size += _NUMBER * rows + _NUMBER_NODE * nodes
+    if extras.odd:
+        levels = min(rows, extras.category)
+        # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
+        listed = min(nodes // 2 * (levels // 2), rows // 2 * rows.bit_length())
+        size += 4 * extras.category + _LEVEL * levels + (_LEVEL_ROW * rows if shape.classes > 2 else 0) + 5 * nodes
+        size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
+    return size
 
 
 def _base(shape: Shape, config: TrainConfig) -> int:
@@ -220,7 +288,8 @@ def _store_bytes(shape: Shape, config: TrainConfig) -> int:
     """What of the store is read at random: the codes, and the values where they are projected."""
     if config.in_subspaces:  # read in order, column by column, once for each tree
         return 0
-    return shape.rows * shape.row_bytes + (0 if config.family in _BY_PASSES else 8 * shape.codes)
+    targets = 8 * shape.rows if shape.extras.numbers else 0
+    return shape.rows * shape.row_bytes + targets + (0 if config.family in _BY_PASSES else 8 * shape.codes)
 
 
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
@@ -246,7 +315,7 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
 def _smallest(shape: Shape, config: TrainConfig) -> int:
     """The smallest budget for which `_limits` says yes with one worker, or in which the trees grow in memory."""
     whole = _in_memory(shape, config, 1) + _store_bytes(shape, config)
-    if config.family not in _BY_PASSES:
+    if not _by_passes(shape, config):
         return whole
     base = _base(shape, config)
     low, high = base, base + (1 << 20)

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.table import write_part
 from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
-from bigforest.grow.level import block_ranges, question, split_large
+from bigforest.grow.level import block_ranges, split_large
+from bigforest.grow.question import question
 from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
 from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.draw import count_classes
@@ -68,7 +69,7 @@ def grow_by_passes(
     totals = crew.reduce(count_bags, ranges, np.add, (store, sampler, trees))
     tops = [TreeTop(tree, root_key(config, tree), total, ground) for tree, total in zip(trees, totals, strict=True)]
     split_large(store, sampler, tops, ground.limits.room, folder, ranges, crew)
-    questions = [question(top, [], store) for top in tops]
+    questions = [question(top, [], len(store.spec.target.classes)) for top in tops]
     small = [top.small() for top in tops]
     spilled = crew.reduce(spill, ranges, spilled_both, (store, sampler, questions, small, folder))
     for top, reply in zip(tops, spilled.replies, strict=True):

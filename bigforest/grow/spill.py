@@ -24,7 +24,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.grow.level import Question, Reply, Routed, merged_all, no_reply, route
+from bigforest.grow.level import Routed, route
+from bigforest.grow.question import Question, Reply, merged_all, no_reply
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
 from bigforest.places import inbox, outbox

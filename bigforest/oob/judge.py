@@ -20,7 +20,7 @@ from bigforest.forest.groups import Trees
 from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows, chunk_rows, tiles_for
 from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges
-from bigforest.oob.tally import Tally, error_unit, no_votes, true_values, write_tally
+from bigforest.oob.tally import Tally, no_votes, true_values, write_tally
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
@@ -50,6 +50,7 @@ class Work(NamedTuple):
     groups   of entries of `trees` that are loaded together.
     workers  threads of a process.
     folder   for tallies, where they do not stay in the process.
+    unit     by what errors of numbers are multiplied before they are squared.
     """
 
     run: str
@@ -57,6 +58,7 @@ class Work(NamedTuple):
     groups: list[range]
     workers: int
     folder: Path | None
+    unit: float
 
 
 # The groups that stay loaded in this process, by report.
@@ -83,7 +85,9 @@ def judge_range(
         def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
             changes[:, here] += change
 
-        tasks = [(sampler, group, tally.part(start - begin, stop - begin), start, stop) for start, stop in pieces]
+        tasks = [
+            (sampler, group, tally.part(start - begin, stop - begin), work.unit, start, stop) for start, stop in pieces
+        ]
         run(_vote, tasks, workers=work.workers, on_result=collect)
         if advance is not None:
             advance(len(group.trees))
@@ -158,11 +162,11 @@ def _turn_features(
             thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1 + lowest
 
 
-def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -> NDArray[np.int64]:
+def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int, stop: int) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
     tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, or the sum of squared
-           errors in steps of `error_unit`, and the number of rows that have a vote: int64 [2, trees].
+           errors, multiplied by `unit` before, and the number of rows that have a vote: int64 [2, trees].
     """
     from bigforest.kernels.route import average_out_of_bag, new_scratch, vote_out_of_bag
 
@@ -184,7 +188,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, start: int, stop: int) -
         way: list[Any] = [tiles, last - first, layout, packed.directions, packed.sets, missing, packed.roots]
         way += [group.mixed, bags[:, here]]
         if store.spec.target.task == "regression":
-            way += [true_values(store, first, last), error_unit(store.spec), tally.votes[here], tally.voters[here]]
+            way += [true_values(store, first, last), unit, tally.votes[here], tally.voters[here]]
             average_out_of_bag(*[*way, *change, scratch])
         else:
             way += [store.labels(first, last), tally.votes[here], tally.voters[here], tally.prediction[here]]

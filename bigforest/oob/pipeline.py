@@ -27,7 +27,7 @@ from bigforest.forest.ways import check_budget
 from bigforest.oob.judge import Work, forget, judge_range
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
 from bigforest.oob.report import write_report
-from bigforest.oob.tally import Tally, fetch_tally
+from bigforest.oob.tally import Tally, error_unit, fetch_tally
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import Sampler
@@ -48,18 +48,19 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     if resources.memory is not None:
         check_budget("the out-of-bag report", way.need, resources.memory)
     changes = np.zeros((2, config.trees), dtype=np.int64)
+    unit = error_unit(store) if store.spec.target.task == "regression" else 1.0
     crew = resources.crew(1)  # a task uses all threads of its process
     ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, crew), 1)
     with (
         stage("oob", config.trees * len(ranges), "trees", listener) as progress,
         TemporaryFolder(resources.scratch) as folder,
     ):
-        work = Work(secrets.token_hex(8), trees, way.groups, resources.workers, folder if crew.remote else None)
+        work = Work(secrets.token_hex(8), trees, way.groups, resources.workers, folder if crew.remote else None, unit)
         advance = None if crew.remote else progress.advance
         try:
             judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
             pieces = _pieces(judged, ranges, store.spec, changes, progress if crew.remote else None)
-            write_report(store, config, directory / "oob", pieces, changes)
+            write_report(store, config, directory / "oob", pieces, changes, unit)
         finally:
             crew.everywhere(forget, work.run)
 

@@ -22,7 +22,7 @@ from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.plan import most_scores
-from bigforest.oob.tally import Tally, error_unit, true_values
+from bigforest.oob.tally import Tally, true_values
 from bigforest.sample import BLOCK_ROWS
 from bigforest.store.store import Store
 
@@ -33,11 +33,13 @@ def write_report(
     directory: Path,
     pieces: Iterator[tuple[int, Tally]],
     changes: NDArray[np.int64],
+    unit: float,
 ) -> None:
     """Write the files.
 
     pieces   first row and tally of each row group of rows.parquet.
     changes  is complete when `pieces` has ended.
+    unit     by what errors of numbers were multiplied before they were squared.
     """
     spec = store.spec
     schema = oob_rows(stored_labels(spec).type, proba_names(spec))
@@ -50,7 +52,7 @@ def write_report(
     rows = directory / "rows.parquet"
     write_tables(schema, tables(), rows, "oob-rows", spec, config)
     change, reached = np.cumsum(changes, axis=1)
-    error = np.divide(change, reached, out=np.full(change.size, np.nan), where=reached > 0) * judged.unit
+    error = np.divide(change, reached, out=np.full(change.size, np.nan), where=reached > 0) / unit**2
     curve = pa.Table.from_arrays(
         [
             pa.array(np.arange(1, change.size + 1, dtype=np.uint32)),
@@ -78,7 +80,6 @@ class _Numbers:
     curve = NUMBER_CURVE
 
     def __init__(self, store: Store) -> None:
-        self.unit = error_unit(store.spec) ** -2.0
         self._store = store
         self._sums = NumberSums(store.spec.target.offset)
 
@@ -101,7 +102,6 @@ class _Classes:
     """What is said of classes."""
 
     curve = CURVE
-    unit = 1.0
 
     def __init__(self, store: Store) -> None:
         self._store = store

@@ -45,16 +45,14 @@ def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
     return np.asarray(target.offset + store.labels(first, last) * target.step, np.float64)
 
 
-def error_unit(spec: DataSpec) -> float:
-    """By what errors of numbers are multiplied, so that sums of squares are whole numbers of 61 bits.
+def error_unit(store: Store) -> float:
+    """By what errors of numbers are multiplied, so that the sum of their squares is a whole number of 61 bits.
 
-    The targets keep within 2**62 steps over the weight of all rows from the offset (encode/numbers.py), and so do means
-    of them; their difference is at most twice that. A power of two, so that only the squares are rounded.
+    Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded.
     """
-    weight = spec.rows if spec.weight is None else spec.weight.total
-    largest = 2.0 * 2.0**62 / weight
-    root = math.sqrt(2.0**61 / spec.rows) / largest
-    return math.ldexp(1.0, math.frexp(root)[1] - 1) / spec.target.step
+    steps = float(store.target.max()) - float(store.target.min())
+    root = math.sqrt(2.0**61 / store.rows) / steps
+    return math.ldexp(1.0, math.frexp(root)[1] - 1) / store.spec.target.step
 
 
 def write_tally(tally: Tally, folder: Path) -> Path:

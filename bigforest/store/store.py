@@ -19,7 +19,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.kernels.layout import Codes
 from bigforest.levels import Levels, read_levels
-from bigforest.memory import Shape
+from bigforest.memory import Extras, Shape
 from bigforest.objects import ObjectPath
 from bigforest.places import place_of
 from bigforest.store.format import (
@@ -215,17 +215,22 @@ class Store:
     def shape(self) -> Shape:
         """What decides how much memory training on it takes."""
         features = self.spec.features
+        odd = tuple(feature.name for feature in features if feature.kind == "category" or feature.missing)
         return Shape(
             rows=self.rows,
             widths=tuple(feature.width for feature in features),
             codes=int(self._offsets[-1]),
             classes=max(1, len(self.spec.target.classes)),
-            bits=self._holds_bits(),
+            bits=not odd and self._holds_bits(),
+            extras=Extras(
+                odd=odd,
+                category=max((feature.codes for feature in features if feature.kind == "category"), default=0),
+                numbers=self.spec.target.task == "regression",
+                weighted=self.spec.weight is not None,
+            ),
         )
 
     def _holds_bits(self) -> bool:
-        if any(feature.kind == "category" or feature.missing for feature in self.spec.features):
-            return False
         codes = np.diff(self._offsets)
         first = self._offsets[:-1][codes > 1]
         return bool((codes <= 2).all() and (self._low[first] == 0.0).all() and (self._low[first + 1] == 1.0).all())

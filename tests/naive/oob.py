@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from bigforest.forest.table import TreeArrays
-from tests.naive.predict import ballot
+from tests.naive.predict import Names, ballot
 
 
 class Report(NamedTuple):
@@ -23,9 +25,10 @@ class Report(NamedTuple):
 def report(
     trees: Sequence[TreeArrays],
     bags: Sequence[Sequence[int]],
-    rows: Sequence[Sequence[float]],
+    rows: Sequence[Sequence[Any]],
     truth: Sequence[int],
     vote: str,
+    names: Names = MappingProxyType({}),
 ) -> Report:
     """Judge every row by the trees whose bag (times each row is in it) does not hold it."""
     classes = trees[0].counts.shape[1]
@@ -36,7 +39,7 @@ def report(
     for tree, bag in zip(trees, bags, strict=True):
         for i, row in enumerate(rows):
             if bag[i] == 0:
-                votes[i] = [a + b for a, b in zip(votes[i], ballot(tree, row, vote), strict=True)]
+                votes[i] = [a + b for a, b in zip(votes[i], ballot(tree, row, vote, names), strict=True)]
                 voters[i] += 1
                 prediction[i] = votes[i].index(max(votes[i]))
         reached = [i for i in range(len(rows)) if voters[i] > 0]
@@ -45,3 +48,34 @@ def report(
     shares = [[v / n for v in row] if n else None for row, n in zip(votes, voters, strict=True)]
     pairs = Counter((t, p) for t, p in zip(truth, prediction, strict=True) if p is not None)
     return Report(prediction, shares, voters, curve, dict(pairs))
+
+
+class NumberReport(NamedTuple):
+    """The same of numbers; curve has the mean squared error."""
+
+    prediction: list[float | None]
+    voters: list[int]
+    curve: list[tuple[float | None, int]]
+
+
+def number_report(
+    trees: Sequence[TreeArrays],
+    bags: Sequence[Sequence[int]],
+    rows: Sequence[Sequence[Any]],
+    truth: Sequence[float],
+    names: Names,
+) -> NumberReport:
+    """Judge every row by the mean of the trees whose bag does not hold it."""
+    votes = [0.0] * len(rows)
+    voters = [0] * len(rows)
+    curve: list[tuple[float | None, int]] = []
+    for tree, bag in zip(trees, bags, strict=True):
+        for i, row in enumerate(rows):
+            if bag[i] == 0:
+                votes[i] += ballot(tree, row, "soft", names)[0]
+                voters[i] += 1
+        reached = [i for i in range(len(rows)) if voters[i] > 0]
+        squares = [(votes[i] / voters[i] - truth[i]) ** 2 for i in reached]
+        curve.append((math.fsum(squares) / len(reached) if reached else None, len(reached)))
+    prediction = [v / n if n else None for v, n in zip(votes, voters, strict=True)]
+    return NumberReport(prediction, voters, curve)
