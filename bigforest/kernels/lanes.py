@@ -64,15 +64,13 @@ class Lanes:
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
 
-    def sums(self, rows: Any, terms: Callable[[Any], list[Any]], count: int) -> list[Any]:
-        """The `count` sums over all rows of the vectors that `terms` writes for one of them."""
-        totals = [cgutils.alloca_once(self.builder, VECTOR) for _ in range(count)]
-        for total in totals:
-            self.builder.store(ZEROS, total)
+    def sum(self, rows: Any, term: Callable[[Any], Any]) -> Any:
+        """The sum over all rows of the vector that `term` writes for one of them."""
+        total = cgutils.alloca_once(self.builder, VECTOR)
+        self.builder.store(ZEROS, total)
         with cgutils.for_range(self.builder, rows) as loop:
-            for total, term in zip(totals, terms(loop.index), strict=True):
-                self.builder.store(self.builder.add(self.builder.load(total), term), total)
-        return [self.builder.load(total) for total in totals]
+            self.builder.store(self.builder.add(self.builder.load(total), term(loop.index)), total)
+        return self.builder.load(total)
 
     def real(self, vector: Any) -> Any:
         """Signed numbers as float32."""

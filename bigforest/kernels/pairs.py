@@ -40,21 +40,21 @@ def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes = Lanes(context, builder, {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[3])})
         with lanes.blocks(args[2]) as base:
-            lanes.store(_sum_up_to(lanes, base, args[2], "add")[0], "out", base)
+            lanes.store(_sum_up_to(lanes, base, args[2]), "out", base)
         return context.get_dummy_value()
 
     return types.void(code, add, types.intp, out), codegen
 
 
-def _sum_up_to(lanes: Lanes, base: Any, rows: Any, *names: str) -> list[Any]:
-    """For the block of `code` at `base`, sums of arrays over the rows of which the code is not larger."""
+def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
+    """For the block of `code` at `base`, the sums of `add` over the rows of which the code is not larger."""
     mine = lanes.load("code", base)
 
-    def terms(index: Any) -> list[Any]:
+    def term(index: Any) -> Any:
         below = lanes.builder.icmp_unsigned("<=", lanes.spread("code", index), mine)
-        return [lanes.where(below, lanes.spread(name, index)) for name in names]
+        return lanes.where(below, lanes.spread("add", index))
 
-    return lanes.sums(rows, terms, len(names))
+    return lanes.sum(rows, term)
 
 
 @overload(sums_up_to)
@@ -92,7 +92,7 @@ def _score_pairs_two(
         ones, weight, least = (lanes.splat(number) for number in args[3:6])
         best = cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [-1.0] * LANES))
         with lanes.blocks(rows) as base:
-            sums = _sum_up_to(lanes, base, rows, "add")[0]
+            sums = _sum_up_to(lanes, base, rows)
             ones_l = builder.lshr(sums, half)
             w_l = builder.add(ones_l, builder.and_(sums, ir.Constant(VECTOR, [0xFFFF] * LANES)))
             w_r = builder.sub(weight, w_l)
