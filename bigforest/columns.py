@@ -29,8 +29,9 @@ _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
 
 # Types whose values numpy has as they are: `numbers` of them, if none is null, takes no work.
-_PLAIN = frozenset({pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Int32, pl.UInt32, pl.Int64, pl.UInt64})
-_PLAIN |= {pl.Float32, pl.Float64}
+_PLAIN: frozenset[type[pl.DataType]] = frozenset(
+    {pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Int32, pl.UInt32, pl.Int64, pl.UInt64, pl.Float32, pl.Float64}
+)
 
 
 class Leaf(NamedTuple):

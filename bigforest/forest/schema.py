@@ -9,7 +9,7 @@ from typing import NamedTuple
 import polars as pl
 
 from bigforest.columns import Leaf, find_leaves, is_feature_type, is_text_type, kind_of
-from bigforest.encode.dataspec import DataSpec, FeatureSpec
+from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
 from bigforest.forest.values import MAX_NARROW_INTEGER
 
