@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import MOST_BAG_WEIGHT
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.need import Way, choose_way, drawn_from, part_size
 from bigforest.grow.passes import grow_by_passes
@@ -24,7 +24,8 @@ from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.subspace import SubspaceFamily, subspace_family
-from bigforest.grow.top import Ground, root_key
+from bigforest.grow.tally import Tally
+from bigforest.grow.top import make_ground, root_key
 from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
@@ -95,10 +96,11 @@ def grow_forest(
             finally:
                 crew.everywhere(forget, store, config)
             return
-        ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
+        codes = tuple(feature.codes for feature in store.spec.features)
+        shared = make_ground(_rules(store, config), Tally.of(store), codes, way.limits)
         for group in _groups(parts, way.group):
             with TemporaryFolder(resources.scratch) as folder:
-                grow_by_passes(store, config, ground, group, directory, folder, crew=crew, on_trees=progress.advance)
+                grow_by_passes(store, config, shared, group, directory, folder, crew=crew, on_trees=progress.advance)
 
 
 def part_groups(rows: int, trees: int) -> list[range]:
@@ -176,7 +178,7 @@ def forget(store: Store, config: TrainConfig) -> None:
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole."""
     if passes:
-        compile_passes(config, scratch)
+        compile_passes(extras, config, scratch)
     else:
         family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
         compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers))
@@ -230,7 +232,10 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if isinstance(shared.target, Classes) else None
-    pack_items(classes, _weighed(store, multiplicity), items)
+    weight = weighed(multiplicity, store.weight)
+    if store.weight is not None:
+        check_bag(int(weight.sum(dtype=np.int64)))
+    pack_items(classes, weight, items)
     key = root_key(config, tree)
     arguments = (items, shared.target, key, shared.rules)
     if shared.scale is not None:
@@ -249,19 +254,3 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
         nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed)
     scale = (store.spec.target.offset, store.spec.target.step)
     return tree_arrays(nodes, store.dictionaries, config.impurity, subsets=subsets, scale=scale)
-
-
-def _weighed(store: Store, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """How much each row of a bag weighs, uint16 [rows]. Raises DataError where it, or the bag, weighs too much."""
-    if store.weight is None:
-        return multiplicity
-    weight = multiplicity.astype(np.uint32) * store.weight
-    if weight.max() > np.iinfo(np.uint16).max:
-        raise DataError(
-            f"a row is in a bag {multiplicity.max()} times and weighs up to {weight.max()} then, more than 65535 that "
-            "are possible: lower sample_fraction"
-        )
-    total = int(weight.sum(dtype=np.int64))
-    if total > MOST_BAG_WEIGHT:
-        raise DataError(f"a bag weighs {total}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
-    return weight.astype(np.uint16)

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.judge import Counts, Judge, boundaries
+from bigforest.grow.judge import Judge, Keys, boundaries
+from bigforest.grow.tally import Counts
 from bigforest.kernels.axis import make_draw
 from bigforest.kernels.level import draw_order
 from bigforest.kernels.tree import Rules
@@ -28,9 +29,9 @@ MOST_BUCKETS = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Ask for class weights of codes low .. low + (buckets << shift) - 1 of a feature, in buckets of 1 << shift codes.
+    """Ask what rows with codes low .. low + (buckets << shift) - 1 of a feature hold, in buckets of 1 << shift codes.
 
-    left int64 [classes]: weights of the codes below `low`; None for a feature that is looked at the first time.
+    left int64 [parts]: what those of the codes below `low` hold; None for a feature that is looked at the first time.
     """
 
     feature: int
@@ -44,7 +45,7 @@ class Count:
 class Collect:
     """Ask for the sort keys of the rows in the buckets that are `wanted`, bool [buckets]; the buckets are of `count`.
 
-    left int64 [wanted buckets, classes]: weights before each of them. rows: most rows there can be.
+    left int64 [wanted buckets, parts]: what lies before each of them. rows: most rows there can be.
     """
 
     count: Count
@@ -58,21 +59,27 @@ Probe = Count | Collect
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The answer to a Count: int64 [buckets, classes], and the smallest and largest code of the feature in the node."""
+    """The answer to a Count.
+
+    counts     int64 [buckets, parts] (tally.py)
+    low, high  smallest and largest code of the feature in the node
+    spread     of numbers to predict: whether any of the node is not its centre
+    """
 
     counts: Counts
     low: int
     high: int
+    spread: bool
 
 
-Answer = Counted | NDArray[np.uint64]
+Answer = Counted | Keys
 
 
 @dataclass(slots=True)
 class Hidden:
     """What a histogram does not show: the order of the rows inside its buckets.
 
-    before, counts  int64 [buckets, classes], weights before and in each bucket
+    before, counts  int64 [buckets, parts], what lies before and in each bucket
     waiting         bool [buckets], still to be looked into
     """
 
@@ -128,6 +135,8 @@ class Search:
     def hear(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `asking`, in order, and ask anew; `asking` is empty when the best split is known."""
         asked, self.asking = self.asking, []
+        if self.judge.tally.numbers and not all(isinstance(answer, Keys) or answer.spread for answer in answers):
+            return  # a leaf, as all numbers are the same
         for probe, answer in zip(asked, answers, strict=True):
             if isinstance(probe, Collect):
                 self._offer_keys(probe, answer)
@@ -150,11 +159,11 @@ class Search:
             self._drawn += 1
             if not self.constant[feature]:
                 hoped += 1
-                self.asking.append(self._count(feature, 0, self.codes[feature], self.judge.weight, None))
+                self.asking.append(self._count(feature, 0, self.codes[feature], self.judge.rows, None))
 
-    def _count(self, feature: int, low: int, codes: int, weight: int, left: Counts | None) -> Count:
-        """A Count of `codes` codes from `low` on, with buckets for `weight` bag rows."""
-        most = buckets_for(weight, self.judge.total.size, self.most_cells)
+    def _count(self, feature: int, low: int, codes: int, rows: int, left: Counts | None) -> Count:
+        """A Count of `codes` codes from `low` on, with buckets for so many rows."""
+        most = buckets_for(rows, self.judge.tally.parts, self.most_cells)
         shift = 0
         while ((codes - 1) >> shift) >= most:
             shift += 1
@@ -168,12 +177,12 @@ class Search:
                 self.constant[probe.feature] = True
                 return
             self._usable += 1
-            left = np.zeros(self.judge.total.size, np.int64)
+            left = np.zeros(self.judge.tally.parts, np.int64)
         after = left + np.cumsum(answer.counts, axis=0)
         edges = probe.low + (np.arange(1, probe.buckets + 1) << probe.shift) - 1
         self.judge.offer(probe.feature, edges, after)
         if probe.shift > 0:
-            several = answer.counts.sum(axis=1) > 1
+            several = self.judge.tally.rows(answer.counts) > 1
             self._open.append(Hidden(probe, after - answer.counts, answer.counts, several))
 
     def _look_inside(self) -> None:
@@ -193,7 +202,7 @@ class Search:
         own = [np.flatnonzero(hidden.waiting) for hidden in self._open]
         at = np.repeat(np.arange(len(own)), [buckets.size for buckets in own])
         bucket = np.concatenate(own)
-        rows = np.concatenate([hidden.counts[hidden.waiting].sum(axis=1) for hidden in self._open])
+        rows = np.concatenate([self.judge.tally.rows(hidden.counts[hidden.waiting]) for hidden in self._open])
         order = np.argsort(-bounds, kind="stable")
         few = order[rows[order] <= self.most_keys]
         few = few[np.cumsum(rows[few]) <= self.most_keys]
@@ -203,19 +212,18 @@ class Search:
             wanted[bucket[few[at[few] == number]]] = True
             if wanted.any():
                 hidden.waiting &= ~wanted
-                self.asking.append(
-                    Collect(hidden.probe, wanted, hidden.before[wanted], int(hidden.counts[wanted].sum()))
-                )
+                held = int(self.judge.tally.rows(hidden.counts[wanted]).sum())
+                self.asking.append(Collect(hidden.probe, wanted, hidden.before[wanted], held))
 
     def _count_again(self, buckets: Sequence[tuple[int, int]]) -> None:
         """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for."""
-        cells = self.most_cells
+        cells, parts = self.most_cells, self.judge.tally.parts
         for at, bucket in buckets:
             hidden = self._open[at]
-            narrower = self._narrower(hidden, bucket, int(hidden.counts[bucket].sum()))
-            if cells < self.most_cells and narrower.buckets * self.judge.total.size > cells:
+            narrower = self._narrower(hidden, bucket, int(self.judge.tally.rows(hidden.counts[bucket])))
+            if cells < self.most_cells and narrower.buckets * parts > cells:
                 continue
-            cells -= narrower.buckets * self.judge.total.size
+            cells -= narrower.buckets * parts
             self.asking.append(narrower)
             hidden.waiting[bucket] = False
 
@@ -227,14 +235,13 @@ class Search:
         return self._count(probe.feature, low, codes, rows, hidden.before[bucket])
 
     def _offer_keys(self, probe: Collect, answer: Answer) -> None:
-        assert isinstance(answer, np.ndarray)
-        keys = np.sort(answer)
+        assert isinstance(answer, Keys)
         count = probe.count
         buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
-        passed = np.zeros(self.judge.total.size, np.int64)
+        passed = np.zeros(self.judge.tally.parts, np.int64)
         bases = np.zeros_like(probe.left)
         last = -1
-        for codes, upto in boundaries(keys, self.judge.total.size):
+        for codes, upto in boundaries(answer.sorted(), self.judge.tally):
             number = buckets[(codes - count.low) >> count.shift]
             starts = np.flatnonzero(np.diff(number, prepend=last))
             ahead = np.concatenate([passed[None], upto[:-1]])
@@ -243,7 +250,7 @@ class Search:
             passed, last = upto[-1], int(number[-1])
 
 
-def buckets_for(weight: int, classes: int, most_cells: int) -> int:
-    """Buckets of the histogram of a feature in a node of `weight` bag rows; at least 2."""
-    wanted = min(max(weight // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
-    return max(min(wanted, most_cells // classes), 2)
+def buckets_for(rows: int, parts: int, most_cells: int) -> int:
+    """Buckets of the histogram of a feature in a node of so many rows, each of so many counts; at least 2."""
+    wanted = min(max(rows // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
+    return max(min(wanted, most_cells // parts), 2)

@@ -3,7 +3,8 @@
 A file holds the rows of one node from one run of blocks, as chunks in the order of the rows:
 
     chunk   uint64 rows, uint64 CRC-32 of what follows
-            uint32 [rows]           class << 16 | multiplicity
+            int64  [rows]           numbers to predict; not there for classes
+            uint32 [rows]           class << 16 | multiplicity, times weight
             uint32 [columns, rows]  codes of the features of 4 bytes
             uint16 [columns, rows]  of 2 bytes
             uint8  [columns, rows]  of 1 byte
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from bigforest.errors import FormatError
 from bigforest.grow.level import Routed, route
 from bigforest.grow.question import Question, Reply, merged_all, no_reply
+from bigforest.grow.tally import Tally
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
 from bigforest.places import inbox, outbox
@@ -37,6 +39,18 @@ from bigforest.store.store import Store
 BUFFER_BYTES = 8 << 20
 
 _HEAD = np.dtype("<u8")
+
+
+class Loaded(NamedTuple):
+    """Rows of a node as kernels take them.
+
+    items  numbered from 0
+    value  int64 [rows], numbers to predict; None for classes
+    """
+
+    codes: Codes
+    items: NDArray[np.uint64]
+    value: NDArray[np.int64] | None
 
 
 class Spilled(NamedTuple):
@@ -86,24 +100,23 @@ def rows_path(folder: Path, tree: int, entry: int, suffix: str) -> Path:
     return folder / f"rows-{tree}-{entry}-{suffix}.bin"
 
 
-def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray[np.uint64]]:
-    """The rows of a node, from its files in order, as kernels take them: codes, and items numbered from 0.
+def load(paths: Sequence[Path], store: Store, most: int) -> Loaded:
+    """The rows of a node, from its files in order.
 
-    most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
+    most  rows of the node, which it cannot have more of. Raises FormatError for a damaged file.
     """
     with inbox(paths) as files:
         return _load(files, store, most, paths[0])
 
 
-def _load(files: Sequence[Path], store: Store, most: int, where: Path) -> tuple[Codes, NDArray[np.uint64]]:
+def _load(files: Sequence[Path], store: Store, most: int, where: Path) -> Loaded:
     chunks = [(path, list(_heads(path, store))) for path in files]
     sizes = [chunk.rows for _, found in chunks for chunk in found]
     total = sum(sizes)
     if not 0 < total <= most:
         raise FormatError(f"{where}: the file is damaged; start the training anew")
     columns = _columns(store)
-    matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
-    tags = np.empty(total, np.uint32)
+    arrays = [np.empty((count, total), kind) for kind, count in columns]
     buffer = np.empty(_size(max(sizes), store), np.uint8)
     at = 0
     for path, found in chunks:
@@ -113,18 +126,18 @@ def _load(files: Sequence[Path], store: Store, most: int, where: Path) -> tuple[
                 file.seek(place)
                 if file.readinto(body.data) != body.size or zlib.crc32(body.data) != crc:
                     raise FormatError(f"{path}: the checksum differs; start the training anew")
-                tags[at : at + rows] = body[: 4 * rows].view("<u4")
-                first = 4 * rows
-                for width, count in columns:
-                    stop = first + width * count * rows
-                    matrices[width][:, at : at + rows] = body[first:stop].view(f"<u{width}").reshape(count, rows)
+                first = 0
+                for array, (kind, count) in zip(arrays, columns, strict=True):
+                    stop = first + kind.itemsize * count * rows
+                    array[:, at : at + rows] = body[first:stop].view(kind).reshape(count, rows)
                     first = stop
                 at += rows
+    value, tags, u32, u16, u8 = arrays
     items = np.empty(total, np.uint64)
-    number_items(tags, items)
-    for matrix in matrices.values():
-        matrix.flags.writeable = False
-    return Codes(matrices[1], matrices[2], matrices[4], store.place), items
+    number_items(tags[0], items)
+    for array in arrays:
+        array.flags.writeable = False
+    return Loaded(Codes(u8, u16, u32, store.place), items, value[0] if len(value) else None)
 
 
 def _chunks(routed: Routed, entries: Sequence[int]) -> Iterator[tuple[int, list[NDArray[Any]]]]:
@@ -132,11 +145,15 @@ def _chunks(routed: Routed, entries: Sequence[int]) -> Iterator[tuple[int, list[
     each other."""
     codes, items = routed.codes, routed.items
     begin, end = routed.begin[entries], routed.end[entries]
-    picked = [np.empty(items.size, np.uint32)]
-    pick_tags(items, picked[0])
+    tags = np.empty(items.size, np.uint32)
+    pick_tags(items, tags)
+    picked: list[NDArray[Any]] = [tags]
     for matrix in (codes.u32, codes.u16, codes.u8):
         picked.append(np.empty(matrix.shape[0] * items.size, matrix.dtype))
         pick_columns(matrix, items, begin, end, picked[-1])
+    if routed.value is not None:
+        picked.insert(0, np.empty(items.size, np.int64))
+        pick_columns(routed.value[np.newaxis], items, begin, end, picked[0])
     columns = [array.size // items.size for array in picked] if items.size else []
     for entry, first, stop in zip(entries, begin.tolist(), end.tolist(), strict=True):
         if first == stop:
@@ -155,14 +172,15 @@ def _write(waiting: dict[Path, list[NDArray[Any]]]) -> None:
     waiting.clear()
 
 
-def _columns(store: Store) -> list[tuple[int, int]]:
-    """Widths and their numbers of columns, as they follow each other in a chunk."""
+def _columns(store: Store) -> list[tuple[np.dtype[Any], int]]:
+    """Types of what a chunk has of a row, as in the description above, and how many columns of each."""
     widths = [feature.width for feature in store.spec.features]
-    return [(width, widths.count(width)) for width in (4, 2, 1)]
+    codes = [(np.dtype(f"<u{width}"), widths.count(width)) for width in (4, 2, 1)]
+    return [(np.dtype("<i8"), int(Tally.of(store).numbers)), (np.dtype("<u4"), 1), *codes]
 
 
 def _size(rows: int, store: Store) -> int:
-    return rows * (4 + sum(width * count for width, count in _columns(store)))
+    return rows * sum(kind.itemsize * count for kind, count in _columns(store))
 
 
 class _Chunk(NamedTuple):
