@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +27,11 @@ _CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split of a node: codes of `feature` up to `code` go left; `left` int64 [parts] is what the rows there hold."""
+    """A split of a node: codes of `feature`, or projections on this direction, up to `code` go left; `left` int64
+    [parts] is what the rows there hold."""
 
     feature: int
-    code: int
+    code: float
     left: Counts
     score: Fraction | int
 
@@ -67,7 +68,7 @@ class Judge:
         self._judged = self.total[: tally.judged]
         self._scratch = np.empty(tally.judged, np.int64)
 
-    def offer(self, feature: int, codes: NDArray[np.int64], left: Counts) -> None:
+    def offer(self, feature: int, codes: NDArray[Any], left: Counts) -> None:
         """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
         scores = np.empty(codes.size)
         least = max(self._min_leaf, 1)
@@ -77,7 +78,8 @@ class Judge:
             return
         self.limit = max(self.limit, _lowered(best))
         for place in np.flatnonzero(scores >= self.limit):
-            split = Split(feature, int(codes[place]), left[place].copy(), self._exact(left[place]))  # no view: it stays
+            here = left[place].copy()  # no view: it stays
+            split = Split(feature, codes[place].item(), here, self._exact(here))
             if split.beats(self.best):
                 self.best = split
 

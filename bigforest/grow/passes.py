@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.grow import grow
-from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.target import Classes, Numbers
 from bigforest.memory import release_freed
@@ -76,14 +75,14 @@ def grow_by_passes(
     spilled = crew.reduce(spill, ranges, spilled_both, (store, sampler, questions, small, folder))
     for top, reply in zip(tops, spilled.replies, strict=True):
         top.sent(reply.below, reply.above, {})
-    sizes = _grow_all(store, ground, tops, spilled, folder, crew)
+    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (store, ground))
     crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
     stems = {top.tree: Stem(top, sizes[top.tree]) for top in tops}
 
     def end(index: int, _: None) -> None:
         for tree in parts[index]:
             for entry in sizes[tree]:
-                remove_subtree(_subtree_path(folder, tree, entry))
+                remove_subtree(subtree_path(folder, tree, entry))
         on_trees(len(parts[index]))
 
     own = [([stems[tree] for tree in part],) for part in parts]
@@ -105,7 +104,7 @@ def count_bags(sampler: Sampler, trees: Sequence[int], tally: Tally, blocks: ran
 def grow_seedling(store: Store, ground: Ground, seedling: Seedling, files: list[Path], path: Path) -> int:
     """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
     codes, items, value = load(files, store, seedling.rows)
-    target = Classes(ground.tally.classes, entropy_table()) if value is None else Numbers(value)
+    target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
     nodes = grow(codes, by_rows(codes), items, target, seedling.key, ground.rules, seedling.depth, seedling.constant)
     write_subtree(path, nodes)
     del codes, items, value, target
@@ -118,7 +117,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
     trees = (
         assemble(
             stem.top,
-            {entry: (_subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
+            {entry: (subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
             store,
             config.impurity,
         )
@@ -128,12 +127,20 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
     release_freed()
 
 
-def _grow_all(
-    store: Store, ground: Ground, tops: list[TreeTop], spilled: Spilled, folder: Path, crew: Crew
+def grow_all(
+    tops: Sequence[TreeTop],
+    spilled: Spilled,
+    folder: Path,
+    crew: Crew,
+    grow_one: Callable[..., int],
+    shared: tuple[Any, ...],
 ) -> dict[int, dict[int, int]]:
-    """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry."""
+    """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry.
+
+    grow_one  the task; its arguments are `shared`, and a seedling with its files and the path for the subtree.
+    """
     seedlings = [
-        Seedling(top.tree, entry, int(ground.tally.rows(node.total)), node.key, node.depth, node.constant)
+        Seedling(top.tree, entry, int(top.tally.rows(node.total)), node.key, node.depth, node.constant)
         for top in tops
         for entry in top.small()
         for node in [top.nodes[entry]]
@@ -146,7 +153,7 @@ def _grow_all(
         (
             seedling,
             [rows_path(folder, seedling.tree, seedling.entry, suffix) for suffix in suffixes],
-            _subtree_path(folder, seedling.tree, seedling.entry),
+            subtree_path(folder, seedling.tree, seedling.entry),
         )
         for seedling in seedlings
     ]
@@ -157,7 +164,7 @@ def _grow_all(
         for file in files:  # only now: until here the task may have to be done again
             file.unlink(missing_ok=True)
 
-    crew.run(grow_seedling, own, keep, (store, ground))
+    crew.run(grow_one, own, keep, shared)
     return sizes
 
 
@@ -170,7 +177,7 @@ def _batches(ground: Ground, sizes: dict[int, dict[int, int]], folder: Path) -> 
             if nodes > room:
                 batches.append([])
                 room = ground.limits.nodes
-            batches[-1].append(_subtree_path(folder, tree, entry))
+            batches[-1].append(subtree_path(folder, tree, entry))
             room -= nodes
     return [(batch,) for batch in batches]
 
@@ -180,5 +187,6 @@ def look_up_some(store: Store, paths: list[Path]) -> None:
     look_up(paths, store.dictionaries)
 
 
-def _subtree_path(folder: Path, tree: int, entry: int) -> Path:
+def subtree_path(folder: Path, tree: int, entry: int) -> Path:
+    """The file of a subtree."""
     return folder / f"subtree-{tree}-{entry}.bin"

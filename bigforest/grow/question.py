@@ -92,7 +92,7 @@ def question(top: TreeTop, entries: Sequence[int]) -> Question:
         for probe in _asking(top, entry):
             if isinstance(probe, Collect):
                 collects.append((entry, probe))
-            else:
+            elif isinstance(probe, Count):
                 counts.append((entry, probe))
     wanted = [probe.wanted for _, probe in collects]
     return Question(
@@ -102,7 +102,7 @@ def question(top: TreeTop, entries: Sequence[int]) -> Question:
         standing=top.standing,
         tally=top.tally,
         counts=_probes(top, counts),
-        collects=_probes(top, [(entry, probe.count) for entry, probe in collects]),
+        collects=_probes(top, [(entry, probe.count) for entry, probe in collects if isinstance(probe.count, Count)]),
         wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
     )
 
@@ -111,7 +111,7 @@ def _probes(top: TreeTop, asked: Sequence[tuple[int, Count]]) -> Probes:
     buckets = np.array([probe.buckets for _, probe in asked], np.uint64)
     return Probes(
         node=np.array([entry for entry, _ in asked], np.uint32),
-        feature=np.array([probe.feature for _, probe in asked], np.uint32),
+        feature=np.array([probe.number for _, probe in asked], np.uint32),
         low=np.array([probe.low for _, probe in asked], np.uint32),
         shift=np.array([probe.shift for _, probe in asked], np.uint32),
         buckets=buckets,
@@ -176,8 +176,8 @@ def tell(top: TreeTop, entries: list[int], asked: Question, reply: Reply) -> Non
         if isinstance(probe, Collect):
             return next(keys)
         offset, buckets, low, high, spread = (int(number) for number in next(counted))
-        cells = reply.counts[offset * parts : (offset + buckets) * parts]
-        return Counted(cells.reshape(buckets, parts).astype(np.int64), low, high, spread != 0)
+        cells = reply.counts[offset * parts : (offset + buckets) * parts].reshape(buckets, parts)
+        return Counted(cells.astype(np.int64), low, high, asked.tally.numbers and spread == 0)
 
     for entry in entries:
         search = top.nodes[entry].search
