@@ -15,6 +15,7 @@ from bigforest.kernels.grow import grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, SEEN_LEFT, UNSEEN, make_mixed
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.target import Classes, Numbers
 from bigforest.kernels.tree import CodeTree, Rules
 from bigforest.store.store import Dictionaries
@@ -34,16 +35,17 @@ def check_kernel(
     width: int = 4,
     split: Callable[..., Split | None] = best_split,
     gaps: Sequence[int] = (1,),
+    splitter: str = "best",
 ) -> list[Node]:
     """Assert that the kernel grows the oracle's tree on rows of these weights and codes of `width` bytes.
 
     Consecutive values have codes `gaps` apart, over and over, as if other rows of a larger table had those between.
     """
     table = Table(data.values, data.values, data.target.tolist(), data.classes)
-    expected = grow_naively(table, weights, config, 0, split)
+    expected = grow_naively(table, weights, config, 0, split, splitter)
     dictionaries, codes = encoded(data.values, width, gaps)
     with np.errstate(over="ignore"):
-        found = grow(*kernel_arguments(data, weights, config, codes))
+        found = grow(*kernel_arguments(data, weights, config, codes), dictionary=dictionary_of(dictionaries, splitter))
     tree = in_values(found, dictionaries, config)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
@@ -59,11 +61,16 @@ def check_kernel(
 
 
 def check_mixed_kernel(
-    data: Data, weights: Sequence[int], config: TrainConfig, width: int = 4, gaps: Sequence[int] = (1,)
+    data: Data,
+    weights: Sequence[int],
+    config: TrainConfig,
+    width: int = 4,
+    gaps: Sequence[int] = (1,),
+    splitter: str = "best",
 ) -> list[Node]:
     """`check_kernel` for tables with categories and missing values, whose code is 0."""
     table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories)
-    expected = grow_naively(table, weights, config, 0)
+    expected = grow_naively(table, weights, config, 0, splitter=splitter)
     dictionaries, codes = encoded(data.values, width, gaps)
     kind = np.where(np.isnan(data.values).any(axis=0), MISSING, NUMBER).astype(np.uint8)
     kind[list(data.categories)] = CATEGORY
@@ -71,7 +78,7 @@ def check_mixed_kernel(
     call = kernel_arguments(data, weights, config, codes)
     mixed = make_mixed(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
-        found, subsets = grow_mixed(*call, mixed)
+        found, subsets = grow_mixed(*call, mixed, dictionary_of(dictionaries, splitter))
     assert (mixed.levels.slot == 0).all()
     assert found.feature.size == len(expected) == subsets.size.size
     ends = np.cumsum(subsets.size)
@@ -95,6 +102,21 @@ def check_mixed_kernel(
         if subsets.missing[number] != UNSEEN:
             assert node.default_left == (subsets.missing[number] == SEEN_LEFT)
     return expected
+
+
+def dictionary_of(dictionaries: list[dict[int, float]], splitter: str) -> Dictionary | None:
+    """The values of the codes, for random splits; a code that no row has has the value before it."""
+    if splitter == "best":
+        return None
+    low: list[NDArray[np.float64]] = []
+    for dictionary in dictionaries:
+        codes = np.array(sorted(dictionary))
+        before = np.searchsorted(codes, np.arange(codes[-1] + 1), side="right") - 1
+        low.append(np.array([dictionary[code] for code in codes.tolist()])[before])
+    found = Dictionary(np.cumsum([0, *map(len, low)]), np.concatenate(low))
+    for array in found:
+        array.flags.writeable = False
+    return found
 
 
 def holds(found: CodeTree, number: int) -> list[int]:
