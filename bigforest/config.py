@@ -14,6 +14,7 @@ Impurity = Literal["gini", "entropy", "error", "variance"]
 Task = Literal["classification", "regression"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
+Splitter = Literal["best", "random"]
 Sampling = Literal["uniform", "stratified", "balanced"]
 Family = Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"]
 ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
@@ -40,6 +41,7 @@ _FAMILIES = {
     "mtry": ("axis", "tree", "rotation"),
     "constants": ("axis", "tree", "rotation"),
     "feature_fraction": ("axis", "tree", "rotation"),
+    "splitter": ("axis", "tree"),
     "projections": ("sparse-oblique",),
     "projection_kind": ("sparse-oblique",),
     "density": ("sparse-oblique",),
@@ -95,6 +97,8 @@ class TrainConfig:
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
+    splitter         "best": every split of a drawn feature is looked at. "random": one, which is drawn too, as in
+                     extremely randomised trees (Geurts 2006).
     family           what a node may split on. "axis": a feature. "sparse-oblique": a weighted sum of some features
                      (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": a single tree of
                      splits on features, without bootstrap (CART). "subspace-cap" and "subspace-perceptron": trees on
@@ -152,6 +156,7 @@ class TrainConfig:
     class_weight: ClassWeight = None
     vote: Vote = "soft"
     constants: Constants = "redraw"
+    splitter: Splitter = "best"
     family: Family = "axis"
     feature_fraction: float | None = None
     ranks: bool = False
@@ -177,6 +182,7 @@ class TrainConfig:
         _check_choice("vote", self.vote, get_args(Vote))
         _check_choice("sampling", self.sampling, get_args(Sampling))
         _check_choice("constants", self.constants, get_args(Constants))
+        _check_choice("splitter", self.splitter, get_args(Splitter))
         if self.max_depth is not None:
             _check_int("max_depth", self.max_depth, 0, 2**31 - 1)
         _check_int("min_split", self.min_split, 2, 2**63 - 1)

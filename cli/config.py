@@ -35,6 +35,7 @@ CONFIG: dict[str, Choice] = {
     ),
     "vote": option(str, "soft", "soft|hard", "Average the leaf posteriors, or count one vote per tree."),
     "constants": option(str, "redraw", "redraw|count", "Whether a feature constant in the node uses up a draw."),
+    "splitter": option(str, "best", "best|random", "Take the best split of each drawn feature, or a random one."),
     "bootstrap": option(bool, True, None, "Grow each tree on a random bag of rows, or on all rows."),
     "sample_fraction": option(float, 1.0, "F", "Size of a bag as a fraction of the rows."),
     "replace": option(bool, True, None, "Draw a bag with replacement."),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
-from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.kernels.grow import grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
@@ -20,6 +20,7 @@ from bigforest.kernels.target import Classes, Numbers
 from bigforest.kernels.tree import CodeTree, Rules
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
+from tests.naive.random_split import drawn_threshold
 from tests.naive.split import Split, Table, best_split, threshold_between
 from tests.naive.tree import Node, with_min_leaf
 from tests.naive.tree import grow as grow_naively
@@ -35,17 +36,16 @@ def check_kernel(
     width: int = 4,
     split: Callable[..., Split | None] = best_split,
     gaps: Sequence[int] = (1,),
-    splitter: str = "best",
 ) -> list[Node]:
     """Assert that the kernel grows the oracle's tree on rows of these weights and codes of `width` bytes.
 
     Consecutive values have codes `gaps` apart, over and over, as if other rows of a larger table had those between.
     """
     table = Table(data.values, data.values, data.target.tolist(), data.classes)
-    expected = grow_naively(table, weights, config, 0, split, splitter)
+    expected = grow_naively(table, weights, config, 0, split)
     dictionaries, codes = encoded(data.values, width, gaps)
     with np.errstate(over="ignore"):
-        found = grow(*kernel_arguments(data, weights, config, codes), dictionary=dictionary_of(dictionaries, splitter))
+        found = grow(*kernel_arguments(data, weights, config, codes), dictionary=dictionary_of(dictionaries, config))
     tree = in_values(found, dictionaries, config)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
@@ -66,11 +66,10 @@ def check_mixed_kernel(
     config: TrainConfig,
     width: int = 4,
     gaps: Sequence[int] = (1,),
-    splitter: str = "best",
 ) -> list[Node]:
     """`check_kernel` for tables with categories and missing values, whose code is 0."""
     table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories)
-    expected = grow_naively(table, weights, config, 0, splitter=splitter)
+    expected = grow_naively(table, weights, config, 0)
     dictionaries, codes = encoded(data.values, width, gaps)
     kind = np.where(np.isnan(data.values).any(axis=0), MISSING, NUMBER).astype(np.uint8)
     kind[list(data.categories)] = CATEGORY
@@ -78,7 +77,7 @@ def check_mixed_kernel(
     call = kernel_arguments(data, weights, config, codes)
     mixed = make_mixed(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
-        found, subsets = grow_mixed(*call, mixed, dictionary_of(dictionaries, splitter))
+        found, subsets = grow_mixed(*call, mixed, dictionary_of(dictionaries, config))
     assert (mixed.levels.slot == 0).all()
     assert found.feature.size == len(expected) == subsets.size.size
     ends = np.cumsum(subsets.size)
@@ -98,15 +97,18 @@ def check_mixed_kernel(
         assert not listed
         below, above = (values[side[number]] for side in (found.left_code, found.right_code))
         alone = found.right_code[number] == 0
-        assert node.threshold == (np.inf if alone else threshold_between(below, above))
+        between = threshold_between(below, above)
+        if config.splitter == "random":
+            between = drawn_threshold(config, 0, number, below, above)
+        assert node.threshold == (np.inf if alone else between)
         if subsets.missing[number] != UNSEEN:
             assert node.default_left == (subsets.missing[number] == SEEN_LEFT)
     return expected
 
 
-def dictionary_of(dictionaries: list[dict[int, float]], splitter: str) -> Dictionary | None:
+def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> Dictionary | None:
     """The values of the codes, for random splits; a code that no row has has the value before it."""
-    if splitter == "best":
+    if config.splitter == "best":
         return None
     low: list[NDArray[np.float64]] = []
     for dictionary in dictionaries:
@@ -162,7 +164,9 @@ def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: Tra
     values = np.concatenate([np.array(list(dictionary.values()), float) for dictionary in dictionaries])
     offsets = np.cumsum([0, *map(len, dictionaries)])
     nodes = found._replace(left_code=left_code, right_code=right_code)
-    return tree_arrays(nodes, Dictionaries(offsets, values, values), config.impurity)
+    dictionary = Dictionaries(offsets, values, values)
+    known = drawn_thresholds(nodes, dictionary, config.seed, 0) if config.splitter == "random" else None
+    return tree_arrays(nodes, dictionary, config.impurity, known=known)
 
 
 def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:

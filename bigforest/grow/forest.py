@@ -16,7 +16,7 @@ from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
-from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.need import Way, choose_way, drawn_from, part_size
 from bigforest.grow.passes import grow_by_passes
@@ -32,6 +32,7 @@ from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, make_mixed
 from bigforest.kernels.oblique import Oblique
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rows import NO_ROWS, by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.target import Classes, Numbers
@@ -119,6 +120,7 @@ class _Shared(NamedTuple):
     scale   float64 [features], of rotation (rotation.py tree_axes); None in other families
     kind    uint8 [features], see kernels/mixed.py; None where all features are plain numbers
     levels  of the categories
+    random  for random splits; None for the best
     """
 
     sampler: Sampler
@@ -129,6 +131,7 @@ class _Shared(NamedTuple):
     scale: NDArray[np.float64] | None
     kind: NDArray[np.uint8] | None
     levels: Levels
+    random: Dictionary | None
 
 
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
@@ -138,9 +141,9 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     classes = len(store.spec.target.classes)
     target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
     kind = _kinds(store) if store.shape.extras.odd else None
-    return _Shared(
-        Sampler.of(store, config), by_row, _rules(store, config), target, family, scale, kind, store.levels()
-    )
+    random = Dictionary(*store.dictionaries[:2]) if config.splitter == "random" else None
+    rules = _rules(store, config)
+    return _Shared(Sampler.of(store, config), by_row, rules, target, family, scale, kind, store.levels(), random)
 
 
 def _kinds(store: Store) -> NDArray[np.uint8]:
@@ -179,7 +182,8 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
         compile_passes(config, scratch)
     else:
         family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
-        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers))
+        random = config.splitter == "random"
+        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers, random=random))
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
@@ -243,12 +247,13 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
         return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
     subsets = None
     if shared.kind is None:
-        nodes = grow(store.codes, shared.by_row, *arguments)
+        nodes = grow(store.codes, shared.by_row, *arguments, dictionary=shared.random)
     else:
         mixed = make_mixed(shared.kind, store.shape.extras.category, items.size, store.shape.classes)
-        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed)
+        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed, shared.random)
     scale = (store.spec.target.offset, store.spec.target.step)
-    return tree_arrays(nodes, store.dictionaries, config.impurity, subsets=subsets, scale=scale)
+    known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
+    return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
 
 
 def _weighed(store: Store, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:

@@ -29,6 +29,7 @@ PURPOSE_GROW = np.uint64(2)
 PURPOSE_TIE = np.uint64(3)
 PURPOSE_STOCHASTIC = np.uint64(4)
 PURPOSE_AXES = np.uint64(5)
+PURPOSE_THRESHOLD = np.uint64(6)
 
 
 @inlined

@@ -5,11 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from bigforest.config import TrainConfig
 from tests.naive import rng
 from tests.naive.levels import Level
 from tests.naive.split import Cuts, Table
 
 CUTS = 0x2127599BF4325C37
+PURPOSE_THRESHOLD = 6
 LARGEST = sys.float_info.max
 
 
@@ -35,6 +37,14 @@ def random_cuts(key: int, table: Table) -> Cuts:
         return [([None, *values], [place + 1])]
 
     return cuts
+
+
+def drawn_threshold(config: TrainConfig, tree: int, node: int, below: float, above: float) -> float:
+    """The threshold of node number `node`: uniform between two neighbouring values, or the lower one if not between."""
+    key = rng.stream_key(config.seed, PURPOSE_THRESHOLD, tree, 0)
+    share = (rng.mix((key + (node + 1) * rng.GOLDEN) & rng.MASK) >> 11) * 2.0**-53
+    threshold = max(below, -LARGEST) * (1.0 - share) + min(above, LARGEST) * share
+    return threshold if below <= threshold < above else below
 
 
 def numbered(table: Table, feature: int) -> dict[Level, int]:

@@ -12,7 +12,7 @@ from bigforest.config import TrainConfig
 from tests.naive import rng
 from tests.naive.levels import Level
 from tests.naive.oblique import ObliqueSplit, find_oblique
-from tests.naive.random_split import random_cuts
+from tests.naive.random_split import drawn_threshold, random_cuts
 from tests.naive.split import Split, Table, best_split, known
 from tests.naive.subspace import Cut, find_cut, tree_features
 
@@ -46,7 +46,6 @@ def grow(
     config: TrainConfig,
     tree: int,
     split: Callable[..., Split | None] = best_split,
-    splitter: str = "best",
 ) -> list[Node]:
     """The nodes in preorder; `weights[row]` is how often the row is in the bag of the tree."""
     config = with_min_leaf(config, table.classes)
@@ -65,7 +64,7 @@ def grow(
         leaf = Node(-1, math.nan, -1, -1, depth, table.weight(total), total, math.nan)
         chosen = None
         if not must_be_leaf(len({table.target[row] for row in rows}), leaf.weight, depth, config):
-            chosen = find_split(table, rows, weights, key, config, split, tree, splitter)
+            chosen = find_split(table, rows, weights, key, config, split, tree)
         if chosen is None:
             nodes.append(leaf)
             continue
@@ -80,6 +79,10 @@ def grow(
         goes_left = [chosen.goes_left(row) for row in table.low[rows].tolist()]
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
+        if config.splitter == "random" and -math.inf <= chosen.threshold < math.inf:
+            below = max(value for value in table.high[left_rows, feature].tolist() if not math.isnan(value))
+            above = min(value for value in table.low[right_rows, feature].tolist() if not math.isnan(value))
+            nodes[number] = nodes[number]._replace(threshold=drawn_threshold(config, tree, number, below, above))
         waiting.append((right_rows, rng.mix(key ^ rng.RIGHT), depth + 1, number))
         waiting.append((left_rows, rng.mix(key ^ rng.LEFT), depth + 1, number))
     return nodes
@@ -105,7 +108,6 @@ def find_split(
     config: TrainConfig,
     split: Callable[..., Split | None],
     tree: int = 0,
-    splitter: str = "best",
 ) -> ObliqueSplit | Split | Cut | None:
     """The best split of a node by the family of the configuration; None if there is none."""
     if config.in_subspaces:
@@ -113,7 +115,7 @@ def find_split(
     if config.family == "sparse-oblique":
         return find_oblique(table, rows, weights, key, config, split)
     features = seen_features(table, rows, key, config)
-    if splitter == "random":
+    if config.splitter == "random":
         cuts = random_cuts(key, table)
         return best_split(table, rows, weights, features, config.impurity, config.min_leaf, cuts)
     return split(table, rows, weights, features, config.impurity, config.min_leaf)
