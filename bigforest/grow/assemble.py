@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,6 +15,7 @@ from bigforest.errors import FormatError
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.top import TreeTop
+from bigforest.kernels.layout import LEAF
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import midpoints
 from bigforest.places import fetched, made
@@ -130,9 +131,24 @@ def assemble(
 
     Memory: one subtree.
     """
-    order = list(top.preorder())
+
+    def below(entry: int) -> TreeArrays:
+        path = subtrees[entry][0]
+        return tree_arrays(read_subtree(path), dictionaries, impurity, known=read_thresholds(path))
+
     upper = tree_arrays(top.skeleton(), dictionaries, impurity)
-    sizes = np.array([subtrees[entry][1] if entry in subtrees else 1 for entry in order], np.int64)
+    return join_pieces(upper, list(top.preorder()), {entry: size for entry, (_, size) in subtrees.items()}, below)
+
+
+def join_pieces(
+    upper: TreeArrays, order: Sequence[int], subtrees: Mapping[int, int], below: Callable[[int], TreeArrays]
+) -> Iterator[TreeArrays]:
+    """The nodes of a tree in preorder, in pieces, from its upper part and what `below` gives for a small node.
+
+    order     entries of the nodes of the upper part
+    subtrees  number of nodes of the subtree of each small node, by entry
+    """
+    sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
     numbers = np.cumsum(sizes) - sizes
     left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)
     upper = upper._replace(left=left, right=right)
@@ -140,9 +156,8 @@ def assemble(
     for place, entry in enumerate(order):
         if entry in subtrees:
             yield upper.rows(begin, place)
-            path = subtrees[entry][0]
-            nodes = tree_arrays(read_subtree(path), dictionaries, impurity, known=read_thresholds(path))
-            inner, offset = nodes.feature >= 0, np.uint32(numbers[place])
+            nodes = below(entry)
+            inner, offset = nodes.feature != LEAF, np.uint32(numbers[place])
             yield nodes._replace(
                 left=np.where(inner, nodes.left + offset, np.uint32(0)),
                 right=np.where(inner, nodes.right + offset, np.uint32(0)),
@@ -152,5 +167,5 @@ def assemble(
 
 
 def _renumbered(children: NDArray[np.uint32], nodes: TreeArrays, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:
-    found: NDArray[Any] = np.where(nodes.feature >= 0, numbers[children], 0)
+    found: NDArray[Any] = np.where(nodes.feature != LEAF, numbers[children], 0)
     return found.astype(np.uint32)

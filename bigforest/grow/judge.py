@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,10 +28,11 @@ _CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split of a node: codes of `feature` up to `code` go left; `left` int64 [classes] are the weights there."""
+    """A split of a node: codes of `feature`, or projections on this direction, up to `code` go left; `left` int64
+    [classes] are the weights there."""
 
     feature: int
-    code: int
+    code: float
     left: Counts
     score: Fraction | int
 
@@ -62,7 +64,7 @@ class Judge:
         self._min_leaf = min_leaf
         self._scratch = np.empty((2, total.size), np.int64)
 
-    def offer(self, feature: int, codes: NDArray[np.int64], left: Counts) -> None:
+    def offer(self, feature: int, codes: NDArray[Any], left: Counts) -> None:
         """Offer splits after `codes` [n >= 1], ascending, with class weights `left` [n, classes] on the left."""
         scores = np.empty(codes.size)
         least = max(self._min_leaf, 1)
@@ -72,7 +74,8 @@ class Judge:
             return
         self.limit = max(self.limit, _lowered(best))
         for place in np.flatnonzero(scores >= self.limit):
-            split = Split(feature, int(codes[place]), left[place].copy(), self._exact(left[place]))  # no view: it stays
+            here = left[place].copy()  # no view: it stays
+            split = Split(feature, codes[place].item(), here, self._exact(here))
             if split.beats(self.best):
                 self.best = split
 

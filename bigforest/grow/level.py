@@ -8,11 +8,11 @@ trees share a pass. Runs of blocks are spread over tasks, and what tasks find is
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from bigforest.grow.question import (
     question,
     tell,
 )
-from bigforest.grow.standing import Standing
+from bigforest.grow.standing import Standing, Stood
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import collect_block, count_block, route_block
@@ -38,6 +38,30 @@ from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
+
+# What a block of a table holds: its codes, or its values.
+Cells = TypeVar("Cells")
+Ends = NDArray[np.uint64]
+
+
+class Asked(Protocol):
+    """What `walk` needs of a question."""
+
+    @property
+    def tree(self) -> int: ...
+    @property
+    def nodes(self) -> int: ...
+    @property
+    def splits(self) -> Any: ...
+    @property
+    def standing(self) -> Mapping[int, Path]: ...
+
+
+class Told(Protocol):
+    """What `walk` adds to a reply."""
+
+    @property
+    def standing(self) -> dict[int, Path]: ...
 
 
 class Routed(NamedTuple):
@@ -122,11 +146,40 @@ def route(
     replies  learn which codes were sent left and right, and where the rows stand then.
     folder   for the files of where they stand; None to forget it.
     """
-    items, spare = np.empty(BLOCK_ROWS, np.uint64), np.empty(BLOCK_ROWS, np.uint64)
     by_row, fetched = no_rows(), np.empty(BLOCK_ROWS, np.uint32)
+    spare = np.empty(BLOCK_ROWS, np.uint64)
     store.fetch(needed, blocks)
     with ExitStack() as stack:
         reader = stack.enter_context(BlockReader(store.folder, store.spec, store.block_rows, store.place))
+
+        def read(block: int, following: int | None) -> Codes:
+            return reader.read(block, needed, following)
+
+        def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> None:
+            below, above = replies[at].below, replies[at].above
+            route_block(codes, by_row, items, spare, fetched, questions[at].splits, begin, end, below, above)
+
+        for at, stood, codes in walk(store, sampler, questions, blocks, replies, folder, read, send):
+            yield at, Routed(codes, *stood)
+
+
+def walk(
+    store: Store,
+    sampler: Sampler,
+    questions: Sequence[Asked],
+    blocks: range,
+    replies: Sequence[Told],
+    folder: Path | None,
+    read: Callable[[int, int | None], Cells],
+    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], None],
+) -> Iterator[tuple[int, Stood, Cells]]:
+    """`route` for whatever a block holds.
+
+    read  gives a block's cells; its second argument is the block to be read next, if any.
+    send  sends the items of a block down the newest splits of the question of this number.
+    """
+    items = np.empty(BLOCK_ROWS, np.uint64)
+    with ExitStack() as stack:
         standing = []
         for asked, reply in zip(questions, replies, strict=True):
             if folder is not None and asked.splits.node.size:
@@ -136,15 +189,14 @@ def route(
             before = asked.standing.get(blocks.start)
             standing.append(stack.enter_context(Standing(sampler, asked.tree, before, out)))
         for block in blocks:
-            codes = reader.read(block, needed, block + 1 if block + 1 in blocks else None)
+            cells = read(block, block + 1 if block + 1 in blocks else None)
             start = block * store.block_rows
-            target = store.labels(start, start + reader.size(block))
+            target = store.labels(start, min(start + store.block_rows, store.rows))
             for at, asked in enumerate(questions):
                 here, begin, end = standing[at].take(block, target, asked.nodes, items)
-                below, above = replies[at].below, replies[at].above
-                route_block(codes, by_row, here, spare, fetched, asked.splits, begin, end, below, above)
+                send(cells, at, here, begin, end)
                 standing[at].keep(here, begin, end)
-                yield at, Routed(codes, here, begin, end)
+                yield at, (here, begin, end), cells
 
 
 def _joined(reply: Reply, parts: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]) -> list[NDArray[np.uint64]]:

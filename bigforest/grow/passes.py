@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -74,14 +74,14 @@ def grow_by_passes(
     spilled = crew.reduce(spill, ranges, spilled_both, (store, sampler, questions, small, folder))
     for top, reply in zip(tops, spilled.replies, strict=True):
         top.sent(reply.below, reply.above, {})
-    sizes = _grow_all(store, ground, tops, spilled, folder, crew)
+    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (store, ground.rules))
     crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
     stems = {top.tree: Stem(top, sizes[top.tree]) for top in tops}
 
     def end(index: int, _: None) -> None:
         for tree in parts[index]:
             for entry in sizes[tree]:
-                remove_subtree(_subtree_path(folder, tree, entry))
+                remove_subtree(subtree_path(folder, tree, entry))
         on_trees(len(parts[index]))
 
     own = [([stems[tree] for tree in part],) for part in parts]
@@ -123,7 +123,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
     trees = (
         assemble(
             stem.top,
-            {entry: (_subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
+            {entry: (subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
             store.dictionaries,
             config.impurity,
         )
@@ -133,10 +133,18 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
     release_freed()
 
 
-def _grow_all(
-    store: Store, ground: Ground, tops: list[TreeTop], spilled: Spilled, folder: Path, crew: Crew
+def grow_all(
+    tops: Sequence[TreeTop],
+    spilled: Spilled,
+    folder: Path,
+    crew: Crew,
+    grow_one: Callable[..., int],
+    shared: tuple[Any, ...],
 ) -> dict[int, dict[int, int]]:
-    """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry."""
+    """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry.
+
+    grow_one  the task; its arguments are `shared`, and a seedling with its files and the path for the subtree.
+    """
     seedlings = [
         Seedling(top.tree, entry, int(node.total.sum()), node.key, node.depth, node.constant)
         for top in tops
@@ -151,7 +159,7 @@ def _grow_all(
         (
             seedling,
             [rows_path(folder, seedling.tree, seedling.entry, suffix) for suffix in suffixes],
-            _subtree_path(folder, seedling.tree, seedling.entry),
+            subtree_path(folder, seedling.tree, seedling.entry),
         )
         for seedling in seedlings
     ]
@@ -162,7 +170,7 @@ def _grow_all(
         for file in files:  # only now: until here the task may have to be done again
             file.unlink(missing_ok=True)
 
-    crew.run(grow_seedling, own, keep, (store, ground.rules))
+    crew.run(grow_one, own, keep, shared)
     return sizes
 
 
@@ -175,7 +183,7 @@ def _batches(ground: Ground, sizes: dict[int, dict[int, int]], folder: Path) -> 
             if nodes > room:
                 batches.append([])
                 room = ground.limits.nodes
-            batches[-1].append(_subtree_path(folder, tree, entry))
+            batches[-1].append(subtree_path(folder, tree, entry))
             room -= nodes
     return [(batch,) for batch in batches]
 
@@ -185,5 +193,6 @@ def look_up_some(store: Store, paths: list[Path]) -> None:
     look_up(paths, store.dictionaries)
 
 
-def _subtree_path(folder: Path, tree: int, entry: int) -> Path:
+def subtree_path(folder: Path, tree: int, entry: int) -> Path:
+    """The file of a subtree."""
     return folder / f"subtree-{tree}-{entry}.bin"

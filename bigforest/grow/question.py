@@ -90,7 +90,7 @@ def question(top: TreeTop, entries: Sequence[int], classes: int) -> Question:
         for probe in _asking(top, entry):
             if isinstance(probe, Collect):
                 collects.append((entry, probe))
-            else:
+            elif isinstance(probe, Count):
                 counts.append((entry, probe))
     wanted = [probe.wanted for _, probe in collects]
     return Question(
@@ -100,7 +100,7 @@ def question(top: TreeTop, entries: Sequence[int], classes: int) -> Question:
         standing=top.standing,
         classes=classes,
         counts=_probes(counts),
-        collects=_probes([(entry, probe.count) for entry, probe in collects]),
+        collects=_probes([(entry, probe.count) for entry, probe in collects if isinstance(probe.count, Count)]),
         wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
     )
 
@@ -109,7 +109,7 @@ def _probes(asked: Sequence[tuple[int, Count]]) -> Probes:
     buckets = np.array([probe.buckets for _, probe in asked], np.uint64)
     return Probes(
         node=np.array([entry for entry, _ in asked], np.uint32),
-        feature=np.array([probe.feature for _, probe in asked], np.uint32),
+        feature=np.array([probe.number for _, probe in asked], np.uint32),
         low=np.array([probe.low for _, probe in asked], np.uint32),
         shift=np.array([probe.shift for _, probe in asked], np.uint32),
         buckets=buckets,

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.grow.frontier import Search
+from bigforest.grow.frontier import FeatureSearch, Search
 from bigforest.grow.judge import Counts, Judge
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.level import Splits, child_keys
@@ -60,8 +60,9 @@ class Place:
     """A node of the upper part.
 
     search       while it is SEARCHING.
+    code         largest code, or projection, that goes left.
     left, right  entries of its children.
-    below,above  largest code that its rows were sent left with, smallest they were sent right with.
+    below,above  largest that its rows were sent left with, smallest they were sent right with.
     """
 
     key: np.uint64
@@ -71,11 +72,11 @@ class Place:
     state: int
     search: Search | None
     feature: int = -1
-    code: int = 0
+    code: float = 0
     left: int = 0
     right: int = 0
-    below: int = 0
-    above: int = 0
+    below: float = 0
+    above: float = 0
 
 
 class TreeTop:
@@ -126,7 +127,7 @@ class TreeTop:
         columns = [[getattr(node, name) for node in nodes] for name in ("feature", "code", "left", "right")]
         return Splits._make(np.array(column, np.uint32) for column in (self._newest, *columns))
 
-    def sent(self, below: NDArray[np.uint32], above: NDArray[np.uint32], standing: Mapping[int, Path]) -> None:
+    def sent(self, below: NDArray[Any], above: NDArray[Any], standing: Mapping[int, Path]) -> None:
         """Rows have been sent down the newest splits (route_block), and now stand in these files."""
         if not self._newest:
             return
@@ -168,12 +169,16 @@ class TreeTop:
         if _may_split(total, weight, depth, rules):
             node.state = SMALL if weight <= limits.rows else SEARCHING
         if node.state == SEARCHING:
-            judge = Judge(total, rules.impurity, self._ground.table, rules.min_leaf)
-            node.search = Search.start(key, judge, rules, self._ground.codes, constant, limits.keys, limits.cells)
+            node.search = self._search(key, Judge(total, rules.impurity, self._ground.table, rules.min_leaf), constant)
             if not node.search.asking:
                 node.state, node.search = LEAF, None
         self.nodes.append(node)
         return len(self.nodes) - 1
+
+    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Search:
+        """The search for the split of the node `key`."""
+        ground, limits = self._ground, self._ground.limits
+        return FeatureSearch.start(key, judge, ground.rules, ground.codes, constant, limits.keys, limits.cells)
 
 
 def _may_split(total: Counts, weight: int, depth: int, rules: Rules) -> bool:
