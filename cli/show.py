@@ -117,10 +117,7 @@ def stop_lines(facts: Facts) -> list[tuple[str, str]]:
     if facts["trees"] < stop["most"]:
         return [("stopped", f"the out-of-bag error has settled within {stop['tolerance']:g} of it")]
     return [
-        (
-            "stopped",
-            f"at all {count(stop['most'])} trees; within {stop['tolerance']:g} the error has not settled before",
-        )
+        ("stopped", f"at all {count(stop['most'])}: before, the error had not settled within {stop['tolerance']:g}")
     ]
 
 

@@ -19,9 +19,10 @@ from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.events import Event, StageAdvanced
 from bigforest.grow import forest as growing
-from bigforest.grow.need import Way, choose_way
+from bigforest.grow.need import Way
 from bigforest.grow.top import Limits
 from bigforest.memory import Shape
+from bigforest.oob.plan import oob_need
 from bigforest.oob.watch import settled_at
 from bigforest.resources import Resources
 from tests.test_run import files
@@ -187,7 +188,8 @@ def test_config__when_to_stop(options: dict[str, Any], words: str) -> None:
         TrainConfig.of(**options)
 
 
-def test_choose_way__does_not_depend_on_when_to_stop() -> None:
-    shape, config = Shape(10**6, (4,) * 4, 10**6, 2), TrainConfig(trees=20)
+def test_oob_need__counts_the_votes_that_wait() -> None:
+    shape, config = Shape(10**6, (4,) * 4, 10**6, 3), TrainConfig(trees=20)
     resources = Resources(threads=1, memory=10**9)
-    assert choose_way(shape, config, resources) == choose_way(shape, replace(config, stop_oob=0.1), resources)
+    plain, watched = (oob_need(shape, replace(config, stop_oob=stop), resources) for stop in (None, 0.1))
+    assert watched == replace(plain, scratch=2 * 30 * 10**6)
