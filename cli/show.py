@@ -116,9 +116,8 @@ def stop_lines(facts: Facts) -> list[tuple[str, str]]:
         return []
     if facts["trees"] < stop["most"]:
         return [("stopped", f"the out-of-bag error has settled within {stop['tolerance']:g} of it")]
-    return [
-        ("stopped", f"at all {count(stop['most'])}: before, the error had not settled within {stop['tolerance']:g}")
-    ]
+    unsettled = f"before, the error had not settled within {stop['tolerance']:g} of it"
+    return [("stopped", f"at all {count(stop['most'])}: {unsettled}")]
 
 
 def out_of_bag(oob: Facts | None) -> str:
