@@ -122,13 +122,14 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
     numbers=st.booleans(),
     weighted=st.booleans(),
     max_bins=st.sampled_from(["exact", "exact", 3]),
+    splitter=st.sampled_from(["best", "random"]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_kernel_grow_tree__of_any_table(
-    data: Data, config: TrainConfig, numbers: bool, weighted: bool, max_bins: str | int, seed: int
+    data: Data, config: TrainConfig, numbers: bool, weighted: bool, max_bins: str | int, splitter: str, seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        config = replace(config, max_bins=max_bins)
+        config = replace(config, max_bins=max_bins, splitter=splitter)
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
         found = grow_tree(store, config, 0)
         weights = Sampler.of(store, config).bag(0).astype(np.int64) * (1 if store.weight is None else store.weight)

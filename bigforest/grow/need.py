@@ -163,13 +163,15 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
 
 def _by_passes(shape: Shape, config: TrainConfig) -> bool:
     """Whether trees may be grown by passes."""
-    return config.family in _BY_PASSES and not shape.extras.odd
+    return config.family in _BY_PASSES and config.splitter == "best" and not shape.extras.odd
 
 
 def _why_whole(shape: Shape, config: TrainConfig) -> str:
     """Why trees are not grown by passes, in words."""
     if config.family not in _BY_PASSES:
         return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
+    if config.splitter == "random":
+        return "trees of random splits grow whole in memory, those of the best splits need not"
     return f"trees on categories and missing values, here in {_some(shape.extras.odd)}, grow whole in memory"
 
 
@@ -289,10 +291,10 @@ def _space_bytes(shape: Shape, config: TrainConfig, tree: int) -> tuple[int, int
 
 
 def _store_bytes(shape: Shape, config: TrainConfig) -> int:
-    """What of the store is read at random: the codes, and the values where they are projected."""
+    """What of the store is read at random: the codes, and the values where they are projected or thresholds drawn."""
     if config.in_subspaces:  # read in order, column by column, once for each tree
         return 0
-    values = 0 if config.family in _BY_PASSES else 8 * shape.codes
+    values = 0 if config.family in _BY_PASSES and config.splitter == "best" else 8 * shape.codes
     return shape.rows * (shape.row_bytes + _target_bytes(shape)) + values
 
 
