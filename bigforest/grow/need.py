@@ -159,7 +159,7 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
 
 def _by_passes(shape: Shape, config: TrainConfig) -> bool:
     """Whether trees may be grown by passes."""
-    return config.family in _BY_PASSES and shape.extras == PLAIN
+    return config.family in _BY_PASSES and config.splitter == "best" and shape.extras == PLAIN
 
 
 def _why_whole(shape: Shape, config: TrainConfig) -> str:
@@ -167,6 +167,8 @@ def _why_whole(shape: Shape, config: TrainConfig) -> str:
     extras = shape.extras
     if config.family not in _BY_PASSES:
         return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
+    if config.splitter == "random":
+        return "trees of random splits grow whole in memory, those of the best splits need not"
     if extras.odd:
         return f"trees on categories and missing values, here in {_some(extras.odd)}, grow whole in memory"
     return f"trees {'that predict numbers' if extras.numbers else 'on weighted rows'} grow whole in memory"
@@ -285,11 +287,12 @@ def _space_bytes(shape: Shape, config: TrainConfig, tree: int) -> tuple[int, int
 
 
 def _store_bytes(shape: Shape, config: TrainConfig) -> int:
-    """What of the store is read at random: the codes, and the values where they are projected."""
+    """What of the store is read at random: the codes, and the values where they are projected or thresholds drawn."""
     if config.in_subspaces:  # read in order, column by column, once for each tree
         return 0
     targets = 8 * shape.rows if shape.extras.numbers else 0
-    return shape.rows * shape.row_bytes + targets + (0 if config.family in _BY_PASSES else 8 * shape.codes)
+    values = 0 if config.family in _BY_PASSES and config.splitter == "best" else 8 * shape.codes
+    return shape.rows * shape.row_bytes + targets + values
 
 
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
