@@ -1,20 +1,23 @@
 """A node too large for memory, on its way to a split: what it asks of the next pass, and what it makes of the answer.
 
-A node draws features as kernels/axis.py does and asks for a histogram of each (`Count`). Every edge of a bucket is a
-split and is offered. A bucket that could hide a better one is looked into: its rows' keys are collected (`Collect`),
-or, where they alone are too many, it is counted again in narrower buckets. When nothing is left to ask, the best
-split stands, and it is the one that growing in memory finds.
+A node draws features as kernels/axis.py does, or directions (directions.py), and asks for a histogram of each. Every
+edge of a bucket is a split and is offered. A bucket that could hide a better one is looked into: its rows' keys are
+collected (`Collect`), or, where they alone are too many, it is counted again in narrower buckets. When nothing is left
+to ask, the best split stands, and it is the one that growing in memory finds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.judge import Counts, Judge, boundaries
+from bigforest.grow.judge import Judge, Keys, boundaries
+from bigforest.grow.tally import Counts, Tally
 from bigforest.kernels.axis import make_draw
 from bigforest.kernels.level import draw_order
 from bigforest.kernels.tree import Rules
@@ -26,108 +29,160 @@ LEAST_BUCKETS = 64
 MOST_BUCKETS = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Ask for class weights of codes low .. low + (buckets << shift) - 1 of a feature, in buckets of 1 << shift codes.
+class Histogram(Protocol):
+    """A question for what rows with values in a range hold, cut into buckets. Codes are values, too.
 
-    left int64 [classes]: weights of the codes below `low`; None for a feature that is looked at the first time.
+    number   of the feature or direction; decides between equal splits.
+    buckets  how many.
+    left     int64 [parts] (tally.py), what rows below the range hold; None for what is looked at the first time.
     """
 
-    feature: int
+    @property
+    def number(self) -> int: ...
+    @property
+    def buckets(self) -> int: ...
+    @property
+    def left(self) -> Counts | None: ...
+
+    def ends(self) -> NDArray[Any]:
+        """Largest value of each bucket, [buckets]."""
+
+    def bucket(self, values: NDArray[Any]) -> NDArray[np.int64]:
+        """The buckets of values of the range."""
+
+    def several(self) -> NDArray[np.bool_]:
+        """Whether a bucket is of more than one value, [buckets]."""
+
+    def within(self, bucket: int, most: int, left: Counts) -> Histogram:
+        """The same for one bucket, in `most` buckets or fewer."""
+
+    def walk(self, keys: Any, tally: Tally) -> Iterator[tuple[NDArray[Any], Counts]]:
+        """The distinct values of collected rows in ascending pieces, and what is up to each; see `boundaries`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Ask what rows with codes low .. low + codes - 1 of a feature hold, in buckets of 1 << shift codes."""
+
+    number: int
     low: int
+    codes: int
     shift: int
-    buckets: int
     left: Counts | None = None
+
+    @classmethod
+    def of(cls, feature: int, low: int, codes: int, most: int, left: Counts | None) -> Count:
+        """A Count in at most `most` buckets."""
+        shift = 0
+        while ((codes - 1) >> shift) >= most:
+            shift += 1
+        return cls(feature, low, codes, shift, left)
+
+    @property
+    def buckets(self) -> int:
+        """See Histogram."""
+        return ((self.codes - 1) >> self.shift) + 1
+
+    def ends(self) -> NDArray[np.int64]:
+        """See Histogram; past the largest code in the last bucket."""
+        return self.low + (np.arange(1, self.buckets + 1) << self.shift) - 1
+
+    def bucket(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See Histogram."""
+        return (values - self.low) >> self.shift
+
+    def several(self) -> NDArray[np.bool_]:
+        """See Histogram."""
+        return np.full(self.buckets, self.shift > 0)
+
+    def within(self, bucket: int, most: int, left: Counts) -> Count:
+        """See Histogram."""
+        first = bucket << self.shift
+        return Count.of(self.number, self.low + first, min(1 << self.shift, self.codes - first), most, left)
+
+    def walk(self, keys: Keys, tally: Tally) -> Iterator[tuple[NDArray[np.int64], Counts]]:
+        """See Histogram."""
+        return boundaries(keys.sorted(), tally)
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
-    """Ask for the sort keys of the rows in the buckets that are `wanted`, bool [buckets]; the buckets are of `count`.
+    """Ask for the rows in the buckets that are `wanted`, bool [buckets]; the buckets are of `count`.
 
-    left int64 [wanted buckets, classes]: weights before each of them. rows: most rows there can be.
+    left int64 [wanted buckets, parts]: what lies before each of them. rows: most rows there can be.
     """
 
-    count: Count
+    count: Histogram
     wanted: NDArray[np.bool_]
     left: Counts
     rows: int
 
 
-Probe = Count | Collect
+Probe = Histogram | Collect
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The answer to a Count: int64 [buckets, classes], and the smallest and largest code of the feature in the node."""
+    """The answer to a Histogram.
+
+    counts     int64 [buckets, parts]
+    low, high  smallest and largest value in the node
+    alike      whether all numbers to predict of the node are the same
+    """
 
     counts: Counts
-    low: int
-    high: int
+    low: float
+    high: float
+    alike: bool = False
 
 
-Answer = Counted | NDArray[np.uint64]
+# To a Collect: what `Histogram.walk` takes.
+Answer = Counted | Any
 
 
 @dataclass(slots=True)
 class Hidden:
     """What a histogram does not show: the order of the rows inside its buckets.
 
-    before, counts  int64 [buckets, classes], weights before and in each bucket
+    before, counts  int64 [buckets, parts], what lies before and in each bucket
     waiting         bool [buckets], still to be looked into
     """
 
-    probe: Count
+    probe: Histogram
     before: Counts
     counts: Counts
     waiting: NDArray[np.bool_]
 
 
 @dataclass(slots=True)
-class Search:
-    """The search for the split of one node.
+class Search(ABC):
+    """The search for the split of one node. `asking` holds its first probes, none where there is nothing to split on.
 
-    codes       codes of each feature in the table
     constant    bool [features], known to be constant in the node; found ones are added
-    order       int64 [features], in which they are drawn
-    wanted      how many are
     most_keys   rows that may be collected at once
-    most_cells  counts of the histogram of one feature
+    most_cells  counts of one histogram
     """
 
     judge: Judge
-    rules: Rules
-    codes: Sequence[int]
     constant: NDArray[np.bool_]
-    order: NDArray[np.int64]
-    wanted: int
     most_keys: int
     most_cells: int
-    asking: list[Probe] = field(default_factory=list)
-    _drawn: int = 0
-    _usable: int = 0
-    _open: list[Hidden] = field(default_factory=list)
+    asking: list[Probe] = field(default_factory=list, init=False)
+    _open: list[Hidden] = field(default_factory=list, init=False)
 
-    @classmethod
-    def start(
-        cls,
-        key: np.uint64,
-        judge: Judge,
-        rules: Rules,
-        codes: Sequence[int],
-        constant: NDArray[np.bool_],
-        most_keys: int,
-        most_cells: int,
-    ) -> Search:
-        """Begin: `asking` holds the first probes, or none when every feature is known to be constant."""
-        draw = make_draw(len(codes))
-        wanted = int(draw_order(key, rules, draw))
-        search = cls(judge, rules, codes, constant.copy(), draw.perm, wanted, most_keys, most_cells)
-        search._draw()
-        return search
+    @abstractmethod
+    def _draw(self) -> None:
+        """Ask for more features or directions, if more are wanted."""
+
+    @abstractmethod
+    def _is_usable(self, probe: Any, answer: Counted) -> bool:
+        """Take note of what is seen of a feature or direction for the first time; whether it may split the node."""
 
     def hear(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `asking`, in order, and ask anew; `asking` is empty when the best split is known."""
         asked, self.asking = self.asking, []
+        if any(isinstance(answer, Counted) and answer.alike for answer in answers):
+            return  # a leaf
         for probe, answer in zip(asked, answers, strict=True):
             if isinstance(probe, Collect):
                 self._offer_keys(probe, answer)
@@ -137,44 +192,22 @@ class Search:
         if not self.asking:
             self._look_inside()
 
-    def _draw(self) -> None:
-        """Ask for features until as many usable ones are drawn as are wanted, if none of those asked is constant.
+    def _most(self, rows: int) -> int:
+        """Buckets for a histogram of so many rows."""
+        return buckets_for(rows, self.judge.tally.parts, self.most_cells)
 
-        Features found constant afterwards are replaced in the next round.
-        """
-        hoped = self._usable
-        while self._drawn < self.order.size and (
-            hoped < self.wanted if self.rules.redraw else (self._drawn < self.wanted or hoped == 0)
-        ):
-            feature = int(self.order[self._drawn])
-            self._drawn += 1
-            if not self.constant[feature]:
-                hoped += 1
-                self.asking.append(self._count(feature, 0, self.codes[feature], self.judge.weight, None))
-
-    def _count(self, feature: int, low: int, codes: int, weight: int, left: Counts | None) -> Count:
-        """A Count of `codes` codes from `low` on, with buckets for `weight` bag rows."""
-        most = buckets_for(weight, self.judge.total.size, self.most_cells)
-        shift = 0
-        while ((codes - 1) >> shift) >= most:
-            shift += 1
-        return Count(feature, low, shift, ((codes - 1) >> shift) + 1, left)
-
-    def _offer_edges(self, probe: Count, answer: Answer) -> None:
+    def _offer_edges(self, probe: Histogram, answer: Answer) -> None:
         assert isinstance(answer, Counted)
         left = probe.left
         if left is None:
-            if answer.low == answer.high:
-                self.constant[probe.feature] = True
+            if not self._is_usable(probe, answer):
                 return
-            self._usable += 1
-            left = np.zeros(self.judge.total.size, np.int64)
+            left = np.zeros(self.judge.tally.parts, np.int64)
         after = left + np.cumsum(answer.counts, axis=0)
-        edges = probe.low + (np.arange(1, probe.buckets + 1) << probe.shift) - 1
-        self.judge.offer(probe.feature, edges, after)
-        if probe.shift > 0:
-            several = answer.counts.sum(axis=1) > 1
-            self._open.append(Hidden(probe, after - answer.counts, answer.counts, several))
+        self.judge.offer(probe.number, probe.ends(), after)
+        waiting = probe.several() & (self.judge.tally.rows(answer.counts) > 1)
+        if waiting.any():
+            self._open.append(Hidden(probe, after - answer.counts, answer.counts, waiting))
 
     def _look_inside(self) -> None:
         """Ask about the buckets that could hide a better split than the best, the most promising first.
@@ -193,7 +226,7 @@ class Search:
         own = [np.flatnonzero(hidden.waiting) for hidden in self._open]
         at = np.repeat(np.arange(len(own)), [buckets.size for buckets in own])
         bucket = np.concatenate(own)
-        rows = np.concatenate([hidden.counts[hidden.waiting].sum(axis=1) for hidden in self._open])
+        rows = np.concatenate([self.judge.tally.rows(hidden.counts[hidden.waiting]) for hidden in self._open])
         order = np.argsort(-bounds, kind="stable")
         few = order[rows[order] <= self.most_keys]
         few = few[np.cumsum(rows[few]) <= self.most_keys]
@@ -203,47 +236,96 @@ class Search:
             wanted[bucket[few[at[few] == number]]] = True
             if wanted.any():
                 hidden.waiting &= ~wanted
-                self.asking.append(
-                    Collect(hidden.probe, wanted, hidden.before[wanted], int(hidden.counts[wanted].sum()))
-                )
+                held = int(self.judge.tally.rows(hidden.counts[wanted]).sum())
+                self.asking.append(Collect(hidden.probe, wanted, hidden.before[wanted], held))
 
     def _count_again(self, buckets: Sequence[tuple[int, int]]) -> None:
         """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for."""
-        cells = self.most_cells
+        cells, tally = self.most_cells, self.judge.tally
         for at, bucket in buckets:
             hidden = self._open[at]
-            narrower = self._narrower(hidden, bucket, int(hidden.counts[bucket].sum()))
-            if cells < self.most_cells and narrower.buckets * self.judge.total.size > cells:
+            most = self._most(int(tally.rows(hidden.counts[bucket])))
+            narrower = hidden.probe.within(bucket, most, hidden.before[bucket])
+            if cells < self.most_cells and narrower.buckets * tally.parts > cells:
                 continue
-            cells -= narrower.buckets * self.judge.total.size
+            cells -= narrower.buckets * tally.parts
             self.asking.append(narrower)
             hidden.waiting[bucket] = False
 
-    def _narrower(self, hidden: Hidden, bucket: int, rows: int) -> Count:
-        """A Count of the codes of one bucket."""
-        probe = hidden.probe
-        low = probe.low + (bucket << probe.shift)
-        codes = min(1 << probe.shift, self.codes[probe.feature] - low)
-        return self._count(probe.feature, low, codes, rows, hidden.before[bucket])
-
     def _offer_keys(self, probe: Collect, answer: Answer) -> None:
-        assert isinstance(answer, np.ndarray)
-        keys = np.sort(answer)
         count = probe.count
         buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
-        passed = np.zeros(self.judge.total.size, np.int64)
+        passed = np.zeros(self.judge.tally.parts, np.int64)
         bases = np.zeros_like(probe.left)
         last = -1
-        for codes, upto in boundaries(keys, self.judge.total.size):
-            number = buckets[(codes - count.low) >> count.shift]
+        for values, upto in count.walk(answer, self.judge.tally):
+            number = buckets[count.bucket(values)]
             starts = np.flatnonzero(np.diff(number, prepend=last))
             ahead = np.concatenate([passed[None], upto[:-1]])
             bases[number[starts]] = probe.left[number[starts]] - ahead[starts]
-            self.judge.offer(count.feature, codes, upto + bases[number])
+            self.judge.offer(count.number, values, upto + bases[number])
             passed, last = upto[-1], int(number[-1])
 
 
-def buckets_for(weight: int, classes: int, most_cells: int) -> int:
-    """Buckets of the histogram of a feature in a node of `weight` bag rows; at least 2."""
-    wanted = min(max(weight // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
-    return max(min(wanted, most_cells // classes), 2)
+@dataclass(slots=True)
+class FeatureSearch(Search):
+    """The search for a split on a feature.
+
+    codes   codes of each feature in the table
+    order   int64 [features], in which they are drawn
+    wanted  how many are
+    """
+
+    rules: Rules
+    codes: Sequence[int]
+    order: NDArray[np.int64]
+    wanted: int
+    _drawn: int = field(default=0, init=False)
+    _usable: int = field(default=0, init=False)
+
+    @classmethod
+    def start(
+        cls,
+        key: np.uint64,
+        judge: Judge,
+        rules: Rules,
+        codes: Sequence[int],
+        constant: NDArray[np.bool_],
+        most_keys: int,
+        most_cells: int,
+    ) -> FeatureSearch:
+        """Begin: there are no first probes when every feature is known to be constant."""
+        draw = make_draw(len(codes))
+        wanted = int(draw_order(key, rules, draw))
+        search = cls(judge, constant.copy(), most_keys, most_cells, rules, codes, draw.perm, wanted)
+        search._draw()
+        return search
+
+    def _draw(self) -> None:
+        """Ask for features until as many usable ones are drawn as are wanted, if none of those asked is constant.
+
+        Features found constant afterwards are replaced in the next round.
+        """
+        hoped = self._usable
+        while self._drawn < self.order.size and (
+            hoped < self.wanted if self.rules.redraw else (self._drawn < self.wanted or hoped == 0)
+        ):
+            feature = int(self.order[self._drawn])
+            self._drawn += 1
+            if not self.constant[feature]:
+                hoped += 1
+                most = self._most(self.judge.rows)
+                self.asking.append(Count.of(feature, 0, self.codes[feature], most, None))
+
+    def _is_usable(self, probe: Count, answer: Counted) -> bool:
+        if answer.low == answer.high:
+            self.constant[probe.number] = True
+            return False
+        self._usable += 1
+        return True
+
+
+def buckets_for(rows: int, parts: int, most_cells: int) -> int:
+    """Buckets of the histogram of a feature in a node of so many rows, each of so many counts; at least 2."""
+    wanted = min(max(rows // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
+    return max(min(wanted, most_cells // parts), 2)

@@ -3,20 +3,21 @@
 A file holds the rows of one node from one run of blocks, as chunks in the order of the rows:
 
     chunk   uint64 rows, uint64 CRC-32 of what follows
-            uint32 [rows]           class << 16 | multiplicity
+            uint32 [rows]           class << 16 | multiplicity, times weight
+            int64  [rows]           numbers to predict; not there for classes
             uint32 [columns, rows]  codes of the features of 4 bytes
             uint16 [columns, rows]  of 2 bytes
             uint8  [columns, rows]  of 1 byte
 
-little-endian, each matrix in C order. Each attempt of a task writes files of its own, so that one whose worker was
-taken for dead does no harm.
+or other matrices, of values; little-endian, each in C order. Each attempt of a task writes files of its own, so that
+one whose worker was taken for dead does no harm.
 """
 
 from __future__ import annotations
 
 import secrets
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.grow.level import Routed, route
+from bigforest.grow.level import route
 from bigforest.grow.question import Question, Reply, merged_all, no_reply
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
@@ -59,21 +60,50 @@ def spill(
 
     questions  one per tree, without probes.
     """
-    suffix = f"{blocks.start}-{secrets.token_hex(8)}"
     replies = [no_reply(asked) for asked in questions]
+    every = range(len(store.spec.features))
+    routed = route(store, sampler, questions, blocks, every, replies, None)
+    rows = (
+        (questions[at].tree, small[at], Spread(_matrices(codes, value), items, begin, end))
+        for at, (codes, value, items, begin, end) in routed
+    )
+    suffix = write_rows(rows, folder, blocks.start)
+    return Spilled(replies, {blocks.start: suffix})
+
+
+def _matrices(codes: Codes, value: NDArray[np.int64] | None) -> tuple[NDArray[Any], ...]:
+    """What is kept of rows, as `load` takes it."""
+    matrices = (codes.u32, codes.u16, codes.u8)
+    return matrices if value is None else (value[np.newaxis], *matrices)
+
+
+class Spread(NamedTuple):
+    """Rows of a block by nodes: matrices of cells [columns, rows of the block], and the items (level.py Routed)."""
+
+    matrices: tuple[NDArray[Any], ...]
+    items: NDArray[np.uint64]
+    begin: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+
+def write_rows(rows: Iterable[tuple[int, Sequence[int], Spread]], folder: Path, first: int) -> str:
+    """Write the rows of some nodes (tree, entries, rows of a block) into `folder`; gives the suffix of the files.
+
+    first  the first block.
+    """
+    suffix = f"{first}-{secrets.token_hex(8)}"
     waiting: dict[Path, list[NDArray[Any]]] = {}
     held = 0
-    every = range(len(store.spec.features))
     with outbox(folder) as here:
-        for at, routed in route(store, sampler, questions, blocks, every, replies, None):
-            for entry, chunk in _chunks(routed, small[at]):
-                waiting.setdefault(rows_path(here, questions[at].tree, entry, suffix), []).extend(chunk)
+        for tree, entries, spread in rows:
+            for entry, chunk in _chunks(spread, entries):
+                waiting.setdefault(rows_path(here, tree, entry, suffix), []).extend(chunk)
                 held += sum(part.nbytes for part in chunk)
             if held > BUFFER_BYTES:
                 _write(waiting)
                 held = 0
         _write(waiting)
-    return Spilled(replies, {blocks.start: suffix})
+    return suffix
 
 
 def spilled_both(one: Spilled, two: Spilled) -> Spilled:
@@ -86,55 +116,86 @@ def rows_path(folder: Path, tree: int, entry: int, suffix: str) -> Path:
     return folder / f"rows-{tree}-{entry}-{suffix}.bin"
 
 
-def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray[np.uint64]]:
-    """The rows of a node, from its files in order, as kernels take them: codes, and items numbered from 0.
+class Loaded(NamedTuple):
+    """Rows of a node as kernels take them.
 
-    most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
+    items  numbered from 0
+    value  int64 [rows], numbers to predict; None for classes
     """
+
+    codes: Codes
+    items: NDArray[np.uint64]
+    value: NDArray[np.int64] | None
+
+
+def load(paths: Sequence[Path], store: Store, most: int) -> Loaded:
+    """The rows of a node, from its files in order.
+
+    most  rows of the node, which it cannot have more of. Raises FormatError for a damaged file.
+    """
+    widths = [feature.width for feature in store.spec.features]
+    numbers = [Matrix("<i8", 1)] if store.spec.target.task == "regression" else []
+    matrices = [Matrix(f"<u{width}", widths.count(width)) for width in (4, 2, 1)]
+    (*values, u32, u16, u8), items = load_rows(paths, [*numbers, *matrices], store.block_rows, most)
+    return Loaded(Codes(u8, u16, u32, store.place), items, values[0][0] if values else None)
+
+
+class Matrix(NamedTuple):
+    """A matrix of cells in a chunk."""
+
+    dtype: str
+    columns: int
+
+
+def load_rows(
+    paths: Sequence[Path], kinds: Sequence[Matrix], block_rows: int, most: int
+) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
+    """`load` for any cells: read-only matrices [columns, rows] as `kinds` says, and items."""
     with inbox(paths) as files:
-        return _load(files, store, most, paths[0])
+        return _load(files, kinds, block_rows, most, paths[0])
 
 
-def _load(files: Sequence[Path], store: Store, most: int, where: Path) -> tuple[Codes, NDArray[np.uint64]]:
-    chunks = [(path, list(_heads(path, store))) for path in files]
+def _load(
+    files: Sequence[Path], kinds: Sequence[Matrix], block_rows: int, most: int, where: Path
+) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
+    row_bytes = 4 + sum(np.dtype(kind).itemsize * count for kind, count in kinds)
+    chunks = [(path, list(_heads(path, row_bytes, block_rows))) for path in files]
     sizes = [chunk.rows for _, found in chunks for chunk in found]
     total = sum(sizes)
     if not 0 < total <= most:
         raise FormatError(f"{where}: the file is damaged; start the training anew")
-    columns = _columns(store)
-    matrices = {width: np.empty((count, total), f"<u{width}") for width, count in columns}
+    matrices = [np.empty((count, total), kind) for kind, count in kinds]
     tags = np.empty(total, np.uint32)
-    buffer = np.empty(_size(max(sizes), store), np.uint8)
+    buffer = np.empty(row_bytes * max(sizes), np.uint8)
     at = 0
     for path, found in chunks:
         with path.open("rb", buffering=0) as file:
             for place, rows, crc in found:
-                body = buffer[: _size(rows, store)]
+                body = buffer[: row_bytes * rows]
                 file.seek(place)
                 if file.readinto(body.data) != body.size or zlib.crc32(body.data) != crc:
                     raise FormatError(f"{path}: the checksum differs; start the training anew")
                 tags[at : at + rows] = body[: 4 * rows].view("<u4")
                 first = 4 * rows
-                for width, count in columns:
-                    stop = first + width * count * rows
-                    matrices[width][:, at : at + rows] = body[first:stop].view(f"<u{width}").reshape(count, rows)
+                for matrix in matrices:
+                    stop = first + matrix.itemsize * len(matrix) * rows
+                    matrix[:, at : at + rows] = body[first:stop].view(matrix.dtype).reshape(len(matrix), rows)
                     first = stop
                 at += rows
     items = np.empty(total, np.uint64)
     number_items(tags, items)
-    for matrix in matrices.values():
+    for matrix in matrices:
         matrix.flags.writeable = False
-    return Codes(matrices[1], matrices[2], matrices[4], store.place), items
+    return matrices, items
 
 
-def _chunks(routed: Routed, entries: Sequence[int]) -> Iterator[tuple[int, list[NDArray[Any]]]]:
+def _chunks(spread: Spread, entries: Sequence[int]) -> Iterator[tuple[int, list[NDArray[Any]]]]:
     """Those of the nodes `entries` that have rows in the block, each with its rows as a chunk: arrays that follow
     each other."""
-    codes, items = routed.codes, routed.items
-    begin, end = routed.begin[entries], routed.end[entries]
+    items, begin, end = spread.items, spread.begin[entries], spread.end[entries]
     picked = [np.empty(items.size, np.uint32)]
     pick_tags(items, picked[0])
-    for matrix in (codes.u32, codes.u16, codes.u8):
+    for matrix in spread.matrices:
         picked.append(np.empty(matrix.shape[0] * items.size, matrix.dtype))
         pick_columns(matrix, items, begin, end, picked[-1])
     columns = [array.size // items.size for array in picked] if items.size else []
@@ -155,16 +216,6 @@ def _write(waiting: dict[Path, list[NDArray[Any]]]) -> None:
     waiting.clear()
 
 
-def _columns(store: Store) -> list[tuple[int, int]]:
-    """Widths and their numbers of columns, as they follow each other in a chunk."""
-    widths = [feature.width for feature in store.spec.features]
-    return [(width, widths.count(width)) for width in (4, 2, 1)]
-
-
-def _size(rows: int, store: Store) -> int:
-    return rows * (4 + sum(width * count for width, count in _columns(store)))
-
-
 class _Chunk(NamedTuple):
     """Where the content of a chunk begins, its rows and its checksum."""
 
@@ -173,15 +224,15 @@ class _Chunk(NamedTuple):
     crc: int
 
 
-def _heads(path: Path, store: Store) -> Iterator[_Chunk]:
+def _heads(path: Path, row_bytes: int, block_rows: int) -> Iterator[_Chunk]:
     place, end = 0, path.stat().st_size
     with path.open("rb", buffering=0) as file:
         while place < end:
             file.seek(place)
             head = np.frombuffer(file.read(2 * _HEAD.itemsize), np.uint8)
             rows, crc = map(int, head.view(_HEAD)) if head.size == 2 * _HEAD.itemsize else (0, 0)
-            if not 0 < rows <= store.block_rows:
+            if not 0 < rows <= block_rows:
                 raise FormatError(f"{path}: the file is damaged; start the training anew")
             place += 2 * _HEAD.itemsize
             yield _Chunk(place, rows, crc)
-            place += _size(rows, store)
+            place += row_bytes * rows
