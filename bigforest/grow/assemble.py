@@ -32,7 +32,7 @@ _TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4")
 
 def write_subtree(path: Path, nodes: CodeTree) -> None:
     """Keep a finished subtree in a file of its own: nodes, classes, a checksum, and the arrays one after the other."""
-    _write(
+    write_arrays(
         path,
         nodes.counts.shape,
         [array.astype(kind, copy=False) for array, kind in zip(nodes[:6], _TYPES, strict=True)],
@@ -42,12 +42,12 @@ def write_subtree(path: Path, nodes: CodeTree) -> None:
 def read_subtree(path: Path) -> CodeTree:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
     with fetched(path).open("rb") as file:
-        size, classes, crc = _head(path, file)
+        size, classes, crc = read_head(path, file)
         if path.stat().st_size != 3 * _HEAD.itemsize + 4 * size * (5 + classes):
             raise FormatError(f"{path}: the file is damaged; start the training anew")
         arrays = [np.fromfile(file, kind, size) for kind in _TYPES[:-1]]
         counts = np.fromfile(file, _TYPES[-1], classes * size).reshape(size, classes)
-    _check(path, [*arrays, counts], crc)
+    check_arrays(path, [*arrays, counts], crc)
     return CodeTree(*[*arrays, counts])
 
 
@@ -74,16 +74,16 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
         thresholds[inner[some]] = found
     ends = np.cumsum(sizes)
     for path, size, end in zip(paths, sizes, ends.tolist(), strict=True):
-        _write(path.with_suffix(_THRESHOLDS), (size, 0), [thresholds[end - size : end].astype("<f8", copy=False)])
+        write_arrays(path.with_suffix(_THRESHOLDS), (size, 0), [thresholds[end - size : end].astype("<f8", copy=False)])
 
 
 def read_thresholds(path: Path) -> NDArray[np.float64]:
     """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
     path = path.with_suffix(_THRESHOLDS)
     with fetched(path).open("rb") as file:
-        size, _, crc = _head(path, file)
+        size, _, crc = read_head(path, file)
         found = np.fromfile(file, "<f8", size)
-    _check(path, [found], crc)
+    check_arrays(path, [found], crc)
     return found
 
 
@@ -93,21 +93,24 @@ def remove_subtree(path: Path) -> None:
     path.with_suffix(_THRESHOLDS).unlink(missing_ok=True)
 
 
-def _write(path: Path, shape: tuple[int, ...], arrays: Sequence[NDArray[Any]]) -> None:
+def write_arrays(path: Path, shape: tuple[int, ...], arrays: Sequence[NDArray[Any]]) -> None:
+    """Write two numbers, a checksum, and arrays one after the other."""
     with made(path) as temporary, temporary.open("wb") as file:
         file.write(np.array([*shape, _crc(arrays)], _HEAD).tobytes())
         for array in arrays:
             file.write(array.data)
 
 
-def _head(path: Path, file: BinaryIO) -> tuple[int, int, int]:
+def read_head(path: Path, file: BinaryIO) -> tuple[int, int, int]:
+    """The two numbers and the checksum. Raises FormatError where there are none."""
     head = np.fromfile(file, _HEAD, 3)
     if head.size < 3:
         raise FormatError(f"{path}: the file is damaged; start the training anew")
     return int(head[0]), int(head[1]), int(head[2])
 
 
-def _check(path: Path, arrays: Sequence[NDArray[Any]], crc: int) -> None:
+def check_arrays(path: Path, arrays: Sequence[NDArray[Any]], crc: int) -> None:
+    """Raise FormatError where the arrays of a file have another checksum."""
     if _crc(arrays) != crc:
         raise FormatError(f"{path}: the checksum differs; start the training anew")
 

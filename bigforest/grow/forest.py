@@ -19,6 +19,7 @@ from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.need import Way, choose_way, drawn_from, part_size
+from bigforest.grow.oblique_passes import PROJECTED, grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
@@ -96,9 +97,15 @@ def grow_forest(
                 crew.everywhere(forget, store, config)
             return
         ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
-        for group in _groups(parts, way.group):
-            with TemporaryFolder(resources.scratch) as folder:
-                grow_by_passes(store, config, ground, group, directory, folder, crew=crew, on_trees=progress.advance)
+        with TemporaryFolder(resources.scratch) as values:
+            prepared = prepare(store, config, ground, values, crew) if config.family in PROJECTED else None
+            for group in _groups(parts, way.group):
+                with TemporaryFolder(resources.scratch) as folder:
+                    where = (config, group, directory, folder)
+                    if prepared is not None:
+                        grow_oblique_by_passes(prepared, *where, crew=crew, on_trees=progress.advance)
+                    else:
+                        grow_by_passes(store, ground, *where, crew=crew, on_trees=progress.advance)
 
 
 def part_groups(rows: int, trees: int) -> list[range]:

@@ -112,7 +112,7 @@ def answer(store: Store, sampler: Sampler, questions: list[Question], folder: Pa
     """Task: the replies of some blocks to the questions."""
     by_row = no_rows()
     fetched = np.empty(BLOCK_ROWS, np.uint32)
-    most = max((most_probes(asked) for asked in questions), default=0)
+    most = max((most_probes(asked.collects.node) for asked in questions), default=0)
     found = np.empty(most * BLOCK_ROWS + 1, np.uint64)
     pieces: list[list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]] = [[] for _ in questions]
     replies = [no_reply(asked) for asked in questions]
@@ -155,9 +155,10 @@ def route(
         def read(block: int, following: int | None) -> Codes:
             return reader.read(block, needed, following)
 
-        def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> None:
+        def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> Codes:
             below, above = replies[at].below, replies[at].above
             route_block(codes, by_row, items, spare, fetched, questions[at].splits, begin, end, below, above)
+            return codes
 
         for at, stood, codes in walk(store, sampler, questions, blocks, replies, folder, read, send):
             yield at, Routed(codes, *stood)
@@ -171,12 +172,13 @@ def walk(
     replies: Sequence[Told],
     folder: Path | None,
     read: Callable[[int, int | None], Cells],
-    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], None],
+    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], Cells],
 ) -> Iterator[tuple[int, Stood, Cells]]:
     """`route` for whatever a block holds.
 
     read  gives a block's cells; its second argument is the block to be read next, if any.
-    send  sends the items of a block down the newest splits of the question of this number.
+    send  sends the items of a block down the newest splits of the question of this number, and gives the cells as its
+          tree sees them.
     """
     items = np.empty(BLOCK_ROWS, np.uint64)
     with ExitStack() as stack:
@@ -194,9 +196,9 @@ def walk(
             target = store.labels(start, min(start + store.block_rows, store.rows))
             for at, asked in enumerate(questions):
                 here, begin, end = standing[at].take(block, target, asked.nodes, items)
-                send(cells, at, here, begin, end)
+                seen = send(cells, at, here, begin, end)
                 standing[at].keep(here, begin, end)
-                yield at, (here, begin, end), cells
+                yield at, (here, begin, end), seen
 
 
 def _joined(reply: Reply, parts: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]) -> list[NDArray[np.uint64]]:

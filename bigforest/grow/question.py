@@ -60,7 +60,7 @@ def choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
     for at, top in enumerate(tops):
         entries: list[int] = []
         for entry in top.searching():
-            size = sum(_cells(probe, top, entry) for probe in _asking(top, entry))
+            size = sum(probe.cells(top.nodes[entry].total.size) for probe in asking(top, entry))
             if size > left and (chosen or entries):
                 return [*chosen, (at, entries)] if entries else chosen
             left -= size
@@ -70,13 +70,8 @@ def choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
     return chosen
 
 
-def _cells(probe: Probe, top: TreeTop, entry: int) -> int:
-    if isinstance(probe, Collect):  # 8 bytes a key, as for a count
-        return probe.rows
-    return probe.buckets * top.nodes[entry].total.size
-
-
-def _asking(top: TreeTop, entry: int) -> list[Probe]:
+def asking(top: TreeTop, entry: int) -> list[Probe]:
+    """What a searching node asks."""
     search = top.nodes[entry].search
     assert search is not None
     return search.asking
@@ -87,7 +82,7 @@ def question(top: TreeTop, entries: Sequence[int], classes: int) -> Question:
     counts: list[tuple[int, Count]] = []
     collects: list[tuple[int, Collect]] = []
     for entry in entries:
-        for probe in _asking(top, entry):
+        for probe in asking(top, entry):
             if isinstance(probe, Collect):
                 collects.append((entry, probe))
             elif isinstance(probe, Count):
@@ -138,9 +133,9 @@ def features(asked: Question) -> set[int]:
     return {int(feature) for part in parts for feature in part}
 
 
-def most_probes(asked: Question) -> int:
-    """Most Collects of one node: no row is collected more often."""
-    return int(np.unique(asked.collects.node, return_counts=True)[1].max(initial=0))
+def most_probes(nodes: NDArray[np.uint32]) -> int:
+    """Most Collects of one node, of those of `nodes`: no row is collected more often."""
+    return int(np.unique(nodes, return_counts=True)[1].max(initial=0))
 
 
 def merged_all(one: list[Reply], two: list[Reply]) -> list[Reply]:

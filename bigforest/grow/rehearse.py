@@ -31,7 +31,7 @@ def compile_passes(config: TrainConfig, scratch: Path | None) -> None:
         rules = Rules(1, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         ground = Ground(rules, (_ROWS,), entropy_table(), _LIMITS)
         (folder / "rows").mkdir()
-        passes = (store, config, ground, [range(1)], folder, folder / "rows")
+        passes = (store, ground, config, [range(1)], folder, folder / "rows")
         grow_by_passes(*passes, crew=Threads(1), on_trees=lambda _: None)
 
 
