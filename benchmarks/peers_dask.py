@@ -1,5 +1,7 @@
 """Forests on a Dask cluster: bigforest, XGBoost's and LightGBM's random forests, on two workers of one thread each.
 
+Spark's, on two workers of its own, takes part where pyspark and Java are.
+
     pip install -e '.[bench,bench-dask]'
     python benchmarks/peers_dask.py [--data DIR] [--sets synthetic] [--trees 20] [--rounds 3]
 
@@ -16,15 +18,18 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import shutil
 import sys
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import peers_spark
 import polars as pl
 from datasets import TARGET, load
 from memory import MEGABYTE, peak_anonymous
@@ -107,7 +112,7 @@ def fit_lightgbm(client: Any, folder: Path, trees: int, seed: int) -> tuple[Pred
     return lambda: np.asarray(model.predict(_dask_test(folder)).compute()).astype(np.int64), 0.0
 
 
-CONTESTANTS = {"bigforest": fit_bigforest, "xgboost": fit_xgboost, "lightgbm": fit_lightgbm}
+ON_DASK = {"bigforest": fit_bigforest, "xgboost": fit_xgboost, "lightgbm": fit_lightgbm}
 
 
 def _dask_frames(folder: Path) -> tuple[Any, Any]:
@@ -128,8 +133,10 @@ def measure(contestant: str, folder: Path, trees: int, seed: int) -> dict[str, f
     """Seconds and accuracy of one contestant, in this process and its workers."""
     from distributed import Client, LocalCluster
 
+    if contestant == "spark":
+        return peers_spark.measure(folder, trees, seed)
     warnings.simplefilter("ignore")
-    fit = CONTESTANTS[contestant]
+    fit = ON_DASK[contestant]
     options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None, "silence_logs": 50}
     with LocalCluster(n_workers=WORKERS, **options) as cluster, Client(cluster) as client:
         fit(client, folder, 1, seed)[0]()
@@ -164,7 +171,8 @@ def run(plan: Plan) -> pl.DataFrame:
 
 def main() -> None:
     """Forests on a Dask cluster of two workers."""
-    parser = arguments(main.__doc__, sets="synthetic", contestants=",".join(CONTESTANTS), trees=20, rounds=3)
+    everyone = [*ON_DASK, *(["spark"] if find_spec("pyspark") and shutil.which("java") else [])]
+    parser = arguments(main.__doc__, sets="synthetic", contestants=",".join(everyone), trees=20, rounds=3)
     parser.add_argument("--measure", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.measure:

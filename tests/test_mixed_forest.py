@@ -100,15 +100,16 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
     numbers=st.booleans(),
     weighted=st.booleans(),
     max_bins=st.sampled_from(["exact", "exact", 3]),
+    splitter=st.sampled_from(["best", "random"]),
     seed=st.integers(0, 2**32 - 1),
 )
 def test_kernel_grow_tree__of_any_table(
-    data: Data, config: TrainConfig, numbers: bool, weighted: bool, max_bins: str | int, seed: int
+    data: Data, config: TrainConfig, numbers: bool, weighted: bool, max_bins: str | int, splitter: str, seed: int
 ) -> None:
     random = np.random.default_rng(seed)
     rows = len(data.target)
     target = pl.Series(data.target)
-    options: dict[str, Any] = {"max_bins": max_bins, "weight": "w" if weighted else None}
+    options: dict[str, Any] = {"max_bins": max_bins, "weight": "w" if weighted else None, "splitter": splitter}
     if numbers:
         target = pl.Series(np.round(data.target + random.normal(size=rows) * random.choice([0.0, 0.3, 1e6]), 3))
         options |= {"task": "regression", "impurity": "gini", "sampling": "uniform"}

@@ -15,7 +15,7 @@ from tests.test_passes import WHOLE, parts, ways
 
 
 @given(data=tables(), config=sparse_configs(), way=ways())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=100)
 def test_sparse_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainConfig, way: Way) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))

@@ -252,6 +252,8 @@ class TreeArrays(NamedTuple):
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     """The nodes of all, one after the other, as if they were one tree."""
+    if len(trees) == 1:
+        return trees[0]
     sizes = [tree.feature.size for tree in trees]
     values = [tree.value for tree in trees if tree.value is not None]
     columns = map(np.concatenate, zip(*(tree[:-3] for tree in trees), strict=True))

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
+from bigforest.config import MAX_TREES, TrainConfig
 from bigforest.encode.dataspec import MOST_BAG_WEIGHT
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
-from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
-from bigforest.grow.need import Way, choose_way, drawn_from, part_size
-from bigforest.grow.oblique_passes import PROJECTED, grow_oblique_by_passes, prepare
+from bigforest.grow.need import BY_VALUES, Way, choose_way, drawn_from, part_size
+from bigforest.grow.oblique_passes import Prepared, grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
@@ -33,6 +34,7 @@ from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, make_mixed
 from bigforest.kernels.oblique import Oblique
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rows import NO_ROWS, by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.target import Classes, Numbers
@@ -73,44 +75,78 @@ def grow_forest(
     The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
-    way = way or choose_way(store.shape, config, resources)
-    _check_rows(store, config, way)
-    parts = part_groups(store.rows, config.trees)
-    levels = store.levels()
-    parts = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
-    with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
-        crew = resources.crew(way.workers)
-        crew.everywhere(compile_for, store.shape.extras, config, way.limits is not None, resources.scratch)
-        progress.advance()
-    with stage("grow", config.trees, "trees", listener) as progress:
-        if done := config.trees - sum(map(len, parts)):
-            progress.advance(done)
-        if way.limits is None:
-            try:
-                crew.run(
-                    grow_part,
-                    [(part,) for part in parts],
-                    lambda index, _: progress.advance(len(parts[index])),
-                    (store, config, directory),
-                )
-            finally:
-                crew.everywhere(forget, store, config)
+    grower = Grower(store, config, directory, resources, listener, way)
+    with stage("grow", config.trees, "trees", listener) as progress, grower:
+        grower.grow(part_groups(store.rows, config.trees), progress.advance)
+
+
+class Grower:
+    """Grows parts of the forest that `grow_forest` grows whole; compiles first. A context manager, for its memory.
+
+    together  trees that are grown best in one call, at least.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: TrainConfig,
+        directory: Path,
+        resources: Resources,
+        listener: Listener,
+        way: Way | None = None,
+    ) -> None:
+        self._way = way or choose_way(store.shape, config, resources)
+        _check_rows(store, config, self._way)
+        self._task = (store, config, directory)
+        self._scratch = resources.scratch
+        self._values = ExitStack()  # keeps what is prepared until all trees are grown
+        self._prepared: Prepared | None = None
+        self._crew = resources.crew(self._way.workers)
+        with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
+            passes = self._way.limits is not None
+            self._crew.everywhere(compile_for, store.shape.extras, config, passes, resources.scratch)
+            progress.advance()
+        self.together = self._crew.size if self._way.limits is None else self._way.group
+
+    def __enter__(self) -> Grower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._values:
+            self.rest()
+
+    def rest(self) -> None:
+        """Give the memory back that is kept for further trees."""
+        self._crew.everywhere(forget, *self._task[:2])
+
+    def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
+        """Write these parts, but for those that are there already; `advance` is told of trees that are done."""
+        store, config, directory = self._task
+        levels = store.levels()
+        wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
+        if done := sum(map(len, parts)) - sum(map(len, wanted)):
+            advance(done)
+        limits = self._way.limits
+        if limits is None:
+            own = [(part,) for part in wanted]
+            self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
-        ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
-        with TemporaryFolder(resources.scratch) as values:
-            prepared = prepare(store, config, ground, values, crew) if config.family in PROJECTED else None
-            for group in _groups(parts, way.group):
-                with TemporaryFolder(resources.scratch) as folder:
-                    where = (config, group, directory, folder)
-                    if prepared is not None:
-                        grow_oblique_by_passes(prepared, *where, crew=crew, on_trees=progress.advance)
-                    else:
-                        grow_by_passes(store, ground, *where, crew=crew, on_trees=progress.advance)
+        ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), limits)
+        if wanted and config.family in BY_VALUES and self._prepared is None:
+            values = self._values.enter_context(TemporaryFolder(self._scratch))
+            self._prepared = prepare(store, config, ground, values, self._crew)
+        for group in _groups(wanted, self._way.group):
+            with TemporaryFolder(self._scratch) as folder:
+                rest = (config, group, directory, folder)
+                if self._prepared is not None:
+                    grow_oblique_by_passes(self._prepared, *rest, crew=self._crew, on_trees=advance)
+                else:
+                    grow_by_passes(store, ground, *rest, crew=self._crew, on_trees=advance)
 
 
-def part_groups(rows: int, trees: int) -> list[range]:
-    """The trees of each part, in order."""
-    size = part_size(rows, trees)
+def part_groups(rows: int, trees: int, most: int = MAX_TREES) -> list[range]:
+    """The trees of each part, at most so many, in order."""
+    size = min(part_size(rows, trees), most)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
@@ -126,6 +162,7 @@ class _Shared(NamedTuple):
     scale   float64 [features], of rotation (rotation.py tree_axes); None in other families
     kind    uint8 [features], see kernels/mixed.py; None where all features are plain numbers
     levels  of the categories
+    random  for random splits; None for the best
     """
 
     sampler: Sampler
@@ -136,6 +173,7 @@ class _Shared(NamedTuple):
     scale: NDArray[np.float64] | None
     kind: NDArray[np.uint8] | None
     levels: Levels
+    random: Dictionary | None
 
 
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
@@ -145,9 +183,9 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     classes = len(store.spec.target.classes)
     target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
     kind = _kinds(store) if store.shape.extras.odd else None
-    return _Shared(
-        Sampler.of(store, config), by_row, _rules(store, config), target, family, scale, kind, store.levels()
-    )
+    random = Dictionary(*store.dictionaries[:2]) if config.splitter == "random" else None
+    rules = _rules(store, config)
+    return _Shared(Sampler.of(store, config), by_row, rules, target, family, scale, kind, store.levels(), random)
 
 
 def _kinds(store: Store) -> NDArray[np.uint8]:
@@ -186,7 +224,8 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
         compile_passes(config, scratch)
     else:
         family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
-        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers))
+        random = config.splitter == "random"
+        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers, random=random))
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
@@ -250,12 +289,13 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
         return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
     subsets = None
     if shared.kind is None:
-        nodes = grow(store.codes, shared.by_row, *arguments)
+        nodes = grow(store.codes, shared.by_row, *arguments, dictionary=shared.random)
     else:
         mixed = make_mixed(shared.kind, store.shape.extras.category, items.size, store.shape.classes)
-        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed)
+        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed, shared.random)
     scale = (store.spec.target.offset, store.spec.target.step)
-    return tree_arrays(nodes, store.dictionaries, config.impurity, subsets=subsets, scale=scale)
+    known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
+    return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
 
 
 def _weighed(store: Store, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:

@@ -112,7 +112,7 @@ def answer(store: Store, sampler: Sampler, questions: list[Question], folder: Pa
     """Task: the replies of some blocks to the questions."""
     by_row = no_rows()
     fetched = np.empty(BLOCK_ROWS, np.uint32)
-    most = max((most_probes(asked.collects.node) for asked in questions), default=0)
+    most = max((most_probes(asked) for asked in questions), default=0)
     found = np.empty(most * BLOCK_ROWS + 1, np.uint64)
     pieces: list[list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]] = [[] for _ in questions]
     replies = [no_reply(asked) for asked in questions]

@@ -19,12 +19,13 @@ from bigforest.grow.oblique_question import (
     features,
     joined,
     merged_all,
+    most_collected,
     no_reply,
     question,
     tell,
 )
 from bigforest.grow.oblique_top import DirectionTop
-from bigforest.grow.question import choose, most_probes
+from bigforest.grow.question import choose
 from bigforest.grow.spill import Spilled, Spread, write_rows
 from bigforest.grow.standing import Stood
 from bigforest.kernels.level_values import Cells, collect_values, count_values, route_values, sum_values
@@ -65,7 +66,7 @@ def split_large(
 def answer(table: Table, questions: list[DirectionQuestion], folder: Path, blocks: range) -> list[DirectionReply]:
     """Task: the replies of some blocks to the questions."""
     value = np.empty(BLOCK_ROWS)
-    most = max((most_probes(asked.collects.node) for asked in questions), default=0)
+    most = max(map(most_collected, questions), default=0)
     found, tags = np.empty(most * BLOCK_ROWS), np.empty(most * BLOCK_ROWS, np.uint32)
     pieces: list[list[list[Found]]] = [[] for _ in questions]
     replies = [no_reply(asked, table.family.columns) for asked in questions]

@@ -39,8 +39,6 @@ from bigforest.sample import Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
 
-# Families whose passes project the values of the table.
-PROJECTED = ("sparse-oblique",)
 # Of the arrays of a subtree in a file: feature, right, depth, counts; threshold, terms of each node; feature and weight
 # of the terms.
 _NODE_TYPES = ("<i4", "<u4", "<u4", "<u4", "<f8", "<u4")
@@ -59,8 +57,9 @@ def prepare(store: Store, config: TrainConfig, ground: Ground, folder: Path, cre
     """Write the values of the table to the scratch `folder`."""
     ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
     # A task has as much room for a dictionary as for its histograms and keys, of 4 bytes a count.
-    decoded = decode(store, ranges, folder, crew, max(ground.limits.room // 2, store.block_rows))
-    family = sparse_passes(store, config, decoded.spans)
+    most = max(ground.limits.room // 2, store.block_rows)
+    decoded = decode(store, ranges, folder, crew, most)
+    family = sparse_passes(store, config, decoded.spans, most)
     return Prepared(Table(store, Sampler.of(store, config), decoded, family), ranges, ground)
 
 

@@ -149,6 +149,12 @@ def features(asked: DirectionQuestion) -> set[int]:
     return {int(feature) for terms in (asked.ways, asked.asked) for feature in terms.feature}
 
 
+def most_collected(asked: DirectionQuestion) -> int:
+    """Most directions on which rows of one node are collected: no row is collected more often."""
+    _, first = np.unique(asked.collects.direction, return_index=True)
+    return int(np.unique(asked.collects.node[first], return_counts=True)[1].max(initial=0))
+
+
 def merged_all(one: list[DirectionReply], two: list[DirectionReply]) -> list[DirectionReply]:
     """The replies of the blocks of both, question by question."""
     return [_merged(*pair) for pair in zip(one, two, strict=True)]

@@ -133,9 +133,9 @@ def features(asked: Question) -> set[int]:
     return {int(feature) for part in parts for feature in part}
 
 
-def most_probes(nodes: NDArray[np.uint32]) -> int:
-    """Most Collects of one node, of those of `nodes`: no row is collected more often."""
-    return int(np.unique(nodes, return_counts=True)[1].max(initial=0))
+def most_probes(asked: Question) -> int:
+    """Most Collects of one node: no row is collected more often."""
+    return int(np.unique(asked.collects.node, return_counts=True)[1].max(initial=0))
 
 
 def merged_all(one: list[Reply], two: list[Reply]) -> list[Reply]:

@@ -8,6 +8,8 @@ import numpy as np
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import TargetSpec
+from bigforest.grow.need import BY_VALUES
+from bigforest.grow.oblique_passes import grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.top import Ground, Limits
 from bigforest.kernels.impurity import NUMBERS, entropy_table
@@ -27,12 +29,18 @@ def compile_passes(config: TrainConfig, scratch: Path | None) -> None:
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store")
-        config = TrainConfig(trees=1, replace=config.replace, impurity=config.impurity)
+        same = ("family", "replace", "impurity", "mean_difference", "mean_difference_scope")
+        config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in same})
         rules = Rules(1, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         ground = Ground(rules, (_ROWS,), entropy_table(), _LIMITS)
         (folder / "rows").mkdir()
-        passes = (store, ground, config, [range(1)], folder, folder / "rows")
-        grow_by_passes(*passes, crew=Threads(1), on_trees=lambda _: None)
+        crew = Threads(1)
+        rest = (config, [range(1)], folder, folder / "rows")
+        if config.family in BY_VALUES:
+            prepared = prepare(store, config, ground, folder, crew)
+            grow_oblique_by_passes(prepared, *rest, crew=crew, on_trees=lambda _: None)
+        else:
+            grow_by_passes(store, ground, *rest, crew=crew, on_trees=lambda _: None)
 
 
 def _small_store(path: Path) -> Store:

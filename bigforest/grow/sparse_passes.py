@@ -77,7 +77,7 @@ class SparsePasses(NamedTuple):
         columns = int(self.sparse.columns)
         directions = self._drawn(key)
         offered = self._offered(key, judge.total)
-        directions |= {number: own[number] for number in offered if number in own}
+        directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
 
         def of_node(sums: NDArray[np.int64]) -> dict[int, Direction]:
             found = self._differences(sums, judge.total)
@@ -114,7 +114,8 @@ class SparsePasses(NamedTuple):
         if self.pairing == NO_PAIRS:
             return []
         columns = self.sparse.columns
-        offered = np.zeros(most_pairs(self.pairing, int(np.count_nonzero(total))), np.bool_)
+        classes = int(np.count_nonzero(total)) if self.by_node else total.size
+        offered = np.zeros(most_pairs(self.pairing, classes), np.bool_)
         offered_differences(key, columns, np.uint64(self.columns), offered)
         return [int(columns) + int(number) for number in np.flatnonzero(offered)]
 
@@ -187,9 +188,9 @@ def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
         means.weight[pair, : feature.size] = weight
 
 
-def sparse_passes(store: Store, config: TrainConfig, spans: Spans) -> SparsePasses:
-    """The family of a sparse-oblique forest."""
-    shared = sparse_family(store, config, tables=False)
+def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SparsePasses:
+    """The family of a sparse-oblique forest; see families.sparse_family for `most`."""
+    shared = sparse_family(store, config, most)
     ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
     span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
     return SparsePasses(shared.sparse, shared.pairing, shared.by_node, Steps(spans.low, span), unit, spans)

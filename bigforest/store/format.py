@@ -5,17 +5,14 @@
     codes-u8.bin     [columns, rows]          uint8    codes of the features of up to 256 codes
     codes-u16.bin    [columns, rows]          uint16   codes of the features of up to 65,536 codes
     codes-u32.bin    [columns, rows]          uint32   codes of all others
-    low.bin          [all codes]              float64  smallest value of each code, one feature after the
-                     other
+    low.bin          [all codes]              float64  smallest value of each code, one feature after the other
     high.bin         [all codes]              float64  largest value of each code; only with max_bins
     target.bin       [rows]                   uint16   code of each row's class; of a regression int64, its whole number
-    row_numbers.bin  [rows]                   uint64   row in the source, ascending; only when rows were
-                     dropped
+    row_numbers.bin  [rows]                   uint64   row in the source, ascending; only when rows were dropped
     groups.bin       [rows]                   uint32   code of each row's group; only with a column of groups
     weight.bin       [rows]                   uint16   weight of each row in steps; only where rows have weights
     levels.parquet                            Parquet  levels of the categories, see levels.py; only with categories
-    checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes
-                     of
+    checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes of
                                                        every feature, and of the target in the last row
 
 All numbers are little-endian, all matrices in C order: the cells of a feature lie side by side. The `width`

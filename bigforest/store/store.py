@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import zlib
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -22,8 +21,8 @@ from bigforest.levels import Levels, read_levels
 from bigforest.memory import Extras, Shape
 from bigforest.objects import ObjectPath
 from bigforest.places import place_of
+from bigforest.store.check import check_columns, check_sizes, check_whole_files
 from bigforest.store.format import (
-    BLOCK_ROWS,
     CHECKSUM_TYPE,
     CHECKSUMS,
     CODE_TYPES,
@@ -41,7 +40,6 @@ from bigforest.store.format import (
     WEIGHT_TYPE,
     Manifest,
     blocks,
-    target_span,
     target_type,
 )
 from bigforest.store.local_copy import LocalCopy
@@ -73,6 +71,8 @@ class Store:
     spec         the dataspec; `rows` of it are here.
     max_bins     the option it was encoded with: "exact" or a number.
     block_rows   rows of a block, for checksums and for random draws: 65,536.
+    checksums    [features + 1, blocks] uint32, CRC-32 of each block of the codes of every feature, and of the target.
+    crc          CRC-32 of every other file, by name.
     codes        codes of all features, see kernels/layout.py.
     target       [rows] uint16, class codes; of a regression int64, whole numbers (TargetSpec).
     row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
@@ -84,6 +84,8 @@ class Store:
     spec: DataSpec
     max_bins: str | int
     block_rows: int
+    checksums: NDArray[np.uint32]
+    crc: dict[str, int]
     _codes: Codes
     _target: NDArray[Any]
     _row_numbers: NDArray[np.uint64] | None
@@ -92,8 +94,6 @@ class Store:
     _low: NDArray[np.float64]
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
-    _checksums: NDArray[np.uint32]
-    _crc: dict[str, int]
     _copy: LocalCopy | None
     _made_by: Callable[[Store], Store] | None = None
 
@@ -109,7 +109,7 @@ class Store:
         """
         path = place_of(path)
         manifest = Manifest.read(path)
-        _check_sizes(path, manifest)
+        check_sizes(path, manifest)
         copy = LocalCopy(path, manifest) if isinstance(path, ObjectPath) else None
         here = path if copy is None else copy.folder
         spec = manifest.spec
@@ -135,12 +135,12 @@ class Store:
             _low=low,
             _high=_map(here / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
-            _checksums=_map(here / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
-            _crc=dict(manifest.crc),
+            checksums=_map(here / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
+            crc=dict(manifest.crc),
             _copy=copy,
         )
         if verify:
-            store.check_whole_files() if copy is not None else store.verify()
+            check_whole_files(store) if copy is not None else store.verify()
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
@@ -178,19 +178,19 @@ class Store:
     @property
     def row_numbers(self) -> NDArray[np.uint64] | None:
         """Ascending row of the source of each row, [rows]; None when no row was dropped."""
-        self._fetch_whole(ROW_NUMBERS)
+        self.fetch_whole(ROW_NUMBERS)
         return self._row_numbers
 
     @property
     def groups(self) -> NDArray[np.uint32] | None:
         """Code of each row's group, [rows]; None without a column of groups."""
-        self._fetch_whole(GROUPS)
+        self.fetch_whole(GROUPS)
         return self._groups
 
     @property
     def weight(self) -> NDArray[np.uint16] | None:
         """Weight of each row, [rows], see WeightSpec; None where all rows weigh 1."""
-        self._fetch_whole(WEIGHT)
+        self.fetch_whole(WEIGHT)
         return self._weight
 
     def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
@@ -202,7 +202,8 @@ class Store:
         if self._copy is not None:
             self._copy.fetch(features, blocks)
 
-    def _fetch_whole(self, name: str) -> None:
+    def fetch_whole(self, name: str) -> None:
+        """See that a file that has no blocks is here."""
         if self._copy is not None:
             self._copy.fetch_whole(name)
 
@@ -238,14 +239,14 @@ class Store:
     @property
     def fingerprint(self) -> str:
         """32 hexadecimal digits that are equal for stores of equal content, and of no other that occurs."""
-        content = [json.loads(self.spec.to_json()), self.max_bins, self._crc]
+        content = [json.loads(self.spec.to_json()), self.max_bins, self.crc]
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
     @property
     def dictionaries(self) -> Dictionaries:
         """The values of the codes of all features together."""
-        self._fetch_whole(LOW)
-        self._fetch_whole(HIGH)
+        self.fetch_whole(LOW)
+        self.fetch_whole(HIGH)
         return Dictionaries(self._offsets, self._low, self._high)
 
     def feature_codes(self, feature: int, blocks: range | None = None) -> NDArray[Any]:
@@ -258,17 +259,16 @@ class Store:
 
     def low(self, feature: int) -> NDArray[np.float64]:
         """Smallest value of each code of a feature, [codes], ascending."""
-        self._fetch_whole(LOW)
+        self.fetch_whole(LOW)
         return self._low[self._offsets[feature] : self._offsets[feature + 1]]
 
     def high(self, feature: int) -> NDArray[np.float64]:
         """Largest value of each code of a feature, [codes], ascending; the same as `low` without max_bins."""
-        self._fetch_whole(HIGH)
+        self.fetch_whole(HIGH)
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
-        """low[code] of every cell of rows `start` to `stop` - 1, [stop - start, features], C order, of our
-        own."""
+        """low[code] of every cell of rows `start` to `stop` - 1, [stop - start, features], C order, of our own."""
         start, stop, _ = slice(start, stop).indices(self.rows)
         values = np.empty((max(stop - start, 0), len(self.spec.features)))
         columns = [(self.low(f), self.feature_codes(f)[start:stop]) for f in range(values.shape[1])]
@@ -287,7 +287,7 @@ class Store:
         """The levels of all categories, read anew each time. Raises FormatError when their file is damaged."""
         if not any(feature.levels for feature in self.spec.features):
             return Levels(np.zeros(len(self.spec.features) + 1, np.int64), pl.Series([], dtype=pl.String))
-        self._fetch_whole(LEVELS)
+        self.fetch_whole(LEVELS)
         return read_levels(self.folder / LEVELS, self.spec)
 
     def with_values(self, values: NDArray[np.float64], made_by: Callable[[Store], Store]) -> Store:
@@ -304,64 +304,8 @@ class Store:
         Raises FormatError naming the file, and the block of 65,536 rows, of the first fault: a checksum that
         differs, a code or class out of range, dictionaries or row numbers out of order.
         """
-        self.check_whole_files()
-        for index, feature in enumerate(self.spec.features):
-            where = f"{self.path / CODES[feature.width]}, feature {feature.name!r}"
-            self._check_column(index, self.feature_codes(index), (0, feature.codes - 1), where)
-        self._check_column(len(self.spec.features), self.target, target_span(self.spec), str(self.path / TARGET))
-
-    def check_whole_files(self) -> None:
-        """What `verify` checks but for codes and classes, which are checked when they are fetched, if they are."""
-        for name in self._crc:
-            self._fetch_whole(name)
-        wholes: dict[str, NDArray[Any] | None] = {
-            LOW: self._low,
-            HIGH: self._high,
-            ROW_NUMBERS: self._row_numbers,
-            GROUPS: self._groups,
-            WEIGHT: self._weight,
-            CHECKSUMS: self._checksums,
-        }
-        for name, crc in self._crc.items():
-            whole = np.memmap(self.folder / name, np.uint8, "r") if name == LEVELS else wholes[name]
-            assert whole is not None
-            if zlib.crc32(whole.data) != crc:
-                raise FormatError(f"{self.path / name}: the checksum differs; encode the table again")
-        self._check_dictionaries()
-        self._check_rows()
-
-    def _check_rows(self) -> None:
-        """Check what rows have besides codes and target."""
-        if self.row_numbers is not None:
-            last = self.rows + self.spec.dropped - 1
-            if not _ascends(self.row_numbers) or self.row_numbers[-1] > last:
-                raise FormatError(f"{self.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
-        if self.groups is not None and self.spec.group is not None and self.groups.max() >= self.spec.group.groups:
-            raise FormatError(f"{self.path / GROUPS}: a group is out of range; encode the table again")
-        if self.weight is not None and self.spec.weight is not None:
-            total = int(self.weight.sum(dtype=np.int64))
-            known = (self.spec.weight.largest, self.spec.weight.total)
-            if self.weight.min() < 1 or (int(self.weight.max()), total) != known:
-                raise FormatError(f"{self.path / WEIGHT}: the weights are not those described; encode the table again")
-
-    def _check_column(self, index: int, cells: NDArray[Any], span: tuple[int, int], where: str) -> None:
-        """Check the blocks of a column whose cells are to be from span[0] to span[1]."""
-        for block, start in enumerate(blocks(self.rows, self.block_rows)):
-            part = cells[start : start + self.block_rows]
-            if zlib.crc32(part.data) != self._checksums[index, block]:
-                raise FormatError(f"{where}, block {block}: the checksum differs; encode the table again")
-            if part.max() > span[1] or part.min() < span[0]:
-                raise FormatError(f"{where}, block {block}: a code is out of range; encode the table again")
-
-    def _check_dictionaries(self) -> None:
-        for number, feature in enumerate(self.spec.features):
-            low, high = self.low(number), self.high(number)
-            first = int(feature.missing)
-            if not _ascends(low[first:], high[first:]) or not np.isnan([low[:first], high[:first]]).all():
-                raise FormatError(f"{self.path / LOW}: a dictionary is not ascending; encode the table again")
-            if feature.kind == "category" and not np.array_equal(low[first:], np.arange(first, low.size)):
-                raise FormatError(f"{self.path / LOW}: the values of a category are not its codes; encode again")
-        self.levels()  # which are checked as they are read
+        check_whole_files(self)
+        check_columns(self)
 
 
 @lru_cache(maxsize=4)
@@ -378,32 +322,8 @@ def _again(path: str, fingerprint: str, made_by: Callable[[Store], Store] | None
     return store if made_by is None else made_by(store)
 
 
-def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:
-    """Whether low[i] <= high[i] < low[i + 1] for all i; `high` is `low` by default. Looks at a block at a time.
-
-    Comparisons with NaN are false, so an array with one does not ascend.
-    """
-    high = low if high is None else high
-    for start in range(0, len(low), BLOCK_ROWS):
-        stop = start + BLOCK_ROWS
-        following = low[start + 1 : stop + 1]
-        inside = (low[start:stop] <= high[start:stop]).all()
-        if not (inside and (high[start : start + len(following)] < following).all()):
-            return False
-    return True
-
-
-def _check_sizes(path: Path, manifest: Manifest) -> None:
-    for name, size in manifest.sizes().items():
-        found = (path / name).stat().st_size if (path / name).is_file() else None
-        if found != size:
-            state = "is missing" if found is None else f"has {found} bytes"
-            raise FormatError(f"{path / name} {state}; {size} bytes were written: encode the table again")
-
-
 def _map(path: Path, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
-    """The file as a plain read-only array, which Numba compiles for once; files that would be empty are
-    absent."""
+    """The file as a plain read-only array, which Numba compiles for once; files that would be empty are absent."""
     if 0 in shape:
         array: NDArray[Any] = np.empty(shape, dtype)
         array.flags.writeable = False
