@@ -15,8 +15,9 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.frontier import Answer, Counted, FeatureSearch, Probe, Search
-from bigforest.grow.judge import Counts, boundaries
+from bigforest.grow.frontier import Answer, Counted, FeatureSearch, Histogram, Probe, Search
+from bigforest.grow.judge import Keys, boundaries
+from bigforest.grow.tally import Counts, Tally
 
 _LARGEST = sys.float_info.max
 _LOWEST = np.int64(-(2**63))
@@ -95,9 +96,9 @@ class Band:
         """See Histogram."""
         return self.edge.size
 
-    def cells(self, classes: int) -> int:
+    def cells(self, parts: int) -> int:
         """See Probe; an edge takes 8 bytes, in the search and in every task."""
-        return self.edge.size * (classes + 2)
+        return self.edge.size * (parts + 2)
 
     def ends(self) -> NDArray[np.float64]:
         """See Histogram."""
@@ -116,14 +117,15 @@ class Band:
         low, high = float(self.edge[bucket]), float(self.ends()[bucket])
         return Band(self.number, self.direction, low, high, _edges(low, high, most), 0.0, left)
 
-    def walk(self, keys: Found, classes: int) -> Iterator[tuple[NDArray[np.float64], Counts]]:
+    def walk(self, keys: Found, tally: Tally) -> Iterator[tuple[NDArray[np.float64], Counts]]:
         """See Histogram."""
         order = np.argsort(keys.value, kind="stable")
         value = keys.value[order]
         first = np.append(True, value[1:] != value[:-1])
         distinct = value[first]
         ranks = np.cumsum(first).astype(np.uint64) - np.uint64(1)
-        for codes, upto in boundaries((ranks << np.uint64(32)) | keys.tag[order], classes):
+        sorted_keys = Keys((ranks << np.uint64(32)) | keys.tag[order], np.empty(0, np.int64))
+        for codes, upto in boundaries(sorted_keys, tally):
             yield distinct[codes], upto
 
 
@@ -140,9 +142,9 @@ class Sums:
 
     features: int
 
-    def cells(self, classes: int) -> int:
+    def cells(self, parts: int) -> int:
         """See Probe."""
-        return 2 * self.features * classes
+        return 2 * self.features * parts
 
 
 def _edges(low: float, high: float, most: int) -> NDArray[np.float64]:
@@ -209,7 +211,7 @@ class DirectionSearch(Search):
             self._ask({self.numbers + feature: single(feature)})
 
     def _ask(self, directions: dict[int, Direction]) -> None:
-        most = self._most(self.judge.weight)
+        most = self._most(self.judge.rows)
         for number, direction in directions.items():
             if not (direction.single and self.constant[direction.feature[0]]):
                 self.asking.append(Band.first(number, direction, self.spans, most))
@@ -235,5 +237,5 @@ class AxisSearch(FeatureSearch):
     spans: Spans
     known: dict[int, Direction]
 
-    def _histogram(self, feature: int, most: int) -> Band:
+    def _histogram(self, feature: int, most: int) -> Histogram:
         return Band.first(feature, self.known[feature], self.spans, most)

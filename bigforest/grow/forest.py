@@ -12,12 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import MAX_TREES, TrainConfig
-from bigforest.encode.dataspec import MOST_BAG_WEIGHT
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import drawn_thresholds, tree_arrays
+from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.need import BY_VALUES, Way, choose_way, drawn_from, part_size
 from bigforest.grow.oblique_passes import Prepared, grow_oblique_by_passes, prepare
@@ -26,7 +26,8 @@ from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.subspace import SubspaceFamily, subspace_family
-from bigforest.grow.top import Ground, root_key
+from bigforest.grow.tally import Tally
+from bigforest.grow.top import make_ground, root_key
 from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
@@ -131,7 +132,8 @@ class Grower:
             own = [(part,) for part in wanted]
             self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
-        ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), limits)
+        codes = tuple(feature.codes for feature in store.spec.features)
+        ground = make_ground(_rules(store, config), Tally.of(store), codes, limits)
         if wanted and config.family in BY_VALUES and self._prepared is None:
             values = self._values.enter_context(TemporaryFolder(self._scratch))
             self._prepared = prepare(store, config, ground, values, self._crew)
@@ -221,7 +223,7 @@ def forget(store: Store, config: TrainConfig) -> None:
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole."""
     if passes:
-        compile_passes(config, scratch)
+        compile_passes(extras, config, scratch)
     else:
         family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
         random = config.splitter == "random"
@@ -276,7 +278,10 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if isinstance(shared.target, Classes) else None
-    pack_items(classes, _weighed(store, multiplicity), items)
+    weight = weighed(multiplicity, store.weight)
+    if store.weight is not None:
+        check_bag(int(weight.sum(dtype=np.int64)))
+    pack_items(classes, weight, items)
     key = root_key(config, tree)
     arguments = (items, shared.target, key, shared.rules)
     if shared.scale is not None:
@@ -296,19 +301,3 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     scale = (store.spec.target.offset, store.spec.target.step)
     known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
     return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
-
-
-def _weighed(store: Store, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """How much each row of a bag weighs, uint16 [rows]. Raises DataError where it, or the bag, weighs too much."""
-    if store.weight is None:
-        return multiplicity
-    weight = multiplicity.astype(np.uint32) * store.weight
-    if weight.max() > np.iinfo(np.uint16).max:
-        raise DataError(
-            f"a row is in a bag {multiplicity.max()} times and weighs up to {weight.max()} then, more than 65535 that "
-            "are possible: lower sample_fraction"
-        )
-    total = int(weight.sum(dtype=np.int64))
-    if total > MOST_BAG_WEIGHT:
-        raise DataError(f"a bag weighs {total}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
-    return weight.astype(np.uint16)

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.decoded import Decoded
 from bigforest.grow.directions import AxisSearch, DirectionSearch
-from bigforest.grow.judge import Counts, Judge
+from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply
 from bigforest.grow.oblique_top import Ends
+from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground
 from bigforest.kernels.level_values import Cells, Steps
 from bigforest.kernels.oblique import Pool
@@ -45,7 +46,7 @@ class Family(Protocol):
     @property
     def steps(self) -> Steps: ...
 
-    def survey(self, tree: int, classes: int) -> DirectionQuestion | None:
+    def survey(self, tree: int, tally: Tally) -> DirectionQuestion | None:
         """What has to be known of the bag of a tree before it grows, asked of its root."""
 
     def own(self, tree: int, total: Counts, reply: DirectionReply | None) -> tuple[Any, NDArray[np.bool_]]:

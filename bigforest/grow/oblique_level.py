@@ -53,9 +53,8 @@ def split_large(
     crew: Crew,
 ) -> None:
     """See level.split_large."""
-    classes = len(table.store.spec.target.classes)
     while chosen := choose(tops, room):
-        questions = [question(tops[at], entries, classes) for at, entries in chosen]
+        questions = [question(tops[at], entries) for at, entries in chosen]
         release_freed()
         replies = crew.reduce(answer, ranges, merged_all, (table, questions, folder))
         for (at, entries), asked, reply in zip(chosen, questions, replies, strict=True):
@@ -73,8 +72,8 @@ def answer(table: Table, questions: list[DirectionQuestion], folder: Path, block
     for at, (items, begin, end), cells in _route(table, questions, blocks, replies, folder):
         asked, reply = questions[at], replies[at]
         rows = (cells, asked.asked, items, begin, end)
-        classes = np.uint64(asked.classes)
-        count_values(*rows, asked.counts, classes, value, reply.counts, reply.least, reply.most, reply.unfit)
+        parts, weighted = np.uint64(asked.tally.parts), asked.tally.weighted
+        count_values(*rows, asked.counts, parts, weighted, value, reply.counts, reply.least, reply.most, reply.unfit)
         if asked.collects.node.size:
             ends = np.empty(asked.collects.node.size, np.uint64)
             collect_values(*rows, asked.collects, asked.wanted, value, found, tags, ends)
@@ -134,4 +133,5 @@ def _route(
             route_values(seen, asked.ways, items, spare, value, asked.splits, begin, end, reply.below, reply.above)
             return seen
 
-        yield from walk(table.store, table.sampler, questions, blocks, replies, folder, read, send)
+        walked = walk(table.store, table.sampler, questions, blocks, replies, folder, read, send)
+        yield from ((at, stood, cells) for at, (stood, _), cells in walked)

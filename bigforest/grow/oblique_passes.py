@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.errors import FormatError
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.grow.arrays import tree_arrays
-from bigforest.grow.assemble import check_arrays, join_pieces, read_head, write_arrays
+from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
+from bigforest.grow.bag import check_bag
 from bigforest.grow.decoded import decode
 from bigforest.grow.level import block_ranges
 from bigforest.grow.oblique_family import Subtree
@@ -29,20 +29,17 @@ from bigforest.grow.passes import Seedling, count_bags, grow_all, subtree_path
 from bigforest.grow.sparse_passes import sparse_passes
 from bigforest.grow.spill import load_rows
 from bigforest.grow.top import Ground, root_key
-from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.target import Classes
-from bigforest.kernels.tree import CodeTree, Rules
+from bigforest.kernels.tree import CodeTree
 from bigforest.memory import release_freed
-from bigforest.places import fetched
 from bigforest.sample import Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
 
-# Of the arrays of a subtree in a file: feature, right, depth, counts; threshold, terms of each node; feature and weight
-# of the terms.
-_NODE_TYPES = ("<i4", "<u4", "<u4", "<u4", "<f8", "<u4")
-_TERM_TYPES = ("<i4", "<f8")
+# Of the arrays of a subtree in a file: feature, right, depth, counts; threshold and number of terms of each node;
+# feature and weight of the terms.
+_TYPES = ("<i4", "<u4", "<u4", "<u4", "<f8", "<u4", "<i4", "<f8")
 
 
 class Prepared(NamedTuple):
@@ -77,20 +74,22 @@ def grow_oblique_by_passes(
     table, ranges, ground = prepared
     store = table.store
     trees = [tree for part in parts for tree in part]
-    totals = crew.reduce(count_bags, ranges, np.add, (store, table.sampler, trees))
+    totals = crew.reduce(count_bags, ranges, np.add, (table.sampler, trees, ground.tally))
+    if ground.tally.weighted:
+        check_bag(int(ground.tally.weight(totals).max()))
     known = _survey(prepared, trees, totals, folder, crew)
     tops = [
         DirectionTop(tree, root_key(config, tree), total, ground, table.family.search, *known[tree])
         for tree, total in zip(trees, totals, strict=True)
     ]
     split_large(table, tops, ground.limits.room, folder, ranges, crew)
-    questions = [question(top, [], totals.shape[1]) for top in tops]
+    questions = [question(top, []) for top in tops]
     small = [top.small() for top in tops]
     spilled = crew.reduce(spill, ranges, spilled_both, (table, questions, small, folder))
     for top, reply in zip(tops, spilled.replies, strict=True):
         top.sent(reply.below, reply.above, {})
     own = {top.tree: top.own for top in tops}
-    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (table, ground.rules, own))
+    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (table, ground, own))
 
     def end(index: int, _: None) -> None:
         for tree in parts[index]:
@@ -107,8 +106,8 @@ def _survey(
     prepared: Prepared, trees: Sequence[int], totals: NDArray[np.int64], folder: Path, crew: Crew
 ) -> dict[int, tuple[Any, NDArray[np.bool_]]]:
     """What each tree has of its own, and its constant columns; see Family.own."""
-    table, ranges, _ = prepared
-    questions = [table.family.survey(tree, totals.shape[1]) for tree in trees]
+    table, ranges, ground = prepared
+    questions = [table.family.survey(tree, ground.tally) for tree in trees]
     asked = [question for question in questions if question is not None]
     replies: list[DirectionReply | None] = [None] * len(trees)
     if asked:
@@ -118,14 +117,14 @@ def _survey(
 
 
 def grow_seedling(
-    table: Table, rules: Rules, own: dict[int, Any], seedling: Seedling, files: list[Path], path: Path
+    table: Table, ground: Ground, own: dict[int, Any], seedling: Seedling, files: list[Path], path: Path
 ) -> int:
     """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
     store = table.store
     layout = table.family.layout(table.decoded)
-    matrices, items = load_rows(files, layout.matrices, store.block_rows, seedling.weight)
-    target = Classes(len(store.spec.target.classes), entropy_table())
-    subtree = Subtree(items, target, rules, seedling.key, seedling.depth, seedling.constant)
+    matrices, items = load_rows(files, layout.matrices, store.block_rows, seedling.rows)
+    target = Classes(ground.tally.classes, ground.table)
+    subtree = Subtree(items, target, ground.rules, seedling.key, seedling.depth, seedling.constant)
     columns = [matrices[width == 8][slot] for width, slot in layout.place.tolist()]
     nodes, pool = table.family.grow(own[seedling.tree], columns, subtree, _ends(store))
     _write_subtree(path, nodes, pool)
@@ -181,22 +180,13 @@ def _ends(store: Store) -> Ends:
 
 def _write_subtree(path: Path, nodes: CodeTree, pool: Pool) -> None:
     arrays: list[NDArray[Any]] = [nodes.feature, nodes.right, nodes.depth, nodes.counts, pool.threshold, pool.size]
-    arrays += [pool.feature, pool.weight]
-    typed = zip(arrays, (*_NODE_TYPES, *_TERM_TYPES), strict=True)
-    write_arrays(path, nodes.counts.shape, [array.astype(kind, copy=False) for array, kind in typed])
+    typed = zip([*arrays, pool.feature, pool.weight], _TYPES, strict=True)
+    write_arrays(path, [array.astype(kind, copy=False) for array, kind in typed])
 
 
 def _read_subtree(path: Path) -> tuple[CodeTree, Pool]:
     """Inverse of `_write_subtree`. Raises FormatError for a damaged file."""
-    with fetched(path).open("rb") as file:
-        size, classes, crc = read_head(path, file)
-        rest = path.stat().st_size - file.tell() - size * (24 + 4 * classes)
-        if rest < 0 or rest % 12:
-            raise FormatError(f"{path}: the file is damaged; start the training anew")
-        arrays = [np.fromfile(file, kind, size * classes if at == 3 else size) for at, kind in enumerate(_NODE_TYPES)]
-        arrays += [np.fromfile(file, kind, rest // 12) for kind in _TERM_TYPES]
-    check_arrays(path, arrays, crc)
-    feature, right, depth, counts, threshold, of_node, term, weight = arrays
-    none = np.zeros(size, np.uint32)
-    nodes = CodeTree(feature, right, depth, none, none, counts.reshape(size, classes))
-    return nodes, Pool(threshold, of_node, term, weight, np.array([term.size], np.uint64))
+    feature, right, depth, counts, threshold, size, term, weight = read_arrays(path, _TYPES)
+    none = np.zeros(feature.size, np.uint32)
+    nodes = CodeTree(feature, right, depth, none, none, counts.reshape(feature.size, -1))
+    return nodes, Pool(threshold, size, term, weight, np.array([term.size], np.uint64))

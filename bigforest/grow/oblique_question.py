@@ -13,6 +13,7 @@ from bigforest.grow.directions import Band, Direction, Found, Sums
 from bigforest.grow.frontier import Answer, Collect, Counted, Probe
 from bigforest.grow.oblique_top import DirectionTop
 from bigforest.grow.question import asking
+from bigforest.grow.tally import Tally
 from bigforest.kernels.layout import Terms
 from bigforest.kernels.level_values import Bands, Cuts
 
@@ -20,7 +21,7 @@ from bigforest.kernels.level_values import Bands, Cuts
 class DirectionQuestion(NamedTuple):
     """What a pass asks about one tree.
 
-    nodes     number of nodes, and its newest splits, on the directions `ways`; classes of the target
+    nodes     number of nodes, and its newest splits, on the directions `ways`; tally of what is counted
     standing  TreeTop.standing
     own       what the tree has of its own, see oblique_top.py
     asked     the directions that counts and collects are about
@@ -34,7 +35,7 @@ class DirectionQuestion(NamedTuple):
     splits: Cuts
     ways: Terms
     standing: dict[int, Path]
-    classes: int
+    tally: Tally
     own: Any
     asked: Terms
     counts: Bands
@@ -62,7 +63,7 @@ class DirectionReply(NamedTuple):
     standing: dict[int, Path]
 
 
-def question(top: DirectionTop, entries: Sequence[int], classes: int) -> DirectionQuestion:
+def question(top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
     """What the nodes `entries` of a tree ask."""
     counts: list[tuple[int, Band]] = []
     collects: list[tuple[int, Band]] = []
@@ -92,7 +93,7 @@ def question(top: DirectionTop, entries: Sequence[int], classes: int) -> Directi
         splits=splits,
         ways=terms_of(ways),
         standing=top.standing,
-        classes=classes,
+        tally=top.tally,
         own=top.own,
         asked=terms_of(asked),
         counts=_bands(counts, numbers),
@@ -132,12 +133,12 @@ def no_reply(asked: DirectionQuestion, features: int) -> DirectionReply:
     """The reply of no blocks."""
     bands, splits = asked.counts.node.size, asked.splits.node.size
     return DirectionReply(
-        counts=np.zeros(int(asked.counts.buckets.sum()) * asked.classes, np.uint32),
+        counts=np.zeros(int(asked.counts.buckets.sum()) * asked.tally.parts, np.uint32),
         least=np.full(bands, np.inf),
         most=np.full(bands, -np.inf),
         unfit=np.zeros(bands, np.uint32),
         found=[],
-        sums=np.zeros((asked.sums.size, features, asked.classes), np.int64),
+        sums=np.zeros((asked.sums.size, features, asked.tally.classes), np.int64),
         below=np.full(splits, -np.inf),
         above=np.full(splits, np.inf),
         standing={},
@@ -191,12 +192,13 @@ def tell(top: DirectionTop, entries: Sequence[int], asked: DirectionQuestion, re
             return next(sums)
         assert isinstance(probe, Band)
         at = next(counted)
-        first = int(asked.counts.offset[at]) * asked.classes
-        cells = reply.counts[first : first + probe.buckets * asked.classes]
+        parts = asked.tally.parts
+        first = int(asked.counts.offset[at]) * parts
+        cells = reply.counts[first : first + probe.buckets * parts]
         low, high = float(reply.least[at]), float(reply.most[at])
         if reply.unfit[at] and not probe.direction.single:
             low = high = 0.0  # as if it told no rows apart
-        return Counted(cells.reshape(probe.buckets, asked.classes).astype(np.int64), low, high)
+        return Counted(cells.reshape(probe.buckets, parts).astype(np.int64), low, high)
 
     for entry in entries:
         search = top.nodes[entry].search
@@ -205,7 +207,7 @@ def tell(top: DirectionTop, entries: Sequence[int], asked: DirectionQuestion, re
         top.settle(entry)
 
 
-def bag_question(tree: int, classes: int) -> DirectionQuestion:
+def bag_question(tree: int, tally: Tally) -> DirectionQuestion:
     """The question for the sums of the bag of a tree."""
     none = np.zeros(0, np.uint32)
     return DirectionQuestion(
@@ -214,7 +216,7 @@ def bag_question(tree: int, classes: int) -> DirectionQuestion:
         splits=Cuts(none, none, none, np.zeros(0)),
         ways=terms_of([]),
         standing={},
-        classes=classes,
+        tally=tally,
         own=None,
         asked=terms_of([]),
         counts=_bands([], {}),

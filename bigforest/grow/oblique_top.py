@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.directions import AxisSearch, Direction, DirectionSearch
-from bigforest.grow.judge import Counts, Judge
+from bigforest.grow.judge import Judge
+from bigforest.grow.tally import Counts
 from bigforest.grow.top import SPLIT, Ground, TreeTop
 from bigforest.kernels.layout import OBLIQUE
 from bigforest.kernels.level_values import Cuts

@@ -15,10 +15,11 @@ from bigforest.grow.coded import code_columns, with_thresholds
 from bigforest.grow.decoded import Decoded
 from bigforest.grow.directions import Direction, DirectionSearch, Spans
 from bigforest.grow.families import in_steps, sparse_family, step_of, values_of
-from bigforest.grow.judge import Counts, Judge
+from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_family import Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, bag_question
 from bigforest.grow.oblique_top import Ends
+from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground
 from bigforest.kernels.axis import make_draw
 from bigforest.kernels.directions import Sparse, make_drawn
@@ -55,15 +56,16 @@ class SparsePasses(NamedTuple):
         """Whether trees have differences of class means of their own."""
         return self.pairing != NO_PAIRS and not self.by_node
 
-    def survey(self, tree: int, classes: int) -> DirectionQuestion | None:
+    def survey(self, tree: int, tally: Tally) -> DirectionQuestion | None:
         """See Family."""
-        return bag_question(tree, classes) if self._of_tree else None
+        return bag_question(tree, tally) if self._of_tree else None
 
     def own(
         self, tree: int, total: Counts, reply: DirectionReply | None
     ) -> tuple[dict[int, Direction], NDArray[np.bool_]]:
         """See Family."""
-        return {} if reply is None else self._differences(reply.sums[0], total), np.zeros(self.columns, np.bool_)
+        own = {} if reply is None else self._differences(reply.sums[0], total[: reply.sums.shape[2]])
+        return own, np.zeros(self.columns, np.bool_)
 
     def search(
         self,
@@ -76,11 +78,12 @@ class SparsePasses(NamedTuple):
         """See Family."""
         columns = int(self.sparse.columns)
         directions = self._drawn(key)
-        offered = self._offered(key, judge.total)
+        total = judge.total[: judge.tally.classes]
+        offered = self._offered(key, total)
         directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
 
         def of_node(sums: NDArray[np.int64]) -> dict[int, Direction]:
-            found = self._differences(sums, judge.total)
+            found = self._differences(sums, total)
             return {number: found[number] for number in offered if number in found}
 
         draw = make_draw(self.columns)
@@ -92,7 +95,7 @@ class SparsePasses(NamedTuple):
             ground.limits.cells,
             spans=self.spans,
             directions=directions,
-            numbers=columns + most_pairs(self.pairing, judge.total.size),
+            numbers=columns + most_pairs(self.pairing, total.size),
             fallback=draw.perm.tolist(),
             means=of_node if offered and self.by_node else None,
         ).begin()

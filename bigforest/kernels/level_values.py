@@ -148,12 +148,13 @@ def bucket_among(edge, value, low, slope):
 
 
 @kernel
-def count_values(cells, directions, items, begin, end, bands, classes, value, counts, least, most, unfit):
+def count_values(cells, directions, items, begin, end, bands, parts, weighted, value, counts, least, most, unfit):
     """Add the rows of the block to the histograms of the bands.
 
     items, begin, end  from route_values
     value        float64 [n], scratch
-    counts       uint32, flat: bucket b and class k of band p at (offset[p] + b) * classes + k, added to
+    parts, weighted  of grow/tally.py
+    counts       uint32, flat: part k of bucket b of band p at (offset[p] + b) * parts + k, added to
     least, most  float64 [bands], in and out: smallest and largest projection of the node, over all blocks so far
     unfit        uint32 [bands], added to: rows whose projection is not finite
     """
@@ -172,8 +173,10 @@ def count_values(cells, directions, items, begin, end, bands, classes, value, co
             most[p] = max(most[p], each) if each == each else most[p]
             unfit[p] += np.uint32(not abs(each) <= LARGEST)
             if low <= each and each <= high:
-                bucket = offset + bucket_among(edge, each, low, slope)
-                counts[bucket * classes + class_of(here[i])] += np.uint32(here[i] & BITS16)
+                at = (offset + bucket_among(edge, each, low, slope)) * parts
+                counts[at + class_of(here[i])] += np.uint32(here[i] & BITS16)
+                if weighted:
+                    counts[at + parts - ONE] += np.uint32(1)
 
 
 @kernel
