@@ -131,6 +131,7 @@ def test_scratch__refuses_a_flipped_byte(
         return read(*arguments)
 
     monkeypatch.setattr(oblique_passes, read.__name__, damage)
+    monkeypatch.setattr("bigforest.grow.forest.compile_for", lambda *_: None)  # which grows a tree, too
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     config = TrainConfig.of(family="sparse-oblique", trees=1)
     with pytest.raises(FormatError, match=r"damaged|checksum"):

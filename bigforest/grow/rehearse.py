@@ -8,6 +8,7 @@ import numpy as np
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import TargetSpec
+from bigforest.encode.ranks import compile_presort
 from bigforest.grow.need import BY_VALUES
 from bigforest.grow.oblique_passes import grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
@@ -40,6 +41,7 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         crew = Threads(1)
         rest = (config, [range(1)], folder, folder / "rows")
         if config.family in BY_VALUES:
+            compile_presort()  # ways to rank columns that those of a small table do not go
             prepared = prepare(store, config, ground, folder, crew)
             grow_oblique_by_passes(prepared, *rest, crew=crew, on_trees=lambda _: None)
         else:
