@@ -94,7 +94,7 @@ class Voting(NamedTuple):
         if self.ranks is not None:
             rows = rows.ranked(self.ranks, self.packed.used)
         count = rows.rows
-        chunk = chunk_rows(self.packed, rows)
+        chunk = chunk_rows(rows)
         if count * self.packed.roots.size < SMALL:
             workers = 1
         if workers > 1:
