@@ -104,8 +104,8 @@ def load(
 
     used  the features that will be at hand; those that some node splits on when None.
 
-    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, ways.ENTRY_BYTES per term, 8 per level that a node lists, and a few
-    times parts.PIECE_BYTES per thread. Raises FormatError for a part that is damaged, for trees that are missing or
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, ENTRY_BYTES (ways.py) per term, 8 per level that a node
+    lists, and LOADING_BYTES per thread. Raises FormatError for a part that is damaged, for trees that are missing or
     there more than once, for features that are not in `used`, and beyond 4,294,967,295 nodes.
     """
     from bigforest.schedule.tasks import run

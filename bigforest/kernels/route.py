@@ -21,7 +21,7 @@ There are two layouts, which give the same answers: wide (float64 and uint64 wor
 then x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
 
 Values come in tiles, of float64, or of float32 or of one byte where these hold all of them, [tiles, used features,
-TILE] in C order: one row of the table is one column of a tile. All tiles of a call go through one tree before the next, so that
+TILE] in C order: one row of the table is one column of a tile. Many tiles go through one tree before the next, so that
 the tree stays in the cache, and within a tile the rows advance level by level, so that many independent loads
 are under way at once. A row that reached its leaf drops out of the list without a branch: a branch that follows
 the data would be mispredicted at every other step, which costs more than the step.
