@@ -231,11 +231,17 @@ class AxisSearch(FeatureSearch):
     """The search for a split on a coordinate of a rotated table.
 
     spans  of the coordinates
-    known  the coordinates as directions
+    known  coordinates as directions, that have been asked about
     """
 
     spans: Spans
-    known: dict[int, Direction]
+    known: dict[int, Direction] = field(default_factory=dict, init=False)
+
+    def begin(self) -> AxisSearch:
+        """Ask the first questions."""
+        self._draw()
+        return self
 
     def _histogram(self, feature: int, most: int) -> Histogram:
+        self.known[feature] = single(feature)
         return Band.first(feature, self.known[feature], self.spans, most)
