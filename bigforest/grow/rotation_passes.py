@@ -12,7 +12,7 @@ from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.coded import code_columns, with_thresholds
 from bigforest.grow.decoded import Decoded
-from bigforest.grow.directions import AxisSearch, Direction, Spans
+from bigforest.grow.directions import AxisSearch, Spans, projection_range
 from bigforest.grow.families import feature_scale
 from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_family import Subtree
@@ -84,8 +84,9 @@ class RotationPasses(NamedTuple):
             weight = random_axes(self.config, tree, self.scale)
         else:
             weight = principal_axes(self.config, tree, self.scale, AxisSteps(*self.spans), sample)
-        features = [np.flatnonzero(axis).astype(np.uint32) for axis in weight]
-        ends = [Direction(own, axis[own]).range(self.spans) for own, axis in zip(features, weight, strict=True)]
+        used = [axis != 0.0 for axis in weight]
+        parts = zip(weight, used, strict=True)
+        ends = [projection_range(axis[own], self.spans.low[own], self.spans.high[own]) for axis, own in parts]
         low, high = np.array(ends).T.copy()
         axes = Axes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
         return range_question(tree, tally, axes, self.columns)
