@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from bigforest.errors import ConfigError
@@ -362,7 +362,7 @@ class TrainConfig:
 
     def to_json(self) -> str:
         """The configuration as one line of JSON, as the forest keeps it."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TrainConfig:

@@ -5,7 +5,7 @@ Loops over arrays that might overlap are not vectorised by the compiler, so thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,10 +18,12 @@ NUMBER = ir.IntType(32)
 VECTOR = ir.VectorType(NUMBER, LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
 ZEROS = ir.Constant(VECTOR, [0] * LANES)
+# What added to a float leaves it as it is, whatever its sign.
+NOTHING = ir.Constant(FLOATS, [-0.0] * LANES)
 
 
 class Lanes:
-    """Writes the code of an intrinsic on arrays of 32-bit numbers, a block of LANES of them at a time.
+    """Writes the code of an intrinsic on arrays of 32-bit numbers or floats, a block of LANES of them at a time.
 
     builder  writes the code
     arrays   pointers to their data, by name
@@ -34,9 +36,11 @@ class Lanes:
         }
 
     def splat(self, scalar: Any) -> Any:
-        """A 32-bit number, the lower half of a longer one, in all lanes."""
-        scalar = scalar if scalar.type == NUMBER else self.builder.trunc(scalar, NUMBER)
-        first = self.builder.insert_element(ir.Constant(VECTOR, ir.Undefined), scalar, ir.Constant(NUMBER, 0))
+        """A float, or a 32-bit number, the lower half of a longer one, in all lanes."""
+        if scalar.type not in (NUMBER, FLOATS.element):
+            scalar = self.builder.trunc(scalar, NUMBER)
+        vector = ir.VectorType(scalar.type, LANES)
+        first = self.builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(NUMBER, 0))
         return self.builder.shuffle_vector(first, first, ZEROS)
 
     def load(self, name: str, base: Any) -> Any:
@@ -53,9 +57,13 @@ class Lanes:
         """One entry of an array in all lanes."""
         return self.splat(self.builder.load(self.builder.gep(self.arrays[name], [index])))
 
+    def zeros(self, name: str) -> Any:
+        """What a sum over entries of an array begins with."""
+        return ZEROS if self.arrays[name].type.pointee == NUMBER else NOTHING
+
     def where(self, condition: Any, vector: Any) -> Any:
         """The vector in lanes of the condition, elsewhere 0."""
-        return self.builder.select(condition, vector, ZEROS)
+        return self.builder.select(condition, vector, ZEROS if vector.type == VECTOR else NOTHING)
 
     @contextmanager
     def blocks(self, rows: Any) -> Iterator[Any]:
@@ -64,13 +72,14 @@ class Lanes:
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
 
-    def sum(self, rows: Any, term: Callable[[Any], Any]) -> Any:
-        """The sum over all rows of the vector that `term` writes for one of them."""
-        total = cgutils.alloca_once(self.builder, VECTOR)
-        self.builder.store(ZEROS, total)
+    def sums(self, rows: Any, zeros: Sequence[Any], terms: Callable[[Any], Sequence[Any]]) -> list[Any]:
+        """The sums over all rows of the vectors that `terms` writes for one of them, each from its zeros on."""
+        totals = [cgutils.alloca_once_value(self.builder, zero) for zero in zeros]
         with cgutils.for_range(self.builder, rows) as loop:
-            self.builder.store(self.builder.add(self.builder.load(total), term(loop.index)), total)
-        return self.builder.load(total)
+            for total, term in zip(totals, terms(loop.index), strict=True):
+                add = self.builder.add if term.type == VECTOR else self.builder.fadd
+                self.builder.store(add(self.builder.load(total), term), total)
+        return [self.builder.load(total) for total in totals]
 
     def real(self, vector: Any) -> Any:
         """Signed numbers as float32."""
