@@ -26,7 +26,7 @@ from bigforest.predict.files import is_prediction
 from bigforest.predict.files import predict_file as predict_source
 from bigforest.predict.score import FilePrediction
 from bigforest.resources import Resources
-from bigforest.run import Clock, Task, open_table, train_new, train_temporary
+from bigforest.run import Clock, train_new, train_temporary
 from bigforest.run import resume as resume_run
 from bigforest.schedule.connect import crew_of
 from bigforest.sizes import parse_bytes
@@ -34,6 +34,7 @@ from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
+from bigforest.task import Task, open_table
 from bigforest.unfinished import named_output
 
 # Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.

@@ -14,6 +14,7 @@ Impurity = Literal["gini", "entropy", "error", "variance"]
 Task = Literal["classification", "regression"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
+Splitter = Literal["best", "random"]
 Sampling = Literal["uniform", "stratified", "balanced"]
 Family = Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"]
 ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
@@ -40,6 +41,7 @@ _FAMILIES = {
     "mtry": ("axis", "tree", "rotation"),
     "constants": ("axis", "tree", "rotation"),
     "feature_fraction": ("axis", "tree", "rotation"),
+    "splitter": ("axis", "tree"),
     "projections": ("sparse-oblique",),
     "projection_kind": ("sparse-oblique",),
     "density": ("sparse-oblique",),
@@ -79,6 +81,9 @@ class TrainConfig:
     min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
                      all rows beyond the least that can be asked for (1; 2 for min_split) count as their mean weight.
     bootstrap        False grows every tree on all rows; there is then no out-of-bag estimate.
+    stop_oob         grow no more trees once the out-of-bag error has settled, and at most `trees`: when the mean error
+                     after each of the last 20 trees is not lower by more than this share of it than that after each of
+                     the 20 before. Looked at after every 10 trees, from 40 on. None for all trees.
     sample_fraction  size of a bag as a fraction of the rows, in (0, 1].
     replace          whether a bag is drawn with replacement.
     sampling         "uniform": all rows alike; "stratified": each class keeps its share; "balanced": every class has as
@@ -95,6 +100,8 @@ class TrainConfig:
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
+    splitter         "best": every split of a drawn feature is looked at. "random": one, which is drawn too, as in
+                     extremely randomised trees (Geurts 2006).
     family           what a node may split on. "axis": a feature. "sparse-oblique": a weighted sum of some features
                      (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": a single tree of
                      splits on features, without bootstrap (CART). "subspace-cap" and "subspace-perceptron": trees on
@@ -141,6 +148,7 @@ class TrainConfig:
     min_split: int = 2
     min_leaf: int | None = None
     bootstrap: bool = True
+    stop_oob: float | None = None
     sample_fraction: float = 1.0
     replace: bool = True
     sampling: Sampling = "uniform"
@@ -152,6 +160,7 @@ class TrainConfig:
     class_weight: ClassWeight = None
     vote: Vote = "soft"
     constants: Constants = "redraw"
+    splitter: Splitter = "best"
     family: Family = "axis"
     feature_fraction: float | None = None
     ranks: bool = False
@@ -177,6 +186,7 @@ class TrainConfig:
         _check_choice("vote", self.vote, get_args(Vote))
         _check_choice("sampling", self.sampling, get_args(Sampling))
         _check_choice("constants", self.constants, get_args(Constants))
+        _check_choice("splitter", self.splitter, get_args(Splitter))
         if self.max_depth is not None:
             _check_int("max_depth", self.max_depth, 0, 2**31 - 1)
         _check_int("min_split", self.min_split, 2, 2**63 - 1)
@@ -196,6 +206,7 @@ class TrainConfig:
             raise ConfigError(
                 "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
             )
+        self._check_stop()
         if self.max_bins != "exact":
             if not isinstance(self.max_bins, int):
                 raise ConfigError(f'max_bins must be "exact" or a whole number, not {self.max_bins!r}')
@@ -231,6 +242,17 @@ class TrainConfig:
         if self.sampling != "uniform" or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; leave them away")
         return replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 5)
+
+    def _check_stop(self) -> None:
+        """Check what is said of when to stop."""
+        if self.stop_oob is None:
+            return
+        if not _is_number(self.stop_oob) or not 0.0 <= self.stop_oob < 1.0:
+            raise ConfigError(f"stop_oob must be a share of the error, at least 0 and below 1, not {self.stop_oob!r}")
+        if not self.bootstrap:
+            raise ConfigError("stop_oob looks at the out-of-bag error, which is not there without bootstrap; drop it")
+        if not self.replace and self.sample_fraction == 1.0:
+            raise ConfigError("stop_oob looks at the out-of-bag error, and all rows are in every bag; sample fewer")
 
     def _check_columns(self) -> None:
         """Check what is said of the columns; a list is made a tuple, a mapping pairs in the order of the classes."""

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.columns import kind_of
 from bigforest.config import TrainConfig
-from bigforest.encode.pipeline import encode
-from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import (
     BigForestError,
     ClusterError,
@@ -31,40 +28,15 @@ from bigforest.grow.forest import grow_forest, part_groups
 from bigforest.grow.ranked import ranked_store
 from bigforest.oob.pipeline import write_oob
 from bigforest.output import disk_full, install, remove
-from bigforest.places import absolute, free_bytes, place_of, workshop
-from bigforest.plan import check_budget
+from bigforest.places import free_bytes, place_of, workshop
 from bigforest.resources import Resources
+from bigforest.settle import grow_until_settled
 from bigforest.source import Source, open_source
 from bigforest.state import State, versions
-from bigforest.store.format import is_store
 from bigforest.store.store import Store
+from bigforest.task import Task, make_store
 from bigforest.unfinished import Unfinished, begin, go_on, reopen
 from bigforest.validate import check_validation, write_validation
-
-
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What is to be trained: arguments of `bigforest.train`; `options` are the fields of TrainConfig given.
-
-    validate  the table to judge the forest by; None for none. It is not part of what an unfinished run remembers.
-    """
-
-    data: Any
-    target: str | None
-    exclude: tuple[str, ...]
-    options: Mapping[str, Any]
-    validate: Any = None
-
-    @property
-    def config(self) -> TrainConfig:
-        """The configuration, with the defaults of what was not given."""
-        return TrainConfig.of(**self.options)
-
-    @property
-    def location(self) -> str | None:
-        """Absolute path, or glob, of the table or kept store; None for a table in memory."""
-        data = self.data.path if isinstance(self.data, Store) else self.data
-        return absolute(data) if isinstance(data, str | Path) else None
 
 
 class Clock:
@@ -85,7 +57,7 @@ def train_temporary(task: Task, home: Path, resources: Resources, clock: Clock) 
     temporary = home / "temporary"
     temporary.mkdir()
     validation = _validation(task, temporary)
-    store, config = _make_store(task, home / "table.store", temporary, resources, clock)
+    store, config = make_store(task, home / "table.store", temporary, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
@@ -209,7 +181,7 @@ def _kept(run: Unfinished) -> Iterator[None]:
             raise DiskFullError(f"{_full_folder(run, error)}; make room and {go_on(run.out)}") from error
         if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
             error.add_note(go_on(run.out))
-        elif run.fresh and not (run.forest / "trees").exists():
+        elif run.fresh and not any(run.forest.rglob("part-*")):
             run.discard()
         raise
 
@@ -230,7 +202,7 @@ def _go_on(run: Unfinished, task: Task, resources: Resources, clock: Clock) -> N
         recut(run.place, groups, run.forest, store.spec, state.config)
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
-    _write_forest(store, state.config, origin, run.forest, resources, clock, validation)
+    _write_forest(store, state.config, origin, run.forest, resources, clock, validation, run)
     run.finish()
 
 
@@ -248,7 +220,7 @@ def _run_store(run: Unfinished, data: Any, resources: Resources, clock: Clock) -
     if not complete or moved:
         with workshop(run.temporary) as here:
             made = here / "table.store"
-            store, config = _make_store(task, made, run.temporary, resources, clock)
+            store, config = make_store(task, made, run.temporary, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
                 raise DataError(
                     f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "
@@ -267,57 +239,6 @@ def _run_store(run: Unfinished, data: Any, resources: Resources, clock: Clock) -
     return store
 
 
-def open_table(data: Any, temporary: Path, *, memory: int | None = None, verify: bool = True) -> Source | Store:
-    """The kept store that `data` is or names, or else the table, read through the folder `temporary` (open_source).
-
-    verify  read and check all of a store on the disk.
-    """
-    if isinstance(data, str | Path) and is_store(place_of(data)):
-        return Store.open(data, verify=verify)
-    return data if isinstance(data, Store) else open_source(data, scratch=temporary, memory=memory)
-
-
-def _make_store(
-    task: Task, place: Path, temporary: Path, resources: Resources, clock: Clock
-) -> tuple[Store, TrainConfig]:
-    """The store to train on, at `place` unless it was kept, and the configuration, part of which it may decide."""
-    table = open_table(task.data, temporary, memory=resources.memory)
-    target, exclude, config = task.target, task.exclude, task.config
-    if isinstance(table, Store):
-        config = _agree(table, task)
-    check_budget(table, task.data, target, exclude, config, resources)
-    if isinstance(table, Store):
-        return table, config
-    store = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=clock)
-    return store, config.settled(store.spec.target.task)
-
-
-def _agree(store: Store, task: Task) -> TrainConfig:
-    """The configuration with what was decided when the store was made. Raises ConfigError where the options differ."""
-    config, spec = task.config, store.spec
-    if task.exclude:
-        raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
-    group = None if spec.group is None or not config.bootstrap else spec.group.name
-    class_weight = class_weight_of(spec)
-    weight = None if spec.weight is None else spec.weight.name
-    categories = tuple(f.name for f in spec.features if f.kind == "category" and kind_of(f.dtype).family != "text")
-    for name, given, own in (
-        ("target", task.target, spec.target.name),
-        ("max_bins", None if config.max_bins == "exact" else config.max_bins, store.max_bins),
-        ("group", config.group, group),
-        ("task", config.task, spec.target.task),
-        ("categories", sorted(config.categories) or None, sorted(categories)),
-        ("weight", config.weight, weight),
-        ("class_weight", for_all_classes(spec.target, config.class_weight), class_weight),
-    ):
-        if given not in (None, own):
-            raise ConfigError(
-                f"the store {store.path} was made with {name} {own!r}, not {given!r}; encode the table again"
-            )
-    config = replace(config, max_bins=store.max_bins, group=group, categories=categories)
-    return replace(config, weight=weight, class_weight=class_weight).settled(spec.target.task)
-
-
 def _validation(task: Task, temporary: Path) -> Source | None:
     """The validation set, opened before anything is done."""
     return None if task.validate is None else open_source(task.validate, scratch=temporary)
@@ -331,16 +252,36 @@ def _write_forest(
     resources: Resources,
     clock: Clock,
     validation: Source | None,
+    run: Unfinished | None = None,
 ) -> None:
-    """Write what is missing in the forest directory of a store; `validation` is what to judge it by, if anything."""
+    """Write what is missing in the forest directory of a store.
+
+    validation  what to judge it by, if anything.
+    run         remembers when the out-of-bag error has settled, where that decides; None: nothing does.
+    """
     if validation is not None:
         check_validation(validation, store.spec)
+    if config.stop_oob is not None:
+        known = None if run is None else run.state.settled
+        config, stop = grow_until_settled(store, config, directory, resources, clock, known, _remembered_by(run))
+        origin = replace(origin, stop=stop)
     store = ranked_store(store, config, directory)
     write_levels(directory, store.levels(), store.spec, config)
-    grow_forest(store, config, directory, resources=resources, listener=clock)
+    if origin.stop is None:
+        grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
     if validation is not None:
         write_validation(directory, validation, resources, clock)
     write_run(directory, clock.seconds, resources.crew().size, store.spec, config, origin)
+
+
+def _remembered_by(run: Unfinished | None) -> Callable[[int], None]:
+    """What tells a run after how many trees the error had settled."""
+
+    def remember(trees: int) -> None:
+        if run is not None:
+            run.save(settled=trees)
+
+    return remember

@@ -35,6 +35,7 @@ class State:
     replaces     whether the forest may replace one that is there.
     extends      trees of the forest that is there which this one begins with, 0 for none.
     fingerprint  `Store.fingerprint` of the table, None while it is not known.
+    settled      trees after which the out-of-bag error had settled, where that decides; None while it is not known.
     versions     see `versions`.
     """
 
@@ -47,6 +48,7 @@ class State:
     extends: int
     fingerprint: str | None
     versions: dict[str, str]
+    settled: int | None = None
 
     def to_json(self) -> str:
         """The text of state.json."""

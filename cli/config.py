@@ -35,7 +35,11 @@ CONFIG: dict[str, Choice] = {
     ),
     "vote": option(str, "soft", "soft|hard", "Average the leaf posteriors, or count one vote per tree."),
     "constants": option(str, "redraw", "redraw|count", "Whether a feature constant in the node uses up a draw."),
+    "splitter": option(str, "best", "best|random", "Take the best split of each drawn feature, or a random one."),
     "bootstrap": option(bool, True, None, "Grow each tree on a random bag of rows, or on all rows."),
+    "stop_oob": option(
+        float | None, None, "TOLERANCE", "Grow no more trees once 20 lower the out-of-bag error by this share or less."
+    ),
     "sample_fraction": option(float, 1.0, "F", "Size of a bag as a fraction of the rows."),
     "replace": option(bool, True, None, "Draw a bag with replacement."),
     "sampling": option(

@@ -23,6 +23,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "classes": len(spec.target.classes),
         "trees": forest.trees,
         "nodes": forest.nodes.select(pl.len()).collect().item(),
+        "stop": asdict(forest.origin.stop) if forest.origin is not None and forest.origin.stop is not None else None,
         "oob": error_facts(forest),
         "validation": forest.validation.row(-1, named=True) if forest.has_validation else None,
         "seconds": dict(forest.run.select("stage", "seconds").iter_rows()),

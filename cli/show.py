@@ -109,6 +109,17 @@ def table_size(facts: Facts) -> list[tuple[str, str]]:
     ]
 
 
+def stop_lines(facts: Facts) -> list[tuple[str, str]]:
+    """The line that says why there are so many trees, where the out-of-bag error decided it."""
+    stop = facts["stop"]
+    if stop is None:
+        return []
+    if facts["trees"] < stop["most"]:
+        return [("stopped", f"the out-of-bag error has settled within {stop['tolerance']:g} of it")]
+    unsettled = f"before, the error had not settled within {stop['tolerance']:g} of it"
+    return [("stopped", f"at all {count(stop['most'])}: {unsettled}")]
+
+
 def out_of_bag(oob: Facts | None) -> str:
     """The error and its number of rows, in words."""
     if oob is None:

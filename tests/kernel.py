@@ -10,15 +10,17 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
-from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.kernels.grow import grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, SEEN_LEFT, UNSEEN, make_mixed
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.target import Classes, Numbers
 from bigforest.kernels.tree import CodeTree, Rules
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
+from tests.naive.random_split import drawn_threshold
 from tests.naive.split import Split, Table, best_split, threshold_between
 from tests.naive.tree import Node, with_min_leaf
 from tests.naive.tree import grow as grow_naively
@@ -43,7 +45,7 @@ def check_kernel(
     expected = grow_naively(table, weights, config, 0, split)
     dictionaries, codes = encoded(data.values, width, gaps)
     with np.errstate(over="ignore"):
-        found = grow(*kernel_arguments(data, weights, config, codes))
+        found = grow(*kernel_arguments(data, weights, config, codes), dictionary=dictionary_of(dictionaries, config))
     tree = in_values(found, dictionaries, config)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
@@ -59,7 +61,11 @@ def check_kernel(
 
 
 def check_mixed_kernel(
-    data: Data, weights: Sequence[int], config: TrainConfig, width: int = 4, gaps: Sequence[int] = (1,)
+    data: Data,
+    weights: Sequence[int],
+    config: TrainConfig,
+    width: int = 4,
+    gaps: Sequence[int] = (1,),
 ) -> list[Node]:
     """`check_kernel` for tables with categories and missing values, whose code is 0."""
     table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories)
@@ -71,7 +77,7 @@ def check_mixed_kernel(
     call = kernel_arguments(data, weights, config, codes)
     mixed = make_mixed(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
-        found, subsets = grow_mixed(*call, mixed)
+        found, subsets = grow_mixed(*call, mixed, dictionary_of(dictionaries, config))
     assert (mixed.levels.slot == 0).all()
     assert found.feature.size == len(expected) == subsets.size.size
     ends = np.cumsum(subsets.size)
@@ -91,10 +97,28 @@ def check_mixed_kernel(
         assert not listed
         below, above = (values[side[number]] for side in (found.left_code, found.right_code))
         alone = found.right_code[number] == 0
-        assert node.threshold == (np.inf if alone else threshold_between(below, above))
+        between = threshold_between(below, above)
+        if config.splitter == "random":
+            between = drawn_threshold(config, 0, number, below, above)
+        assert node.threshold == (np.inf if alone else between)
         if subsets.missing[number] != UNSEEN:
             assert node.default_left == (subsets.missing[number] == SEEN_LEFT)
     return expected
+
+
+def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> Dictionary | None:
+    """The values of the codes, for random splits; a code that no row has has the value before it."""
+    if config.splitter == "best":
+        return None
+    low: list[NDArray[np.float64]] = []
+    for dictionary in dictionaries:
+        codes = np.array(sorted(dictionary))
+        before = np.searchsorted(codes, np.arange(codes[-1] + 1), side="right") - 1
+        low.append(np.array([dictionary[code] for code in codes.tolist()])[before])
+    found = Dictionary(np.cumsum([0, *map(len, low)]), np.concatenate(low))
+    for array in found:
+        array.flags.writeable = False
+    return found
 
 
 def holds(found: CodeTree, number: int) -> list[int]:
@@ -140,7 +164,9 @@ def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: Tra
     values = np.concatenate([np.array(list(dictionary.values()), float) for dictionary in dictionaries])
     offsets = np.cumsum([0, *map(len, dictionaries)])
     nodes = found._replace(left_code=left_code, right_code=right_code)
-    return tree_arrays(nodes, Dictionaries(offsets, values, values), config.impurity)
+    dictionary = Dictionaries(offsets, values, values)
+    known = drawn_thresholds(nodes, dictionary, config.seed, 0) if config.splitter == "random" else None
+    return tree_arrays(nodes, dictionary, config.impurity, known=known)
 
 
 def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:

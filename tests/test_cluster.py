@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import numba
 import polars as pl
 import pytest
@@ -58,6 +59,8 @@ QUIET = {"dashboard_address": None, "silence_logs": 50}
 def client() -> Iterator[Client]:
     """Two processes with a thread each, started by spawn."""
     with (
+        # Otherwise a killed worker is given up after 15 seconds, and a busy machine takes longer to start another.
+        dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
         LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **QUIET) as cluster,
         Client(cluster, set_as_default=False) as client,
     ):
@@ -119,7 +122,7 @@ class Killer:
 @pytest.fixture
 def both_alive(client: Client) -> None:
     """Wait for a worker that an earlier test has killed."""
-    client.wait_for_workers(2, timeout=60)
+    client.wait_for_workers(2, timeout=300)
 
 
 def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_path: Path, both_alive: None) -> None:
@@ -322,7 +325,7 @@ def test_train__the_ambient_client(client: Client, tmp_path: Path, both_alive: N
 
 
 def test_train__by_address_on_the_command_line(
-    client: Client, table: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    client: Client, table: Path, tmp_path: Path, both_alive: None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     address = client.scheduler.address
     run = Run(capsys)
@@ -376,7 +379,6 @@ def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x"])
 def test_train__no_scheduler(scheduler: object, table: Path) -> None:
-    import dask
 
     short = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
     with short, pytest.raises((ConfigError, ClusterError), match=r"scheduler"):
@@ -393,7 +395,7 @@ def test_run__a_task_that_fails_is_tried_again_and_reported(client: Client, tmp_
     assert isinstance(caught.value.__cause__, FileNotFoundError)
 
 
-def test_reduce__a_task_is_done_where_it_was_done_before(client: Client) -> None:
+def test_reduce__a_task_is_done_where_it_was_done_before(client: Client, both_alive: None) -> None:
     crew = Workers(Cluster(client), 1)
     first, *others = (crew.reduce(_where, [(number,) for number in range(2)], _both) for _ in range(5))
     assert sorted(first.values()) == sorted(client.scheduler_info()["workers"])

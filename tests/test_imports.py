@@ -114,7 +114,20 @@ def test_stage__knows_its_left_neighbours_only(stage: str) -> None:
 
 
 def test_stages__all_listed() -> None:
-    outside = {"__init__", "api", "kernels", "namespaces", "plan", "run", "shape", "state", "lock", "unfinished"}
+    outside = {
+        "__init__",
+        "api",
+        "kernels",
+        "namespaces",
+        "plan",
+        "run",
+        "settle",
+        "shape",
+        "state",
+        "task",
+        "lock",
+        "unfinished",
+    }
     assert {_stage(path) for path in _modules(PACKAGE)} <= set(MAY_IMPORT) | COMMON | outside
 
 

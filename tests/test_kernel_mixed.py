@@ -109,9 +109,8 @@ def test_order_levels__of_thousands(classes: int) -> None:
     levels = make_levels(most, rows, classes)
     places = codes.copy()
     with np.errstate(over="ignore"):
-        found = int(
-            order_levels(places, Node(items, total, rows, int((total**2).sum())), levels, entropy_table(), None)
-        )
+        node = Node(items, total, rows, int((total**2).sum()))
+        found = int(order_levels(places, node, levels, entropy_table(), None, None, np.uint64(0)))
     assert found == len(expected)
     assert levels.code[levels.order[:found]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)

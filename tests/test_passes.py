@@ -30,6 +30,7 @@ from bigforest.sample import bag, distinct_rows, most_nodes
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
+from tests.test_mixed_forest import store_of as mixed_store_of
 
 WHOLE = Way(workers=1, limits=None, group=1, memory=0)
 
@@ -58,6 +59,23 @@ def ways(draw: st.DrawFn) -> Way:
 def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainConfig, way: Way) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+@given(
+    data=tables(),
+    config=configs(),
+    way=ways(),
+    numbers=st.booleans(),
+    weighted=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=60)
+def test_passes__numbers_and_weights(
+    data: Data, config: TrainConfig, way: Way, numbers: bool, weighted: bool, seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, config = mixed_store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
         assert parts(store, config, way) == parts(store, config, WHOLE)
 
 

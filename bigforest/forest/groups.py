@@ -24,6 +24,7 @@ from bigforest.forest.parts import (
     read_span,
     whole_parts,
 )
+from bigforest.forest.table import part_path
 from bigforest.forest.votes import answer_width
 from bigforest.forest.ways import tree_bytes
 
@@ -88,42 +89,50 @@ class Trees(NamedTuple):
         return packed
 
 
-def outline(directory: Path) -> Trees:
-    """What names and metadata of the parts say; checked when they are loaded."""
-    paths = part_paths(directory)
+def outline(directory: Path, parts: Sequence[range] | None = None) -> Trees:
+    """What names and metadata of the parts say; checked when they are loaded.
+
+    parts  the trees of each part to look at, of a forest that is growing; None for all that are there.
+    """
+    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
     header = check_parts(paths)
-    first = np.array([*map(first_tree, paths), max(header.config.trees, first_tree(paths[-1]) + 1)], np.int64)
-    if first[0]:
-        raise FormatError(f"{paths[0]}: tree 0 is missing; the forest is damaged")
+    if parts is None:
+        first = np.array([*map(first_tree, paths), max(header.config.trees, first_tree(paths[-1]) + 1)], np.int64)
+        if first[0]:
+            raise FormatError(f"{paths[0]}: tree 0 is missing; the forest is damaged")
+    else:
+        first = np.array([*(part.start for part in parts), parts[-1].stop], np.int64)
     nodes = np.array([span.stop for span in whole_parts(paths)], np.int64)
     none = np.zeros(nodes.size, np.int64)
     return Trees(directory, paths, header, first, np.arange(nodes.size), none, nodes, none, none, None)
 
 
-def survey(directory: Path, workers: int) -> Trees:
-    """Read and check all trees without keeping them.
+def survey(directory: Path, workers: int, parts: Sequence[range] | None = None) -> Trees:
+    """Read and check all trees, or those of some parts (see `outline`), without keeping them.
 
     Memory: LOADING_BYTES per thread. Raises FormatError as `load` does.
     """
     from bigforest.schedule.tasks import run
 
-    rough = outline(directory)
+    rough = outline(directory, parts)
     found: dict[int, _Part] = {}
     tasks = [(span, rough.header) for span in whole_parts(list(rough.paths))]
     run(_survey_part, tasks, workers=workers, on_result=found.__setitem__)
-    parts = [found[index] for index in range(len(tasks))]
-    sizes = [part.nodes.size for part in parts]
-    check_order(rough.paths, [part.first for part in parts], sizes)
-    check_count(directory, sum(sizes), rough.header)
-    present = np.logical_or.reduce([part.used for part in parts])
+    read = [found[index] for index in range(len(tasks))]
+    sizes = [part.nodes.size for part in read]
+    begin = int(rough.first[0])
+    check_order(rough.paths, [part.first for part in read], sizes, begin)
+    if parts is None:
+        check_count(directory, sum(sizes), rough.header)
+    present = np.logical_or.reduce([part.used for part in read])
     present[0] |= not present.any()
     return rough._replace(
-        first=np.arange(sum(sizes) + 1),
-        part=np.repeat(np.arange(len(parts)), sizes),
-        start=np.concatenate([np.cumsum(part.nodes) - part.nodes for part in parts]),
-        nodes=np.concatenate([part.nodes for part in parts]),
-        mixed=np.concatenate([part.mixed for part in parts]),
-        entries=np.concatenate([part.entries for part in parts]),
+        first=np.arange(begin, begin + sum(sizes) + 1),
+        part=np.repeat(np.arange(len(read)), sizes),
+        start=np.concatenate([np.cumsum(part.nodes) - part.nodes for part in read]),
+        nodes=np.concatenate([part.nodes for part in read]),
+        mixed=np.concatenate([part.mixed for part in read]),
+        entries=np.concatenate([part.entries for part in read]),
         used=np.flatnonzero(present),
     )
 

@@ -31,6 +31,18 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
+class Stop:
+    """What decided how many trees were grown, see TrainConfig.stop_oob.
+
+    tolerance  of the out-of-bag error.
+    most       trees that were asked for; with fewer the error had settled.
+    """
+
+    tolerance: float
+    most: int
+
+
+@dataclass(frozen=True, slots=True)
 class Origin:
     """What a forest was grown on.
 
@@ -38,12 +50,14 @@ class Origin:
     exclude      columns left out.
     fingerprint  `Store.fingerprint` of the presorted table; empty when forests of different tables were merged.
     merged       the forests it was merged from, in the order of the trees; empty for one that was grown.
+    stop         what decided how many trees there are; None where the number was given.
     """
 
     data: str | None
     exclude: tuple[str, ...]
     fingerprint: str
     merged: tuple[Piece, ...] = ()
+    stop: Stop | None = None
 
     def entries(self) -> dict[str, Any]:
         """The entry of run.parquet's metadata."""
@@ -62,11 +76,14 @@ def read_origin(directory: Path) -> Origin | None:
 
 def _parse(raw: Mapping[str, Any]) -> Origin:
     pieces = tuple(Piece(**piece) for piece in raw["merged"])
-    origin = Origin(**{**raw, "exclude": tuple(raw["exclude"]), "merged": pieces})
+    stop = None if raw.get("stop") is None else Stop(**raw["stop"])
+    origin = Origin(**{**raw, "exclude": tuple(raw["exclude"]), "merged": pieces, "stop": stop})
     texts = [origin.fingerprint, *origin.exclude, *(text for p in pieces for text in (p.forest, p.fingerprint))]
     numbers = [number for p in pieces for number in (p.seed, p.first_tree, p.trees)]
     if not all(isinstance(text, str) for text in [*texts, origin.data or ""]):
         raise ValueError("a text is missing")
     if not all(type(number) is int and number >= 0 for number in numbers):
         raise ValueError("a number is missing")
+    if stop and not (isinstance(stop.tolerance, float) and type(stop.most) is int):
+        raise ValueError("what decided the number of trees is not told")
     return origin

@@ -41,16 +41,24 @@ def is_finished(
     return True
 
 
-def recut(source: Path, groups: Sequence[range], directory: Path, spec: DataSpec, config: TrainConfig) -> None:
+def recut(
+    source: Path,
+    groups: Sequence[range],
+    directory: Path,
+    spec: DataSpec,
+    config: TrainConfig,
+    parts: Sequence[range] | None = None,
+) -> None:
     """Write trees of the forest in `source` as the parts `groups` of the forest of (spec, config) in `directory`.
 
     groups  the first parts of that forest, as grow/forest.py cuts it; the trees they cover must be in `source`.
+    parts   the trees of each part to read, of a forest that is growing; None for all that are there.
 
     A part has the bytes that it would have if its trees had been grown and written at once. Raises FormatError.
     """
     if all(part_path(directory, group.start).exists() for group in groups):
         return
-    nodes = _Nodes(_stored(source, spec, 0))
+    nodes = _Nodes(_stored(source, spec, 0, parts))
     for group in groups:
         write_nodes(nodes.until(group.stop), part_path(directory, group.start), spec, config)
 
@@ -94,9 +102,12 @@ class _Nodes:
                 return
 
 
-def _stored(directory: Path, spec: DataSpec, offset: int) -> Iterator[pa.Table]:
-    """The checked nodes of a forest in order, numbers of trees raised by `offset`. Raises FormatError."""
-    paths = part_paths(directory)
+def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
+    """The checked nodes of a forest, or of some parts of it, in order, numbers of trees raised by `offset`.
+
+    Raises FormatError.
+    """
+    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
     header = check_parts(paths)
     names = [feature.name for feature in spec.features]
     expected = 0
@@ -107,7 +118,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int) -> Iterator[pa.Table]:
         expected = trees.stop
         for batch in batches(whole_parts([path])[0], len(spec.target.classes)):
             yield _as_written(pa.Table.from_batches([batch]), names, offset)
-    if expected != header.config.trees:
+    if expected != (header.config.trees if parts is None else parts[-1].stop):
         raise FormatError(f"{directory} holds {expected} trees, not {header.config.trees}; the forest is damaged")
 
 

@@ -11,9 +11,13 @@ from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import LevelLists, Terms
 from bigforest.kernels.mixed import SEEN_LEFT, SEEN_RIGHT, Subsets
 from bigforest.kernels.oblique import Pool
+from bigforest.kernels.rng import PURPOSE_THRESHOLD, stream_key
+from bigforest.kernels.route import draw_rows
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import fill_values
 from bigforest.store.store import Dictionaries
+
+_LARGEST = float(np.finfo(np.float64).max)
 
 
 def tree_arrays(
@@ -28,7 +32,7 @@ def tree_arrays(
     """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
 
     pool     what its oblique nodes have besides; None where there are none.
-    known    its thresholds, where they have been looked up already.
+    known    its thresholds, where they have been looked up or drawn already.
     subsets  what its nodes have besides where features may be missing, or are categories; None where none is.
     scale    offset and step of numbers to predict, see TargetSpec.
 
@@ -62,6 +66,27 @@ def tree_arrays(
         levels=None if subsets is None or not subsets.size.any() else _levels(subsets),
         terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
     )
+
+
+def drawn_thresholds(nodes: CodeTree, dictionaries: Dictionaries, seed: int, tree: int) -> NDArray[np.float64]:
+    """Thresholds of random splits, uniform between the neighbouring values that they keep apart, float64 [nodes].
+
+    The split was chosen by a threshold that is uniform over all values of the node (kernels/random_split.py). Between
+    these two neighbours that one is uniform too, so drawing it again, by the number of the node, gives nodes the
+    thresholds of Geurts, Ernst and Wehenkel (2006, table 1), and growing need not keep them. Infinite values count as
+    the largest finite number. Entries of nodes without a threshold mean nothing.
+    """
+    size = nodes.feature.size
+    random = np.empty(size, np.uint64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        key = np.uint64(stream_key(np.uint64(seed), PURPOSE_THRESHOLD, np.uint64(tree), np.uint64(0)))
+        draw_rows(key, np.arange(size, dtype=np.uint64), random)
+        share = (random >> np.uint64(11)) * 2.0**-53
+        start = dictionaries.offsets[np.maximum(nodes.feature, 0)]
+        below, above = dictionaries.high[start + nodes.left_code], dictionaries.low[start + nodes.right_code]
+        drawn = np.maximum(below, -_LARGEST) * (1.0 - share) + np.minimum(above, _LARGEST) * share
+    found: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
+    return found
 
 
 def _send_missing(

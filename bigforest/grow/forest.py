@@ -10,13 +10,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import MOST_BAG_WEIGHT
+from bigforest.config import MAX_TREES, TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
-from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.arrays import drawn_thresholds, tree_arrays
+from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.need import Way, choose_way, drawn_from, part_size
 from bigforest.grow.passes import grow_by_passes
@@ -24,7 +24,8 @@ from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.subspace import SubspaceFamily, subspace_family
-from bigforest.grow.top import Ground, root_key
+from bigforest.grow.tally import Tally
+from bigforest.grow.top import make_ground, root_key
 from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
@@ -32,6 +33,7 @@ from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, make_mixed
 from bigforest.kernels.oblique import Oblique
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rows import NO_ROWS, by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.target import Classes, Numbers
@@ -72,38 +74,69 @@ def grow_forest(
     The files are a function of (store, config). Raises DataError for tables too large, ConfigError for too small a
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
-    way = way or choose_way(store.shape, config, resources)
-    _check_rows(store, config, way)
-    parts = part_groups(store.rows, config.trees)
-    levels = store.levels()
-    parts = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
-    with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
-        crew = resources.crew(way.workers)
-        crew.everywhere(compile_for, store.shape.extras, config, way.limits is not None, resources.scratch)
-        progress.advance()
-    with stage("grow", config.trees, "trees", listener) as progress:
-        if done := config.trees - sum(map(len, parts)):
-            progress.advance(done)
-        if way.limits is None:
-            try:
-                crew.run(
-                    grow_part,
-                    [(part,) for part in parts],
-                    lambda index, _: progress.advance(len(parts[index])),
-                    (store, config, directory),
-                )
-            finally:
-                crew.everywhere(forget, store, config)
+    grower = Grower(store, config, directory, resources, listener, way)
+    with stage("grow", config.trees, "trees", listener) as progress, grower:
+        grower.grow(part_groups(store.rows, config.trees), progress.advance)
+
+
+class Grower:
+    """Grows parts of the forest that `grow_forest` grows whole; compiles first. A context manager, for its memory.
+
+    together  trees that are grown best in one call, at least.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        config: TrainConfig,
+        directory: Path,
+        resources: Resources,
+        listener: Listener,
+        way: Way | None = None,
+    ) -> None:
+        self._way = way or choose_way(store.shape, config, resources)
+        _check_rows(store, config, self._way)
+        self._task = (store, config, directory)
+        self._scratch = resources.scratch
+        self._crew = resources.crew(self._way.workers)
+        with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
+            passes = self._way.limits is not None
+            self._crew.everywhere(compile_for, store.shape.extras, config, passes, resources.scratch)
+            progress.advance()
+        self.together = self._crew.size if self._way.limits is None else self._way.group
+
+    def __enter__(self) -> Grower:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.rest()
+
+    def rest(self) -> None:
+        """Give the memory back that is kept for further trees."""
+        self._crew.everywhere(forget, *self._task[:2])
+
+    def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
+        """Write these parts, but for those that are there already; `advance` is told of trees that are done."""
+        store, config, directory = self._task
+        levels = store.levels()
+        wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
+        if done := sum(map(len, parts)) - sum(map(len, wanted)):
+            advance(done)
+        limits = self._way.limits
+        if limits is None:
+            own = [(part,) for part in wanted]
+            self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
-        ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), way.limits)
-        for group in _groups(parts, way.group):
-            with TemporaryFolder(resources.scratch) as folder:
-                grow_by_passes(store, config, ground, group, directory, folder, crew=crew, on_trees=progress.advance)
+        codes = tuple(feature.codes for feature in store.spec.features)
+        ground = make_ground(_rules(store, config), Tally.of(store), codes, limits)
+        for group in _groups(wanted, self._way.group):
+            with TemporaryFolder(self._scratch) as folder:
+                grow_by_passes(store, config, ground, group, directory, folder, crew=self._crew, on_trees=advance)
 
 
-def part_groups(rows: int, trees: int) -> list[range]:
-    """The trees of each part, in order."""
-    size = part_size(rows, trees)
+def part_groups(rows: int, trees: int, most: int = MAX_TREES) -> list[range]:
+    """The trees of each part, at most so many, in order."""
+    size = min(part_size(rows, trees), most)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
@@ -119,6 +152,7 @@ class _Shared(NamedTuple):
     scale   float64 [features], of rotation (rotation.py tree_axes); None in other families
     kind    uint8 [features], see kernels/mixed.py; None where all features are plain numbers
     levels  of the categories
+    random  for random splits; None for the best
     """
 
     sampler: Sampler
@@ -129,6 +163,7 @@ class _Shared(NamedTuple):
     scale: NDArray[np.float64] | None
     kind: NDArray[np.uint8] | None
     levels: Levels
+    random: Dictionary | None
 
 
 def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
@@ -138,9 +173,9 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     classes = len(store.spec.target.classes)
     target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
     kind = _kinds(store) if store.shape.extras.odd else None
-    return _Shared(
-        Sampler.of(store, config), by_row, _rules(store, config), target, family, scale, kind, store.levels()
-    )
+    random = Dictionary(*store.dictionaries[:2]) if config.splitter == "random" else None
+    rules = _rules(store, config)
+    return _Shared(Sampler.of(store, config), by_row, rules, target, family, scale, kind, store.levels(), random)
 
 
 def _kinds(store: Store) -> NDArray[np.uint8]:
@@ -176,10 +211,11 @@ def forget(store: Store, config: TrainConfig) -> None:
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole."""
     if passes:
-        compile_passes(config, scratch)
+        compile_passes(extras, config, scratch)
     else:
         family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
-        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers))
+        random = config.splitter == "random"
+        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers, random=random))
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
@@ -230,7 +266,10 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if isinstance(shared.target, Classes) else None
-    pack_items(classes, _weighed(store, multiplicity), items)
+    weight = weighed(multiplicity, store.weight)
+    if store.weight is not None:
+        check_bag(int(weight.sum(dtype=np.int64)))
+    pack_items(classes, weight, items)
     key = root_key(config, tree)
     arguments = (items, shared.target, key, shared.rules)
     if shared.scale is not None:
@@ -243,25 +282,10 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
         return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
     subsets = None
     if shared.kind is None:
-        nodes = grow(store.codes, shared.by_row, *arguments)
+        nodes = grow(store.codes, shared.by_row, *arguments, dictionary=shared.random)
     else:
         mixed = make_mixed(shared.kind, store.shape.extras.category, items.size, store.shape.classes)
-        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed)
+        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed, shared.random)
     scale = (store.spec.target.offset, store.spec.target.step)
-    return tree_arrays(nodes, store.dictionaries, config.impurity, subsets=subsets, scale=scale)
-
-
-def _weighed(store: Store, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """How much each row of a bag weighs, uint16 [rows]. Raises DataError where it, or the bag, weighs too much."""
-    if store.weight is None:
-        return multiplicity
-    weight = multiplicity.astype(np.uint32) * store.weight
-    if weight.max() > np.iinfo(np.uint16).max:
-        raise DataError(
-            f"a row is in a bag {multiplicity.max()} times and weighs up to {weight.max()} then, more than 65535 that "
-            "are possible: lower sample_fraction"
-        )
-    total = int(weight.sum(dtype=np.int64))
-    if total > MOST_BAG_WEIGHT:
-        raise DataError(f"a bag weighs {total}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
-    return weight.astype(np.uint16)
+    known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
+    return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)

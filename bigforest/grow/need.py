@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES
@@ -12,9 +14,10 @@ from bigforest.grow.frontier import buckets_for
 from bigforest.grow.ranked import CODE_BYTES
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.standing import STANDING_ROW
+from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits
 from bigforest.kernels.bits import WORD
-from bigforest.memory import BASE_BYTES, PLAIN, Need, Shape
+from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, bag_size, distinct_rows, draws_bytes, kept_trees, most_nodes
 
@@ -123,7 +126,8 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
     for workers in range(resources.workers, 0, -1):
         limits = _limits(shape, config, workers, budget)
         if limits is not None:
-            root = _drawn(shape, config) * buckets_for(shape.rows, shape.classes, limits.cells) * shape.classes
+            parts = _tally(shape).parts
+            root = _drawn(shape, config) * buckets_for(shape.rows, parts, limits.cells) * parts
             group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root))
             return Way(workers, limits, group, budget)
     raise ConfigError(
@@ -159,17 +163,16 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
 
 def _by_passes(shape: Shape, config: TrainConfig) -> bool:
     """Whether trees may be grown by passes."""
-    return config.family in _BY_PASSES and shape.extras == PLAIN
+    return config.family in _BY_PASSES and config.splitter == "best" and not shape.extras.odd
 
 
 def _why_whole(shape: Shape, config: TrainConfig) -> str:
     """Why trees are not grown by passes, in words."""
-    extras = shape.extras
     if config.family not in _BY_PASSES:
         return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
-    if extras.odd:
-        return f"trees on categories and missing values, here in {_some(extras.odd)}, grow whole in memory"
-    return f"trees {'that predict numbers' if extras.numbers else 'on weighted rows'} grow whole in memory"
+    if config.splitter == "random":
+        return "trees of random splits grow whole in memory, those of the best splits need not"
+    return f"trees on categories and missing values, here in {_some(shape.extras.odd)}, grow whole in memory"
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
@@ -195,7 +198,7 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     if way.limits is None:
         return Need("grow", way.memory, smallest)
     rows = distinct_rows(shape.rows, config, shape.classes)
-    scratch = way.group * rows * (shape.row_bytes + 4 + STANDING_ROW)
+    scratch = way.group * rows * (shape.row_bytes + 4 + STANDING_ROW + _target_bytes(shape))
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
@@ -229,9 +232,7 @@ def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
 def _extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
     """What each tree of so many rows and nodes takes besides, for what is more than numbers and classes."""
     extras = shape.extras
-    size = _WEIGHT * shape.rows if extras.weighted else 0
-    if extras.numbers:
-        size += _NUMBER * rows + _NUMBER_NODE * nodes
+    size = _number_bytes(shape, rows, nodes) + (_WEIGHT * shape.rows if extras.weighted else 0)
     if extras.odd:
         levels = min(rows, extras.category)
         # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
@@ -239,6 +240,11 @@ def _extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
         size += 4 * extras.category + _LEVEL * levels + (_LEVEL_ROW * rows if shape.classes > 2 else 0) + 5 * nodes
         size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
     return size
+
+
+def _number_bytes(shape: Shape, rows: int, nodes: int) -> int:
+    """What numbers to predict take besides in a tree of so many rows and nodes."""
+    return _NUMBER * rows + _NUMBER_NODE * nodes if shape.extras.numbers else 0
 
 
 def _base(shape: Shape, config: TrainConfig) -> int:
@@ -285,29 +291,42 @@ def _space_bytes(shape: Shape, config: TrainConfig, tree: int) -> tuple[int, int
 
 
 def _store_bytes(shape: Shape, config: TrainConfig) -> int:
-    """What of the store is read at random: the codes, and the values where they are projected."""
+    """What of the store is read at random: the codes, and the values where they are projected or thresholds drawn."""
     if config.in_subspaces:  # read in order, column by column, once for each tree
         return 0
-    targets = 8 * shape.rows if shape.extras.numbers else 0
-    return shape.rows * shape.row_bytes + targets + (0 if config.family in _BY_PASSES else 8 * shape.codes)
+    values = 0 if config.family in _BY_PASSES and config.splitter == "best" else 8 * shape.codes
+    return shape.rows * (shape.row_bytes + _target_bytes(shape)) + values
+
+
+def _target_bytes(shape: Shape) -> int:
+    """Bytes of the number to predict of a row; classes are in the items."""
+    return 8 if shape.extras.numbers else 0
+
+
+def _tally(shape: Shape) -> Tally:
+    """What passes over the table count."""
+    return Tally(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
 
 
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
-    drawn = _drawn(shape, config)
-    block = BLOCK_ROWS * (2 * shape.row_bytes + 36 + 8 * (drawn + 1))
+    drawn, tally = _drawn(shape, config), _tally(shape)
+    target = _target_bytes(shape)
+    block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
     base = _base(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config)
     free = budget - base - workers * (block + BUFFER_BYTES)
-    # A count is 4 bytes in every task and 8 in the sum; judging it takes 40 more, and so does sorting a key.
-    room = free // (4 * workers + 48)
+    # A count is 4 bytes in every task, of numbers 8, and 8 in the sum; judging it takes 40 more, and so does sorting a
+    # key.
+    room = free // (np.dtype(tally.cell).itemsize * workers + 48)
     cells = min(_MOST_CELLS, room // (2 * drawn))
     codes = 2 * shape.row_bytes  # by columns and by rows
     # A subtree is grown, and later written, each with all that is left of the budget; it has two nodes per row at most.
     own = (budget - base) // workers - _COPIED
-    grown = own // (8 + codes + _tree_bytes(1, 2, shape.classes))
-    written = (own - _written(shape.classes)) // (2 * (20 + _NODE + 8 * shape.classes))
+    extra = _number_bytes(shape, 1, 2)
+    grown = own // (8 + target + codes + _tree_bytes(1, 2, shape.classes) + extra)
+    written = (own - _written(shape.classes)) // (2 * (20 + _NODE + 8 * shape.classes) + extra)
     rows = min(grown, written)
-    if cells < 4 * shape.classes or rows < _LEAST_ROWS:
+    if cells < 4 * tally.parts or rows < _LEAST_ROWS:
         return None
     return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=own // _LOOKED_UP)
 

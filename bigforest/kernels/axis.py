@@ -13,6 +13,7 @@ from bigforest.kernels.jit import inlined
 from bigforest.kernels.mixed import first_order, missing_last
 from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.partition import partition
+from bigforest.kernels.random_split import offer_random
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_many import scan_many
 from bigforest.kernels.scan_sums import prepare_sums, scan_sums
@@ -120,10 +121,23 @@ def look_up(codes, by_row, node, feature, constant, work):
 
 
 @inlined
-def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums):
+def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums):
+    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under its number doubled."""
+    orders = ONE
+    if mixed is not None:
+        low, high, orders = first_order(feature, low, high, node, mixed, table, work, sums)
+    for order in range(orders):
+        if order == ONE:
+            low, high = missing_last(work.codes, np.uint64(node.items.size), high)
+        scan_codes(low, high, node, rules, table, np.int64(feature + feature + order), best, work, sums)
+
+
+@inlined
+def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, dictionary):
     """Draw features and scan them; scratch.best gets the best split, its feature doubled (mixed.py; -1: none).
 
     scratch: Scratch of grow.py. mixed: Mixed, or None where all features are plain numbers. table, sums: target.py.
+    dictionary: for random splits (random_split.py); None for the best.
     """
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     features = np.uint64(draw.perm.size)
@@ -140,14 +154,11 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums):
         low, high = look_up(codes, by_row, node, np.uint64(feature), constant, work)
         if low < high:
             usable += ONE
-            orders = ONE
-            if mixed is not None:
-                low, high, orders = first_order(np.uint64(feature), low, high, node, mixed, table, work, sums)
-            for order in range(orders):
-                if order == ONE:
-                    low, high = missing_last(work.codes, np.uint64(node.items.size), high)
-                number = feature + feature + np.int64(order)
-                scan_codes(low, high, node, rules, table, number, best, work, sums)
+            number = np.uint64(feature)
+            if dictionary is None:
+                scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
+            else:
+                offer_random(number, low, high, node, key, rules, table, best, work, mixed, sums, dictionary)
     put_back(draw, drawn)
 
 

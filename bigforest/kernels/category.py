@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.component import find_component
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, ZERO, class_of
+from bigforest.kernels.rng import mix
 
 # Up to so many levels an insertion sort beats one by digits.
 _FEW = np.uint64(48)
@@ -201,16 +202,21 @@ def sum_slots(codes, node, found, levels, table, sums):
 
 
 @helper
-def order_levels(codes, node, levels, table, sums):
+def order_levels(codes, node, levels, table, sums, dictionary, state):
     """Put the levels of a node in order: codes[i], the level of row i, becomes its place. Returns their number.
 
     codes uint32 [>= rows], changed; node Node; table, sums: target.py. Afterwards levels.code[levels.order[p]] is the
-    level in place p.
+    level in place p. dictionary: None; otherwise the order is random, by rng.split_state.
     """
     items = node.items
     found = take_slots(codes, items, levels)
-    sum_slots(codes, node, found, levels, table, sums)
-    find_means(found, levels)
+    if dictionary is None:
+        sum_slots(codes, node, found, levels, table, sums)
+        find_means(found, levels)
+    else:
+        for slot in range(found):
+            levels.whole[slot] = ZERO
+            levels.fraction[slot] = mix(state ^ mix(np.uint64(levels.code[slot])))
     sort_slots(found, levels)
     for place in range(found):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)

@@ -11,6 +11,7 @@ from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.mixed import CATEGORY, make_mixed
 from bigforest.kernels.oblique import Oblique, smallest
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.subspace import smallest_subspace
@@ -24,11 +25,13 @@ class Needs(NamedTuple):
     family   splits on projections of this family
     mixed    features that are categories or have missing values
     numbers  numbers to predict
+    random   random splits on features
     """
 
     family: type[Oblique | Subspace] | None = None
     mixed: bool = False
     numbers: bool = False
+    random: bool = False
 
 
 def compile_kernels(needs: Needs) -> None:
@@ -40,10 +43,12 @@ def compile_kernels(needs: Needs) -> None:
         place=np.array([[1, 0]], np.uint32),
     )
     value = np.arange(2)
-    for array in (*codes, value):
+    dictionary = Dictionary(np.arange(2), np.zeros(1))
+    for array in (*codes, value, *dictionary):
         array.flags.writeable = False  # as in a store; other flags would be compiled apart
     items = np.array([1, 1 << 32 | (0 if needs.numbers else 1 << 16) | 1], np.uint64)
     target = Numbers(value) if needs.numbers else Classes(2, entropy_table())
+    random = dictionary if needs.random else None
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
         if isinstance(target, Classes) and needs.family is not None:
@@ -52,6 +57,6 @@ def compile_kernels(needs: Needs) -> None:
             grow_oblique(codes, by_rows(codes), items, target, np.uint64(0), rules, family)
         elif needs.mixed:
             mixed = make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2)
-            grow_mixed(codes, by_rows(codes), items, target, np.uint64(0), rules, mixed)
+            grow_mixed(codes, by_rows(codes), items, target, np.uint64(0), rules, mixed, random)
         else:
-            grow(codes, by_rows(codes), items, target, np.uint64(0), rules)
+            grow(codes, by_rows(codes), items, target, np.uint64(0), rules, dictionary=random)

@@ -19,6 +19,7 @@ from bigforest.kernels.mixed import UNSEEN, Mixed, Subsets, make_subsets, split_
 from bigforest.kernels.nearby import Nearby, look_near, make_nearby
 from bigforest.kernels.node import FEATURE, ONE, TWO, ZERO, Best, Node, Work, make_work
 from bigforest.kernels.oblique import Oblique, Pool, find_direction, look_nearby, make_pool, split_by_direction
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.subspace import split_in_subspace
@@ -107,12 +108,13 @@ def is_leaf(weight, sq, depth, rules):
 
 
 @kernel
-def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed):
+def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed, dictionary):
     """Number and split nodes until none is left or an array is full.
 
-    value    int64 [rows], the numbers to predict; None for classes, of which table is impurity.entropy_table
-    oblique, subspace  Oblique or Subspace, and growing.pool its Pool; None for splits on features
-    mixed    Mixed, and growing.pool its Subsets; None where all features are plain numbers
+    value       int64 [rows], the numbers to predict; None for classes, of which table is impurity.entropy_table
+    oblique     Oblique, and growing.pool its Pool; subspace: Subspace, and that; None for splits on features
+    mixed       Mixed, and growing.pool its Subsets; None where all features are plain numbers
+    dictionary  for random splits on features; None for the best
 
     Compiled apart for each that is None.
     """
@@ -142,14 +144,15 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
             if alike:
                 continue
-            find_feature(here, rows_here, node, key, rules, table, scratch, mixed, sums)
+            find_feature(here, rows_here, node, key, rules, table, scratch, mixed, sums, dictionary)
             if best.split[FEATURE] < 0:
                 continue
             if mixed is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
                 size_l = split_by_feature(here, rows_here, node, feature, scratch, nodes, number, sums)
             else:
-                size_l = split_mixed(here, rows_here, node, mixed, table, scratch, nodes, pool, number, sums)
+                there = (here, rows_here, node, key)
+                size_l = split_mixed(*there, mixed, table, scratch, nodes, pool, number, sums, dictionary)
         else:
             node = Node(items[begin:end], total, weight, sq)
             here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
@@ -176,14 +179,15 @@ def grow(
     rules: Rules,
     depth: int = 0,
     constant: NDArray[np.bool_] | None = None,
+    dictionary: Dictionary | None = None,
 ) -> CodeTree:
     """Grow a tree of splits on features, or the part of one below a node, on the rows of `items`; return it in codes.
 
     codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py; for numbers with class 0), reordered in
     place. key, depth: of the topmost node; constant bool [features]: features known to be constant in it, None for
-    none known. The total weight must be below 2**31.
+    none known. The total weight must be below 2**31. dictionary: for random splits; None for the best.
     """
-    return _grow(codes, by_row, items, target, key, rules, None, depth, constant)[0]
+    return _grow(codes, by_row, items, target, key, rules, None, dictionary, depth, constant)[0]
 
 
 def grow_mixed(
@@ -194,12 +198,13 @@ def grow_mixed(
     key: np.uint64,
     rules: Rules,
     mixed: Mixed,
+    dictionary: Dictionary | None = None,
 ) -> tuple[CodeTree, Subsets]:
     """Grow a tree of splits on features of which some are categories or have missing values, like `grow`.
 
     mixed  says which, and is scratch: not for two trees at once.
     """
-    return _grow(codes, by_row, items, target, key, rules, mixed)
+    return _grow(codes, by_row, items, target, key, rules, mixed, dictionary)
 
 
 def grow_oblique(
@@ -223,6 +228,7 @@ def _grow(
     key: np.uint64,
     rules: Rules,
     kind: Oblique | Subspace | Mixed | None,
+    dictionary: Dictionary | None = None,
     depth: int = 0,
     constant: NDArray[np.bool_] | None = None,
 ) -> tuple[CodeTree, Any]:
@@ -248,6 +254,7 @@ def _grow(
     put_root(growing.stack, items, value, key, depth, scratch.total, scratch.constant)
     growing.size[1] = 1
     while growing.size[1] > 0:
-        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed)
+        kinds = (oblique, subspace, mixed, dictionary)
+        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
         growing = with_more_room(growing, entries)
     return finished(growing)

@@ -64,12 +64,26 @@ def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work)
 
 
 @inlined
+def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
+    """Make this split the best if its scores are better, or as good with a lower feature, or none was before."""
+    split = best.split
+    gain = score_l + score_r - split[SQ_L] - split[SQ_R]
+    if split[FEATURE] < 0 or gain > 0 or (gain == 0 and feature < split[FEATURE]):
+        split[FEATURE] = feature
+        split[CODE] = code
+        split[SQ_L] = score_l
+        split[W_L] = w_l
+        split[SQ_R] = score_r
+        split[W_R] = w_r
+
+
+@inlined
 def walk_scores(impurity, table, node, min_leaf, feature, best, work):
     """Offer every boundary between different codes of the sorted work.keys[:n]; O(classes) a step.
 
     best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
     """
-    split, left, right, keys = best.split, work.left, work.inner, work.keys
+    left, right, keys = work.left, work.inner, work.keys
     for k in range(np.uint64(node.total.size)):
         left[k] = 0
         right[k] = node.total[k]
@@ -85,11 +99,4 @@ def walk_scores(impurity, table, node, min_leaf, feature, best, work):
         if keys[i] >> SHIFT32 != code and w_l >= min_leaf and w_r >= min_leaf:
             score_l = side_score(impurity, left, w_l, table)
             score_r = side_score(impurity, right, w_r, table)
-            gain = score_l + score_r - split[SQ_L] - split[SQ_R]
-            if split[FEATURE] < 0 or gain > 0 or (gain == 0 and feature < split[FEATURE]):
-                split[FEATURE] = feature
-                split[CODE] = np.int64(code)
-                split[SQ_L] = score_l
-                split[W_L] = w_l
-                split[SQ_R] = score_r
-                split[W_R] = w_r
+            offer_scores(best, feature, np.int64(code), score_l, w_l, score_r, w_r)

@@ -16,6 +16,7 @@ from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
 from bigforest.kernels.partition import partition
+from bigforest.kernels.rng import split_state
 from bigforest.kernels.target import sum_left
 
 # Kinds of features: numbers of which none is missing, numbers of which some are, categories.
@@ -67,7 +68,7 @@ def first_order(feature, low, high, node, mixed, table, work, sums):
     Returns the smallest and the largest code now, and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
-        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels, table, sums) - ONE), ONE
+        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels, table, sums, None, ZERO) - ONE), ONE
     if mixed.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
     return low, high, ONE
@@ -116,12 +117,12 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, mixed, table, scratch, nodes, subsets, number, sums):
+def split_mixed(codes, by_row, node, key, mixed, table, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between those and all
-    values has the values on the left, and a right_code of 0. Returns the number of rows on the left; scratch.total_l
-    gets what they hold (target.py).
+    key: of the node; dictionary: of random splits, None for the best. best.split[FEATURE] is twice the feature, plus 1
+    where missing values come last. A split between those and all values has the values on the left, and a right_code
+    of 0. Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
     """
     best, work = scratch.best, scratch.work
     feature = np.uint64(best.split[FEATURE]) >> ONE
@@ -132,7 +133,7 @@ def split_mixed(codes, by_row, node, mixed, table, scratch, nodes, subsets, numb
     found = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
-        found = order_levels(work.codes, node, mixed.levels, table, sums)
+        found = order_levels(work.codes, node, mixed.levels, table, sums, dictionary, split_state(key, feature))
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(work.codes, n, high)

@@ -20,6 +20,8 @@ OFFERS = np.uint64(0x8EBC6AF09C88C6E3)
 CHANCES = np.uint64(0x589965CC75374CC3)
 # And which columns it draws from the subspace of its tree.
 COLUMNS = np.uint64(0x1D8E4E27C47D124F)
+# And where it cuts them, where splits are random.
+CUTS = np.uint64(0x2127599BF4325C37)
 
 # Purposes keep the streams of one (seed, tree) apart.
 PURPOSE_BAG = np.uint64(1)
@@ -27,6 +29,7 @@ PURPOSE_GROW = np.uint64(2)
 PURPOSE_TIE = np.uint64(3)
 PURPOSE_STOCHASTIC = np.uint64(4)
 PURPOSE_AXES = np.uint64(5)
+PURPOSE_THRESHOLD = np.uint64(6)
 
 
 @inlined
@@ -41,6 +44,12 @@ def mix(z):
 def below(random, bound):
     """Map a uint64 to 0 .. bound - 1 (bound < 2**32) by its upper half; off uniform by at most bound / 2**32."""
     return ((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
+
+
+@inlined
+def split_state(key, feature):
+    """State of the stream that draws the random split on a feature (uint64) in the node of this key."""
+    return mix(key ^ CUTS) + (feature + np.uint64(1)) * GOLDEN
 
 
 @kernel

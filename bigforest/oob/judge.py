@@ -8,7 +8,7 @@ are compared by codes in any case, and the code of a missing value becomes NaN, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from bigforest.forest.groups import Trees
 from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows, chunk_rows, tiles_for
-from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges
-from bigforest.oob.tally import Tally, no_votes, true_values, write_tally
+from bigforest.forest.votes import answer_width
+from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges, step_rows
+from bigforest.oob.tally import Tally, no_votes, read_tally, true_values, write_tally
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
@@ -73,9 +74,36 @@ def judge_range(
 
     advance  is told of trees that are done.
     """
+    tally = no_votes(end - begin, sampler.store.spec)
+    changes = _judge(sampler, work, begin, end, tally, advance)
+    return tally if work.folder is None else write_tally(tally, work.folder), changes
+
+
+def judge_further(
+    sampler: Sampler, work: Work, begin: int, end: int, before: Sequence[Path]
+) -> tuple[list[Path], NDArray[np.int64]]:
+    """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in `judge_range`.
+
+    before  the same files for the trees before these, which stay; none where there are no such trees.
+    """
+    assert work.folder is not None
+    spec = sampler.store.spec
+    step = step_rows(answer_width(spec))
+    tally = no_votes(end - begin, spec)
+    for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
+        piece = tally.part(start, start + step)
+        piece.put(read_tally(path, piece.voters.size, spec))
+    changes = _judge(sampler, work, begin, end, tally, None)
+    starts = range(0, end - begin, step)
+    return [write_tally(tally.part(start, start + step), work.folder) for start in starts], changes
+
+
+def _judge(
+    sampler: Sampler, work: Work, begin: int, end: int, tally: Tally, advance: Callable[[int], None] | None
+) -> NDArray[np.int64]:
+    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes, int64 [2, trees]."""
     size = end - begin
     changes = np.zeros((2, sampler.config.trees), np.int64)
-    tally = no_votes(size, sampler.store.spec)
     pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
     for entries in work.groups:
         group = _load(sampler, work, entries)
@@ -92,7 +120,7 @@ def judge_range(
         if advance is not None:
             advance(len(group.trees))
         del group, tasks
-    return tally if work.folder is None else write_tally(tally, work.folder), changes
+    return changes
 
 
 def _load(sampler: Sampler, work: Work, entries: range) -> Group:

@@ -27,7 +27,7 @@ from bigforest.forest.ways import check_budget
 from bigforest.oob.judge import Work, forget, judge_range
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
 from bigforest.oob.report import write_report
-from bigforest.oob.tally import Tally, error_unit, fetch_tally
+from bigforest.oob.tally import Tally, error_unit, read_tally
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import Sampler
@@ -80,7 +80,8 @@ def _pieces(
         if progress is not None:
             progress.advance(change.shape[1])
         if isinstance(tally, Path):
-            tally = fetch_tally(tally, end - begin, spec)
+            path, tally = tally, read_tally(tally, end - begin, spec)
+            path.unlink()
         for start in range(0, end - begin, step):
             yield begin + start, Tally._make(array.copy() for array in tally.part(start, start + step))
         del tally  # nobody has a part of it, so that it is gone before the next range is judged

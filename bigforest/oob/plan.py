@@ -7,6 +7,7 @@ block while its codes are at hand.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -64,11 +65,16 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
         mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
-        return choose_oob(shape, config, np.maximum(pure, mixed), numbers, resources).need
+        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), numbers, resources).need, shape, config)
     given = np.asarray(nodes, np.int64)
     mixed = _most_mixed(given, distinct, shape.classes)
     sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
-    return choose_oob(shape, config, sizes, numbers, resources).need
+    return _with_votes(choose_oob(shape, config, sizes, numbers, resources).need, shape, config)
+
+
+def _with_votes(need: Need, shape: Shape, config: TrainConfig) -> Need:
+    """With the votes that wait in scratch while trees are added (watch.py), twice while they are replaced."""
+    return need if config.stop_oob is None else replace(need, scratch=2 * shape.rows * (8 * shape.classes + 6))
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:

@@ -51,11 +51,10 @@ def write_report(
 
     rows = directory / "rows.parquet"
     write_tables(schema, tables(), rows, "oob-rows", spec, config)
-    change, reached = np.cumsum(changes, axis=1)
-    error = np.divide(change, reached, out=np.full(change.size, np.nan), where=reached > 0) / unit**2
+    error, reached = error_curve(changes, unit)
     curve = pa.Table.from_arrays(
         [
-            pa.array(np.arange(1, change.size + 1, dtype=np.uint32)),
+            pa.array(np.arange(1, error.size + 1, dtype=np.uint32)),
             pa.array(error, mask=reached == 0),
             pa.array(reached.astype(np.uint64)),
         ],
@@ -64,6 +63,12 @@ def write_report(
     write_table(curve, directory / "curve.parquet", "oob-curve", spec, config)
     for name, table in judged.tables(rows).items():
         write_table(table, directory / f"{name}.parquet", f"oob-{name}", spec, config)
+
+
+def error_curve(changes: NDArray[np.int64], unit: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Error after each tree, nan while no row is out of bag, and how many rows are; arguments as in `write_report`."""
+    change, reached = np.cumsum(changes, axis=1)
+    return np.divide(change, reached, out=np.full(change.size, np.nan), where=reached > 0) / unit**2, reached
 
 
 def _numbered(store: Store, tally: Tally, first: int, truth: Any, prediction: Any, shares: Sequence[Any]) -> list[Any]:

@@ -32,6 +32,10 @@ class Tally(NamedTuple):
         """Entries `start` to before `stop`."""
         return Tally(self.votes[start:stop], self.voters[start:stop], self.prediction[start:stop])
 
+    def put(self, other: Tally) -> None:
+        """Make this one, of as many rows, equal to another."""
+        self.votes[:], self.voters[:], self.prediction[:] = other
+
 
 def no_votes(rows: int, spec: DataSpec) -> Tally:
     """The tally of rows that no tree has voted on."""
@@ -67,8 +71,8 @@ def write_tally(tally: Tally, folder: Path) -> Path:
     return path
 
 
-def fetch_tally(path: Path, rows: int, spec: DataSpec) -> Tally:
-    """Inverse of `write_tally`; removes the file. Raises FormatError when it is damaged."""
+def read_tally(path: Path, rows: int, spec: DataSpec) -> Tally:
+    """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
     tally = no_votes(rows, spec)
     with inbox([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
@@ -79,5 +83,4 @@ def fetch_tally(path: Path, rows: int, spec: DataSpec) -> Tally:
             crc = zlib.crc32(array.data, crc)
         if file.read() != np.array([crc], "<u4").tobytes():
             raise FormatError(f"{path} is damaged; do not touch the scratch folder during a run")
-    path.unlink()
     return tally

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from tests.naive.levels import Level, level_order
 
+# The orders of a feature's levels or values in a node, each with the places at which it is cut.
+Cuts = Callable[[int, Sequence[Level]], Sequence[tuple[list[Level], Sequence[int]]]]
+
 
 class Table(NamedTuple):
     """Rows to learn from. `low` and `high` [rows, features]: the range of values that share the cell's code.
@@ -119,10 +122,12 @@ def best_split(
     features: Sequence[int],
     impurity: str,
     min_leaf: int,
+    cuts: Cuts | None = None,
 ) -> Split | None:
     """The best of all admissible splits; ties to the lowest feature, the first of its `orders`, the lowest place in it.
 
-    `weights[row]` counts the row; a child of less than `min_leaf` is not admissible. None: there is no split.
+    `weights[row]` counts the row; a child of less than `min_leaf` is not admissible. cuts: the orders of a feature with
+    the places at which they are cut; None: all. None: there is no split.
     """
     best = None
     best_score: Fraction | int | None = None
@@ -134,12 +139,19 @@ def best_split(
             rows_of.setdefault(known(table.low[row, feature]), []).append(row)
         total_of = {level: table.total(here, weights) for level, here in rows_of.items()}
         high_of = {level: float(table.high[here[-1], feature]) for level, here in rows_of.items()}
-        for order in orders(total_of, feature in table.categories, table.classes):
+        if cuts is not None:
+            offered = cuts(feature, list(total_of)) if len(total_of) > 1 else []
+        else:
+            all_orders = orders(total_of, feature in table.categories, table.classes)
+            offered = [(order, range(1, len(order))) for order in all_orders]
+        for order, places in offered:
             left = [0 for _ in everything]
             right = everything
             for place in range(1, len(order)):
                 left = [a + b for a, b in zip(left, total_of[order[place - 1]], strict=True)]
                 right = [a - b for a, b in zip(right, total_of[order[place - 1]], strict=True)]
+                if place not in places:
+                    continue
                 if min(table.weight(left), table.weight(right)) < min_leaf:
                     continue
                 score = score_of(left, right)

@@ -12,6 +12,7 @@ from bigforest.config import TrainConfig
 from tests.naive import rng
 from tests.naive.levels import Level
 from tests.naive.oblique import ObliqueSplit, find_oblique
+from tests.naive.random_split import drawn_threshold, random_cuts
 from tests.naive.split import Split, Table, best_split, known
 from tests.naive.subspace import Cut, find_cut, tree_features
 
@@ -78,6 +79,10 @@ def grow(
         goes_left = [chosen.goes_left(row) for row in table.low[rows].tolist()]
         right_rows = [row for row, left in zip(rows, goes_left, strict=True) if not left]
         left_rows = [row for row, left in zip(rows, goes_left, strict=True) if left]
+        if config.splitter == "random" and -math.inf <= chosen.threshold < math.inf:
+            below = max(value for value in table.high[left_rows, feature].tolist() if not math.isnan(value))
+            above = min(value for value in table.low[right_rows, feature].tolist() if not math.isnan(value))
+            nodes[number] = nodes[number]._replace(threshold=drawn_threshold(config, tree, number, below, above))
         waiting.append((right_rows, rng.mix(key ^ rng.RIGHT), depth + 1, number))
         waiting.append((left_rows, rng.mix(key ^ rng.LEFT), depth + 1, number))
     return nodes
@@ -110,6 +115,9 @@ def find_split(
     if config.family == "sparse-oblique":
         return find_oblique(table, rows, weights, key, config, split)
     features = seen_features(table, rows, key, config)
+    if config.splitter == "random":
+        cuts = random_cuts(key, table)
+        return best_split(table, rows, weights, features, config.impurity, config.min_leaf, cuts)
     return split(table, rows, weights, features, config.impurity, config.min_leaf)
 
 

@@ -1,0 +1,116 @@
+"""Random splits: for each feature that is drawn one, of which the best is taken. Oracle: tests/naive/random_split.py.
+
+These are the splits of extremely randomised trees (Geurts, Ernst and Wehenkel 2006, table 1).
+
+A threshold is uniform between the smallest and the largest value in the node; infinite ones count as the largest finite
+number. Rows without a value go to a random side, or are split off alone where all values are the same. The levels of a
+category are put in a random order, which is cut at a random place. All this depends on the key of the node and the
+number of the feature alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.category import order_levels
+from bigforest.kernels.impurity import GINI, offer_scores, side_score
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.mixed import CATEGORY, MISSING, missing_last, smallest_value
+from bigforest.kernels.node import BITS16, NONE, ONE, ZERO, class_of, offer_gini
+from bigforest.kernels.project import LARGEST
+from bigforest.kernels.rng import GOLDEN, below, mix, split_state
+from bigforest.kernels.scan_sums import offer_sums
+
+_BITS11 = np.uint64(11)
+_BITS63 = np.uint64(63)
+_STEP = 2.0**-53
+
+
+class Dictionary(NamedTuple):
+    """The smallest value of every code: feature f has low[offsets[f]:offsets[f + 1]], ascending but for code 0 of a
+    feature with missing values, NaN. offsets int64 [features + 1], low float64.
+    """
+
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+
+
+@inlined
+def draw_code(dictionary, feature, least, high, state):
+    """The largest code up to a threshold drawn between the values of `least` and `high`; least <= it < high."""
+    start = np.uint64(dictionary.offsets[feature])
+    one = max(dictionary.low[start + np.uint64(least)], -LARGEST)
+    two = min(dictionary.low[start + np.uint64(high)], LARGEST)
+    share = np.float64(mix(state) >> _BITS11) * _STEP
+    threshold = one * (1.0 - share) + two * share
+    first, last = np.uint64(least), np.uint64(high) - ONE
+    while first < last:
+        middle = last - ((last - first) >> ONE)
+        if dictionary.low[start + middle] <= threshold:
+            first = middle
+        else:
+            last = middle - ONE
+    return np.int64(first)
+
+
+@inlined
+def offer_cut(code, node, rules, table, number, best, work, sums):
+    """Offer the split that sends rows with work.codes up to `code` to the left."""
+    items, codes = node.items, work.codes
+    limit = np.uint32(code)
+    w_l = NONE
+    if sums is not None:
+        sum_l = NONE
+        for i in range(np.uint64(items.size)):
+            if codes[i] <= limit:
+                w_l += sums.rows[i, ZERO]
+                sum_l += sums.rows[i, ONE]
+        offer_sums(node.weight, node.sq, rules.min_leaf, number, code, w_l, sum_l, best)
+    if table is not None:
+        left, right = work.left, work.inner
+        for k in range(np.uint64(left.size)):
+            left[k] = 0
+        for i in range(np.uint64(items.size)):
+            left[class_of(items[i])] += np.int64(items[i] & BITS16) * np.int64(codes[i] <= limit)
+        sq_l, sq_r = NONE, NONE
+        for k in range(np.uint64(left.size)):
+            right[k] = node.total[k] - left[k]
+            w_l += left[k]
+            sq_l += left[k] * left[k]
+            sq_r += right[k] * right[k]
+        w_r = node.weight - w_l
+        if w_l < rules.min_leaf or w_r < rules.min_leaf:
+            return
+        if rules.impurity == GINI:
+            offer_gini(best, number, code, sq_l, w_l, sq_r, w_r)
+        else:
+            score_l = side_score(rules.impurity, left, w_l, table)
+            score_r = side_score(rules.impurity, right, w_r, table)
+            offer_scores(best, number, code, score_l, w_l, score_r, w_r)
+
+
+@inlined
+def offer_random(feature, low, high, node, key, rules, table, best, work, mixed, sums, dictionary):
+    """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high, as scans do."""
+    n = np.uint64(node.items.size)
+    state = split_state(key, feature)
+    number = np.int64(feature + feature)
+    least = low
+    alone = False
+    if mixed is not None:
+        if mixed.kind[feature] == CATEGORY:
+            found = order_levels(work.codes, node, mixed.levels, table, sums, dictionary, state)
+            code = np.int64(below(mix(state), found - ONE))
+            offer_cut(code, node, rules, table, number, best, work, sums)
+            return
+        if low == np.uint32(0) and mixed.kind[feature] == MISSING:
+            least = smallest_value(work.codes, n, high)
+            alone = least == high
+            if not alone and mix(state + GOLDEN) >> _BITS63:
+                missing_last(work.codes, n, high)
+                number += 1
+    code = NONE if alone else draw_code(dictionary, feature, least, high, state)
+    offer_cut(code, node, rules, table, number, best, work, sums)
