@@ -110,8 +110,8 @@ def test_order_levels__of_thousands(classes: int) -> None:
     places = codes.copy()
     with np.errstate(over="ignore"):
         node = Node(items, total, rows, int((total**2).sum()))
-        found = int(order_levels(places, node, levels, entropy_table(), None, None, np.uint64(0)))
-    assert found == len(expected)
-    assert levels.code[levels.order[:found]].tolist() == expected
+        groups, found = order_levels(places, node, 1, levels, entropy_table(), None, None, np.uint64(0))
+    assert groups == found == len(expected)
+    assert levels.first[levels.order[: len(expected)]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)
     assert not levels.slot.any()

@@ -18,12 +18,10 @@ NUMBER = ir.IntType(32)
 VECTOR = ir.VectorType(NUMBER, LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
 ZEROS = ir.Constant(VECTOR, [0] * LANES)
-# What added to a float leaves it as it is, whatever its sign.
-NOTHING = ir.Constant(FLOATS, [-0.0] * LANES)
 
 
 class Lanes:
-    """Writes the code of an intrinsic on arrays of 32-bit numbers or floats, a block of LANES of them at a time.
+    """Writes the code of an intrinsic on arrays of 32-bit numbers, a block of LANES of them at a time.
 
     builder  writes the code
     arrays   pointers to their data, by name
@@ -36,11 +34,9 @@ class Lanes:
         }
 
     def splat(self, scalar: Any) -> Any:
-        """A float, or a 32-bit number, the lower half of a longer one, in all lanes."""
-        if scalar.type not in (NUMBER, FLOATS.element):
-            scalar = self.builder.trunc(scalar, NUMBER)
-        vector = ir.VectorType(scalar.type, LANES)
-        first = self.builder.insert_element(ir.Constant(vector, ir.Undefined), scalar, ir.Constant(NUMBER, 0))
+        """A 32-bit number, the lower half of a longer one, in all lanes."""
+        scalar = scalar if scalar.type == NUMBER else self.builder.trunc(scalar, NUMBER)
+        first = self.builder.insert_element(ir.Constant(VECTOR, ir.Undefined), scalar, ir.Constant(NUMBER, 0))
         return self.builder.shuffle_vector(first, first, ZEROS)
 
     def load(self, name: str, base: Any) -> Any:
@@ -57,13 +53,9 @@ class Lanes:
         """One entry of an array in all lanes."""
         return self.splat(self.builder.load(self.builder.gep(self.arrays[name], [index])))
 
-    def zeros(self, name: str) -> Any:
-        """What a sum over entries of an array begins with."""
-        return ZEROS if self.arrays[name].type.pointee == NUMBER else NOTHING
-
     def where(self, condition: Any, vector: Any) -> Any:
         """The vector in lanes of the condition, elsewhere 0."""
-        return self.builder.select(condition, vector, ZEROS if vector.type == VECTOR else NOTHING)
+        return self.builder.select(condition, vector, ZEROS)
 
     @contextmanager
     def blocks(self, rows: Any) -> Iterator[Any]:
@@ -72,13 +64,12 @@ class Lanes:
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
 
-    def sums(self, rows: Any, zeros: Sequence[Any], terms: Callable[[Any], Sequence[Any]]) -> list[Any]:
-        """The sums over all rows of the vectors that `terms` writes for one of them, each from its zeros on."""
-        totals = [cgutils.alloca_once_value(self.builder, zero) for zero in zeros]
+    def sums(self, rows: Any, number: int, terms: Callable[[Any], Sequence[Any]]) -> list[Any]:
+        """The sums over all rows of the vectors, `number` of them, that `terms` writes for one row."""
+        totals = [cgutils.alloca_once_value(self.builder, ZEROS) for _ in range(number)]
         with cgutils.for_range(self.builder, rows) as loop:
             for total, term in zip(totals, terms(loop.index), strict=True):
-                add = self.builder.add if term.type == VECTOR else self.builder.fadd
-                self.builder.store(add(self.builder.load(total), term), total)
+                self.builder.store(self.builder.add(self.builder.load(total), term), total)
         return [self.builder.load(total) for total in totals]
 
     def real(self, vector: Any) -> Any:

@@ -40,7 +40,8 @@ def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes = Lanes(context, builder, {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[3])})
         with lanes.blocks(args[2]) as base:
-            lanes.store(*_sums_up_to_block(lanes, base, args[2], ["add"]), "out", base)
+            (sums,) = _sums_up_to_block(lanes, base, args[2], ["add"])
+            lanes.store(sums, "out", base)
         return context.get_dummy_value()
 
     return types.void(code, add, types.intp, out), codegen
@@ -49,13 +50,12 @@ def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
 def _sums_up_to_block(lanes: Lanes, base: Any, rows: Any, names: list[str]) -> list[Any]:
     """For the block of `code` at `base`, the sums of these arrays over the rows of which the code is not larger."""
     mine = lanes.load("code", base)
-    zeros = [lanes.zeros(name) for name in names]
 
     def terms(index: Any) -> list[Any]:
         below = lanes.builder.icmp_unsigned("<=", lanes.spread("code", index), mine)
         return [lanes.where(below, lanes.spread(name, index)) for name in names]
 
-    return lanes.sums(rows, zeros, terms)
+    return lanes.sums(rows, len(names), terms)
 
 
 @overload(sums_up_to)
@@ -128,14 +128,14 @@ def _compiled_two(code, add, n, ones, weight, min_leaf, out, score):
 def score_pairs_sums(code, add, number, n, weight, min_leaf, score):
     """score[i] = d**2 / (w_l w_r) of the split after code[i], d the sum of number[j] with code[j] <= code[i].
 
-    w_l is the sum of add[j], likewise, and the weights are together `weight` < SCORED_WEIGHT. number float32; code,
-    add, min_leaf, score and the result are those of score_pairs_two.
+    w_l is the sum of add[j], likewise, and the weights are together `weight` < SCORED_WEIGHT. number int32, of
+    which no sum reaches 31 bits; code, add, min_leaf, score and the result are those of score_pairs_two.
     """
     n, weight = int(n), int(weight)
     for i in range(n):
         left = code[:n] <= code[i]
         w_l = int(add[:n][left].sum())
-        d = np.float32(number[:n][left].sum(dtype=np.float32))
+        d = np.float32(number[:n][left].sum(dtype=np.int64))
         allowed = min(w_l, weight - w_l) >= int(min_leaf)
         score[i] = d * d / np.float32(w_l * (weight - w_l)) if allowed else -1.0
     return float(score[:n].max())
@@ -146,14 +146,19 @@ def _score_pairs_sums(
     typingctx: Any, code: Any, add: Any, number: Any, n: Any, weight: Any, min_leaf: Any, score: Any
 ) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = {"code": (code, args[0]), "add": (add, args[1]), "number": (number, args[2]), "score": (score, args[6])}
+        arrays = {
+            "code": (code, args[0]),
+            "add": (add, args[1]),
+            "number": (number, args[2]),
+            "score": (score, args[6]),
+        }
         lanes = Lanes(context, builder, arrays)
         rows = args[3]
         weight, least = (lanes.splat(scalar) for scalar in args[4:6])
         best = cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [-1.0] * LANES))
         with lanes.blocks(rows) as base:
             w_l, d = _sums_up_to_block(lanes, base, rows, ["add", "number"])
-            w_r = builder.sub(weight, w_l)
+            w_r, d = builder.sub(weight, w_l), lanes.real(d)
             found = builder.fdiv(builder.fmul(d, d), lanes.real(builder.mul(w_l, w_r)))
             found = lanes.masked(found, _allowed(lanes, base, rows, w_l, w_r, least))
             lanes.store(found, "score", base)

@@ -38,9 +38,9 @@ from bigforest.kernels.target import BUCKETS_SUMS
 # Up to this many rows they are sorted, as the bounds of a histogram would open most buckets.
 _SORTED = 512
 _THREE = np.uint64(3)
-# What a float32 is off by, of its value, and how often a score is rounded besides the sum in it.
-_ROUNDING = 2.0**-24
-_ROUNDINGS = 4.0
+# What all numbers of a node have together, and what the rounding of a score to float32 may come to, both in units.
+_UNITS = 2.0**30
+_ROUNDINGS = 4.0 * 2.0**6
 
 
 @inlined
@@ -95,7 +95,7 @@ def score_sums(sum_l, w_l, node, min_leaf):
 def walk_sums(keys, begin, end, w_l, sum_l, node, rows, min_leaf, feature, best):
     """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l lie left of it.
 
-    The highest score is looked for first, since along a good feature scores rise step by step, and each would be offered.
+    The highest score is looked for first: along a good feature scores rise step by step, and each would be offered.
     """
     w_before, sum_before = w_l, sum_l
     highest = -1.0
@@ -206,34 +206,30 @@ def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
 
 @inlined
 def prepare_sums(node, min_leaf, work, sums):
-    """Once per node, before scan_sums: what small_sums needs.
+    """Once per node, before scan_sums: what small_sums needs, numbers counted from the mean and in units.
 
-    Numbers are counted from the mean as it is, so that sums of floats are as small as they can be. Each is rounded by
-    2**-24 of it, and so is every sum of up to n of them, by no more than that of all magnitudes.
+    Each is off by half a unit at most, and a score is rounded a few times, each time by 2**-24 of it.
     """
     if not by_pairs(node):
         return
     rows, number = sums.rows, sums.number
     n = np.uint64(node.items.size)
     rest = np.float64(node.sq) / np.float64(node.weight)
-    largest = 0.0
-    for i in range(n):
-        largest = max(largest, abs(np.float64(rows[i, ONE]) - rest * np.float64(rows[i, ZERO])))
-    scale = 1.0 / largest
     magnitude = 0.0
     for i in range(n):
-        here = (np.float64(rows[i, ONE]) - rest * np.float64(rows[i, ZERO])) * scale
+        magnitude += abs(np.float64(rows[i, ONE]) - rest * np.float64(rows[i, ZERO]))
+    scale = _UNITS / magnitude
+    for i in range(n):
         work.pair_add[i] = np.uint32(rows[i, ZERO])
-        number[i] = np.float32(here)
-        magnitude += abs(here)
+        number[i] = np.int32(np.rint((np.float64(rows[i, ONE]) - rest * np.float64(rows[i, ZERO])) * scale))
     sums.scale[ZERO] = scale
     room = np.float64(min_leaf) * np.float64(node.weight - min_leaf)
-    sums.scale[ONE] = (np.float64(n) + _ROUNDINGS) * _ROUNDING * magnitude / math.sqrt(room)
+    sums.scale[ONE] = (np.float64(n) + _ROUNDINGS) / math.sqrt(room)
 
 
 @inlined
 def small_sums(node, min_leaf, feature, best, work, sums):
-    """What scan_sums does for nodes that are `by_pairs`: scores of all splits first, then those that may be the best."""
+    """What scan_sums does for nodes that are `by_pairs`: scores of all first, then those that may be the best."""
     codes, rows, score = work.codes, sums.rows, work.pair_score
     n = np.uint64(node.items.size)
     highest = score_pairs_sums(codes, work.pair_add, sums.number, n, node.weight, min_leaf, score)
@@ -266,8 +262,8 @@ def small_sums(node, min_leaf, feature, best, work, sums):
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_sums.
 
-    Few rows: by pairs, or, if they are heavy, sorted. Many, or so few codes that a histogram is smaller than the rows: by
-    histogram.
+    Few rows: by pairs, or, if they are heavy, sorted. Many, or so few codes that a histogram is smaller than the rows:
+    by histogram.
     """
     n = np.uint64(node.items.size)
     if by_pairs(node):
