@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +23,12 @@ from bigforest.encode.pipeline import encode
 from bigforest.errors import BigForestError, ConfigError, DataError
 from bigforest.events import silent
 from bigforest.forest.table import TreeArrays
+from bigforest.grow import bag
 from bigforest.grow import forest as growing
-from bigforest.grow.forest import grow_tree
-from bigforest.grow.need import choose_way
+from bigforest.grow.bag import weighed
+from bigforest.grow.forest import grow_forest, grow_tree
+from bigforest.grow.need import Way, choose_way
+from bigforest.grow.top import Limits
 from bigforest.memory import Extras, Shape
 from bigforest.resources import Resources
 from bigforest.sample import Sampler
@@ -51,6 +55,24 @@ def frame_of(data: Data, target: pl.Series, weight: NDArray[np.float64] | None) 
         columns.append(series)
     table = pl.DataFrame([*columns, target.alias("y")])
     return table if weight is None else table.with_columns(w=pl.Series(weight))
+
+
+def store_of(
+    data: Data, config: TrainConfig, folder: Path, *, numbers: bool, weighted: bool, seed: int
+) -> tuple[Store, TrainConfig]:
+    """The encoded table, with random weights and with random numbers to predict if asked for, and the configuration of
+    a forest on it."""
+    random = np.random.default_rng(seed)
+    rows = len(data.target)
+    target = pl.Series(data.target)
+    config = replace(config, weight="w" if weighted else None)
+    if numbers:
+        target = pl.Series(np.round(data.target + random.normal(size=rows) * random.choice([0.0, 0.3, 1e6]), 3))
+        config = replace(config, task="regression", impurity="gini", sampling="uniform")
+    weight = random.choice([0.5, 1.0, 1.0, 3.0, 0.1], rows) if weighted else None
+    source = open_source(frame_of(data, target, weight), scratch=folder)
+    store = encode(source, "y", folder / "s", config=config, resources=Resources(threads=1), listener=silent)
+    return store, config
 
 
 def table_of(store: Store) -> Table:
@@ -106,23 +128,13 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
 def test_kernel_grow_tree__of_any_table(
     data: Data, config: TrainConfig, numbers: bool, weighted: bool, max_bins: str | int, splitter: str, seed: int
 ) -> None:
-    random = np.random.default_rng(seed)
-    rows = len(data.target)
-    target = pl.Series(data.target)
-    options: dict[str, Any] = {"max_bins": max_bins, "weight": "w" if weighted else None, "splitter": splitter}
-    if numbers:
-        target = pl.Series(np.round(data.target + random.normal(size=rows) * random.choice([0.0, 0.3, 1e6]), 3))
-        options |= {"task": "regression", "impurity": "gini", "sampling": "uniform"}
-    own = {field: getattr(config, field) for field in TrainConfig.__dataclass_fields__} | options
-    config = TrainConfig(**own)
-    weight = random.choice([0.5, 1.0, 1.0, 3.0, 0.1], rows) if weighted else None
     with tempfile.TemporaryDirectory() as folder:
-        source = open_source(frame_of(data, target, weight), scratch=folder)
-        store = encode(source, "y", Path(folder) / "s", config=config, resources=Resources(threads=1), listener=silent)
+        config = replace(config, max_bins=max_bins, splitter=splitter)
+        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
         found = grow_tree(store, config, 0)
         weights = Sampler.of(store, config).bag(0).astype(np.int64) * (1 if store.weight is None else store.weight)
         rules = growing._rules(store, config)
-        scaled = TrainConfig(**(own | {"min_split": rules.min_split, "min_leaf": rules.min_leaf}))
+        scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf)
         assert_same(found, grow(table_of(store), weights.tolist(), scaled, 0), store)
 
 
@@ -153,10 +165,14 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     frame = pl.DataFrame({"x": range(4), "w": [1, 1023, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
     with pytest.raises(DataError, match="a row is in a bag 65 times and weighs up to 66495"):
-        growing._weighed(store, np.full(4, 65, np.uint16))
-    monkeypatch.setattr(growing, "MOST_BAG_WEIGHT", 1_000)
-    with pytest.raises(DataError, match="a bag weighs 1033, more than 1000"):
-        growing._weighed(store, np.ones(4, np.uint16))
+        weighed(np.full(4, 65, np.uint16), store.weight)
+    monkeypatch.setattr(bag, "MOST_BAG_WEIGHT", 1_000)
+    config = TrainConfig(bootstrap=False, weight="w")
+    for limits in (None, Limits(1, 2, 8, 500)):
+        with pytest.raises(DataError, match="a bag weighs 1033, more than 1000"):
+            grow_forest(
+                store, config, tmp_path, resources=Resources(threads=1), listener=silent, way=Way(1, limits, 1, 0)
+            )
 
 
 # The same forest in every kind of run.
@@ -290,8 +306,6 @@ def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any,
     ("extras", "words"),
     [
         ({"odd": ("zip",), "category": 9}, "trees on categories and missing values, here in 'zip', grow whole"),
-        ({"numbers": True}, "trees that predict numbers grow whole"),
-        ({"weighted": True}, "trees on weighted rows grow whole"),
     ],
 )
 def test_choose_way__whole_in_memory_or_the_smallest_budget(extras: Any, words: str) -> None:

@@ -30,6 +30,7 @@ from bigforest.sample import bag, distinct_rows, most_nodes
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
+from tests.test_mixed_forest import store_of as mixed_store_of
 
 WHOLE = Way(workers=1, limits=None, group=1, memory=0)
 
@@ -58,6 +59,23 @@ def ways(draw: st.DrawFn) -> Way:
 def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainConfig, way: Way) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+@given(
+    data=tables(),
+    config=configs(),
+    way=ways(),
+    numbers=st.booleans(),
+    weighted=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=60)
+def test_passes__numbers_and_weights(
+    data: Data, config: TrainConfig, way: Way, numbers: bool, weighted: bool, seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, config = mixed_store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
         assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
@@ -177,7 +195,7 @@ COMPILED = """
 import sys
 from pathlib import Path
 from numba.core.dispatcher import Dispatcher
-import bigforest.kernels.level
+import bigforest.kernels.level, bigforest.kernels.level_values
 from bigforest.config import TrainConfig
 from bigforest.grow.forest import compile_for
 from bigforest.grow.need import Way
@@ -191,7 +209,10 @@ def compiled():
     return {f"{kernel.__name__}{each}" for kernel in found for each in kernel.signatures}
 
 store = Store.open(Path(sys.argv[1]))
-for options in ({}, {"replace": False, "sample_fraction": 0.6, "impurity": "entropy"}):
+oblique = {"family": "sparse-oblique", "mean_difference": "all"}
+others = [{"replace": False, "sample_fraction": 0.6, "impurity": "entropy"}]
+others += [{**oblique, "mean_difference_scope": scope} for scope in ("tree", "node")]
+for options in ({}, *others):
     config = TrainConfig(trees=2, **options)
     compile_for(store.shape.extras, config, True, None)
     before = compiled()
@@ -237,7 +258,7 @@ def test_choose_way__too_little_names_the_smallest() -> None:
     choose_way(SHAPE, config, Resources(threads=2, memory=smallest))
 
 
-@pytest.mark.parametrize("options", FAMILIES)
+@pytest.mark.parametrize("options", FAMILIES[2:])
 def test_choose_way__families_that_grow_in_memory_say_so(options: dict[str, object]) -> None:
     config = TrainConfig.of(trees=4, **options)
     need = grow_need(SHAPE, config, Resources(threads=2))

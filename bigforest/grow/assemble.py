@@ -5,7 +5,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,36 +19,28 @@ from bigforest.kernels.layout import LEAF
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import midpoints
 from bigforest.places import fetched, made
-from bigforest.store.store import Dictionaries
+from bigforest.store.store import Dictionaries, Store
 
 # Beside the file of a subtree, its thresholds.
 _THRESHOLDS = ".thresholds"
 # Nodes whose thresholds are looked up at a time.
 _LOOKED_UP = 1 << 18
 _HEAD = np.dtype("<u8")
-# The arrays of a CodeTree that predicts classes as they follow each other in a file.
-_TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4")
+# The arrays of a CodeTree as they follow each other in a file; sum is not there of classes.
+_TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4", "<i8")
 
 
 def write_subtree(path: Path, nodes: CodeTree) -> None:
-    """Keep a finished subtree in a file of its own: nodes, classes, a checksum, and the arrays one after the other."""
-    _write(
-        path,
-        nodes.counts.shape,
-        [array.astype(kind, copy=False) for array, kind in zip(nodes[:6], _TYPES, strict=True)],
-    )
+    """Keep a finished subtree in a file of its own: the sizes of its arrays, a checksum, and one after the other."""
+    arrays = [np.empty(0) if array is None else array for array in nodes]
+    write_arrays(path, [array.astype(kind, copy=False) for array, kind in zip(arrays, _TYPES, strict=True)])
 
 
 def read_subtree(path: Path) -> CodeTree:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
-    with fetched(path).open("rb") as file:
-        size, classes, crc = _head(path, file)
-        if path.stat().st_size != 3 * _HEAD.itemsize + 4 * size * (5 + classes):
-            raise FormatError(f"{path}: the file is damaged; start the training anew")
-        arrays = [np.fromfile(file, kind, size) for kind in _TYPES[:-1]]
-        counts = np.fromfile(file, _TYPES[-1], classes * size).reshape(size, classes)
-    _check(path, [*arrays, counts], crc)
-    return CodeTree(*[*arrays, counts])
+    feature, right, depth, left_code, right_code, counts, sums = read_arrays(path, _TYPES)
+    counts = counts.reshape(feature.size, -1)
+    return CodeTree(feature, right, depth, left_code, right_code, counts, sums if sums.size else None)
 
 
 def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
@@ -74,16 +66,12 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
         thresholds[inner[some]] = found
     ends = np.cumsum(sizes)
     for path, size, end in zip(paths, sizes, ends.tolist(), strict=True):
-        _write(path.with_suffix(_THRESHOLDS), (size, 0), [thresholds[end - size : end].astype("<f8", copy=False)])
+        write_arrays(path.with_suffix(_THRESHOLDS), [thresholds[end - size : end].astype("<f8", copy=False)])
 
 
 def read_thresholds(path: Path) -> NDArray[np.float64]:
     """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
-    path = path.with_suffix(_THRESHOLDS)
-    with fetched(path).open("rb") as file:
-        size, _, crc = _head(path, file)
-        found = np.fromfile(file, "<f8", size)
-    _check(path, [found], crc)
+    [found] = read_arrays(path.with_suffix(_THRESHOLDS), ("<f8",))
     return found
 
 
@@ -93,36 +81,40 @@ def remove_subtree(path: Path) -> None:
     path.with_suffix(_THRESHOLDS).unlink(missing_ok=True)
 
 
-def _write(path: Path, shape: tuple[int, ...], arrays: Sequence[NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
+    """Write the sizes of some arrays, a checksum, and one after the other."""
     with made(path) as temporary, temporary.open("wb") as file:
-        file.write(np.array([*shape, _crc(arrays)], _HEAD).tobytes())
+        file.write(np.array([*(array.size for array in arrays), _crc(arrays)], _HEAD).tobytes())
         for array in arrays:
             file.write(array.data)
 
 
-def _head(path: Path, file: BinaryIO) -> tuple[int, int, int]:
-    head = np.fromfile(file, _HEAD, 3)
-    if head.size < 3:
-        raise FormatError(f"{path}: the file is damaged; start the training anew")
-    return int(head[0]), int(head[1]), int(head[2])
-
-
-def _check(path: Path, arrays: Sequence[NDArray[Any]], crc: int) -> None:
+def read_arrays(path: Path, types: Sequence[str]) -> list[NDArray[Any]]:
+    """Inverse of `write_arrays`, of arrays of these types. Raises FormatError for a damaged file."""
+    here = fetched(path)
+    with here.open("rb") as file:
+        head = np.fromfile(file, _HEAD, len(types) + 1)
+        sizes, crc = head[:-1].tolist(), int(head[-1]) if head.size else 0
+        expected = head.nbytes + sum(size * np.dtype(kind).itemsize for size, kind in zip(sizes, types, strict=False))
+        if head.size <= len(types) or here.stat().st_size != expected:
+            raise FormatError(f"{path}: the file is damaged; start the training anew")
+        arrays = [np.fromfile(file, kind, size) for kind, size in zip(types, sizes, strict=True)]
     if _crc(arrays) != crc:
         raise FormatError(f"{path}: the checksum differs; start the training anew")
+    return arrays
 
 
 def _crc(arrays: Sequence[NDArray[Any]]) -> int:
     crc = 0
     for array in arrays:
-        crc = zlib.crc32(array.data, crc)
+        crc = zlib.crc32(array.reshape(-1).data, crc)
     return crc
 
 
 def assemble(
     top: TreeTop,
     subtrees: Mapping[int, tuple[Path, int]],
-    dictionaries: Dictionaries,
+    store: Store,
     impurity: Impurity,
 ) -> Iterator[TreeArrays]:
     """The nodes of a tree in preorder, in pieces.
@@ -131,12 +123,14 @@ def assemble(
 
     Memory: one subtree.
     """
+    scale = (store.spec.target.offset, store.spec.target.step)
 
     def below(entry: int) -> TreeArrays:
         path = subtrees[entry][0]
-        return tree_arrays(read_subtree(path), dictionaries, impurity, known=read_thresholds(path))
+        known = read_thresholds(path)
+        return tree_arrays(read_subtree(path), store.dictionaries, impurity, known=known, scale=scale)
 
-    upper = tree_arrays(top.skeleton(), dictionaries, impurity)
+    upper = tree_arrays(top.skeleton(), store.dictionaries, impurity, scale=scale)
     return join_pieces(upper, list(top.preorder()), {entry: size for entry, (_, size) in subtrees.items()}, below)
 
 

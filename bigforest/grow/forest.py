@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,20 +12,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import MAX_TREES, TrainConfig
-from bigforest.encode.dataspec import MOST_BAG_WEIGHT
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import drawn_thresholds, tree_arrays
+from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
-from bigforest.grow.need import Way, choose_way, drawn_from, part_size
+from bigforest.grow.need import BY_VALUES, Way, choose_way, drawn_from, part_size
+from bigforest.grow.oblique_passes import Prepared, grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
 from bigforest.grow.subspace import SubspaceFamily, subspace_family
-from bigforest.grow.top import Ground, root_key
+from bigforest.grow.tally import Tally
+from bigforest.grow.top import make_ground, root_key
 from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
@@ -97,6 +100,8 @@ class Grower:
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
         self._scratch = resources.scratch
+        self._values = ExitStack()  # keeps what is prepared until all trees are grown
+        self._prepared: Prepared | None = None
         self._crew = resources.crew(self._way.workers)
         with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
             passes = self._way.limits is not None
@@ -108,7 +113,8 @@ class Grower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.rest()
+        with self._values:
+            self.rest()
 
     def rest(self) -> None:
         """Give the memory back that is kept for further trees."""
@@ -126,10 +132,18 @@ class Grower:
             own = [(part,) for part in wanted]
             self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
-        ground = Ground(_rules(store, config), tuple(f.codes for f in store.spec.features), entropy_table(), limits)
+        codes = tuple(feature.codes for feature in store.spec.features)
+        ground = make_ground(_rules(store, config), Tally.of(store), codes, limits)
+        if wanted and config.family in BY_VALUES and self._prepared is None:
+            values = self._values.enter_context(TemporaryFolder(self._scratch))
+            self._prepared = prepare(store, config, ground, values, self._crew)
         for group in _groups(wanted, self._way.group):
             with TemporaryFolder(self._scratch) as folder:
-                grow_by_passes(store, config, ground, group, directory, folder, crew=self._crew, on_trees=advance)
+                rest = (config, group, directory, folder)
+                if self._prepared is not None:
+                    grow_oblique_by_passes(self._prepared, *rest, crew=self._crew, on_trees=advance)
+                else:
+                    grow_by_passes(store, ground, *rest, crew=self._crew, on_trees=advance)
 
 
 def part_groups(rows: int, trees: int, most: int = MAX_TREES) -> list[range]:
@@ -209,7 +223,7 @@ def forget(store: Store, config: TrainConfig) -> None:
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
     """Compile the kernels that this forest needs, grown by passes or whole."""
     if passes:
-        compile_passes(config, scratch)
+        compile_passes(extras, config, scratch)
     else:
         family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
         random = config.splitter == "random"
@@ -264,7 +278,10 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if isinstance(shared.target, Classes) else None
-    pack_items(classes, _weighed(store, multiplicity), items)
+    weight = weighed(multiplicity, store.weight)
+    if store.weight is not None:
+        check_bag(int(weight.sum(dtype=np.int64)))
+    pack_items(classes, weight, items)
     key = root_key(config, tree)
     arguments = (items, shared.target, key, shared.rules)
     if shared.scale is not None:
@@ -284,19 +301,3 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     scale = (store.spec.target.offset, store.spec.target.step)
     known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
     return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
-
-
-def _weighed(store: Store, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
-    """How much each row of a bag weighs, uint16 [rows]. Raises DataError where it, or the bag, weighs too much."""
-    if store.weight is None:
-        return multiplicity
-    weight = multiplicity.astype(np.uint32) * store.weight
-    if weight.max() > np.iinfo(np.uint16).max:
-        raise DataError(
-            f"a row is in a bag {multiplicity.max()} times and weighs up to {weight.max()} then, more than 65535 that "
-            "are possible: lower sample_fraction"
-        )
-    total = int(weight.sum(dtype=np.int64))
-    if total > MOST_BAG_WEIGHT:
-        raise DataError(f"a bag weighs {total}, more than {MOST_BAG_WEIGHT} that are possible: lower sample_fraction")
-    return weight.astype(np.uint16)

@@ -11,12 +11,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.judge import Counts, Judge, boundaries
+from bigforest.grow.judge import Judge, Keys, boundaries
+from bigforest.grow.tally import Counts, Tally
 from bigforest.kernels.axis import make_draw
 from bigforest.kernels.level import draw_order
 from bigforest.kernels.tree import Rules
@@ -28,13 +29,24 @@ LEAST_BUCKETS = 64
 MOST_BUCKETS = 1 << 16
 
 
-class Histogram(Protocol):
-    """A question for class weights of values in a range, cut into buckets. Codes are values, too.
+class Probe(Protocol):
+    """A question of a node: a Histogram, a Collect, or another that its family has."""
+
+    def cells(self, parts: int) -> int:
+        """Room that the answer takes, in counts of a histogram; parts: of what is counted (tally.py)."""
+
+
+class Histogram(Probe, Protocol):
+    """A question for what rows with values in a range hold, cut into buckets. Codes are values, too.
 
     number   of the feature or direction; decides between equal splits.
     buckets  how many.
-    left     int64 [classes], weights of the values below the range; None for what is looked at the first time.
+    left     int64 [parts] (tally.py), what rows below the range hold; None for what is looked at the first time.
+
+    key_cells  `Probe.cells` of a row that is collected.
     """
+
+    key_cells: ClassVar[int]
 
     @property
     def number(self) -> int: ...
@@ -55,14 +67,15 @@ class Histogram(Protocol):
     def within(self, bucket: int, most: int, left: Counts) -> Histogram:
         """The same for one bucket, in `most` buckets or fewer."""
 
-    def walk(self, keys: Any, classes: int) -> Iterator[tuple[NDArray[Any], Counts]]:
-        """The distinct values of collected rows in ascending pieces, and the weights up to each; see `boundaries`."""
+    def walk(self, keys: Any, tally: Tally) -> Iterator[tuple[NDArray[Any], Counts]]:
+        """The distinct values of collected rows in ascending pieces, and what is up to each; see `boundaries`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """Ask for class weights of codes low .. low + codes - 1 of a feature, in buckets of 1 << shift codes."""
+    """Ask what rows with codes low .. low + codes - 1 of a feature hold, in buckets of 1 << shift codes."""
 
+    key_cells: ClassVar[int] = 1
     number: int
     low: int
     codes: int
@@ -82,6 +95,10 @@ class Count:
         """See Histogram."""
         return ((self.codes - 1) >> self.shift) + 1
 
+    def cells(self, parts: int) -> int:
+        """See Probe."""
+        return self.buckets * parts
+
     def ends(self) -> NDArray[np.int64]:
         """See Histogram; past the largest code in the last bucket."""
         return self.low + (np.arange(1, self.buckets + 1) << self.shift) - 1
@@ -99,16 +116,16 @@ class Count:
         first = bucket << self.shift
         return Count.of(self.number, self.low + first, min(1 << self.shift, self.codes - first), most, left)
 
-    def walk(self, keys: NDArray[np.uint64], classes: int) -> Iterator[tuple[NDArray[np.int64], Counts]]:
+    def walk(self, keys: Keys, tally: Tally) -> Iterator[tuple[NDArray[np.int64], Counts]]:
         """See Histogram."""
-        return boundaries(np.sort(keys), classes)
+        return boundaries(keys.sorted(), tally)
 
 
 @dataclass(frozen=True, slots=True)
 class Collect:
     """Ask for the rows in the buckets that are `wanted`, bool [buckets]; the buckets are of `count`.
 
-    left int64 [wanted buckets, classes]: weights before each of them. rows: most rows there can be.
+    left int64 [wanted buckets, parts]: what lies before each of them. rows: most rows there can be.
     """
 
     count: Histogram
@@ -116,17 +133,24 @@ class Collect:
     left: Counts
     rows: int
 
-
-Probe = Histogram | Collect
+    def cells(self, parts: int) -> int:
+        """See Probe."""
+        return self.count.key_cells * self.rows
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """The answer to a Histogram: int64 [buckets, classes], and the smallest and largest value in the node."""
+    """The answer to a Histogram.
+
+    counts     int64 [buckets, parts]
+    low, high  smallest and largest value in the node
+    alike      whether all numbers to predict of the node are the same
+    """
 
     counts: Counts
     low: float
     high: float
+    alike: bool = False
 
 
 # To a Collect: what `Histogram.walk` takes.
@@ -137,7 +161,7 @@ Answer = Counted | Any
 class Hidden:
     """What a histogram does not show: the order of the rows inside its buckets.
 
-    before, counts  int64 [buckets, classes], weights before and in each bucket
+    before, counts  int64 [buckets, parts], what lies before and in each bucket
     waiting         bool [buckets], still to be looked into
     """
 
@@ -174,18 +198,24 @@ class Search(ABC):
     def hear(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `asking`, in order, and ask anew; `asking` is empty when the best split is known."""
         asked, self.asking = self.asking, []
+        if any(isinstance(answer, Counted) and answer.alike for answer in answers):
+            return  # a leaf
         for probe, answer in zip(asked, answers, strict=True):
-            if isinstance(probe, Collect):
-                self._offer_keys(probe, answer)
-            else:
-                self._offer_edges(probe, answer)
+            self._take(probe, answer)
         self._draw()
         if not self.asking:
             self._look_inside()
 
-    def _most(self, weight: int) -> int:
-        """Buckets for a histogram of so many bag rows."""
-        return buckets_for(weight, self.judge.total.size, self.most_cells)
+    def _take(self, probe: Any, answer: Answer) -> None:
+        """Take the answer to one probe."""
+        if isinstance(probe, Collect):
+            self._offer_keys(probe, answer)
+        else:
+            self._offer_edges(probe, answer)
+
+    def _most(self, rows: int) -> int:
+        """Buckets for a histogram of so many rows."""
+        return buckets_for(rows, self.judge.tally.parts, self.most_cells)
 
     def _offer_edges(self, probe: Histogram, answer: Answer) -> None:
         assert isinstance(answer, Counted)
@@ -193,10 +223,10 @@ class Search(ABC):
         if left is None:
             if not self._is_usable(probe, answer):
                 return
-            left = np.zeros(self.judge.total.size, np.int64)
+            left = np.zeros(self.judge.tally.parts, np.int64)
         after = left + np.cumsum(answer.counts, axis=0)
         self.judge.offer(probe.number, probe.ends(), after)
-        waiting = probe.several() & (answer.counts.sum(axis=1) > 1)
+        waiting = probe.several() & (self.judge.tally.rows(answer.counts) > 1)
         if waiting.any():
             self._open.append(Hidden(probe, after - answer.counts, answer.counts, waiting))
 
@@ -217,7 +247,7 @@ class Search(ABC):
         own = [np.flatnonzero(hidden.waiting) for hidden in self._open]
         at = np.repeat(np.arange(len(own)), [buckets.size for buckets in own])
         bucket = np.concatenate(own)
-        rows = np.concatenate([hidden.counts[hidden.waiting].sum(axis=1) for hidden in self._open])
+        rows = np.concatenate([self.judge.tally.rows(hidden.counts[hidden.waiting]) for hidden in self._open])
         order = np.argsort(-bounds, kind="stable")
         few = order[rows[order] <= self.most_keys]
         few = few[np.cumsum(rows[few]) <= self.most_keys]
@@ -227,30 +257,29 @@ class Search(ABC):
             wanted[bucket[few[at[few] == number]]] = True
             if wanted.any():
                 hidden.waiting &= ~wanted
-                self.asking.append(
-                    Collect(hidden.probe, wanted, hidden.before[wanted], int(hidden.counts[wanted].sum()))
-                )
+                held = int(self.judge.tally.rows(hidden.counts[wanted]).sum())
+                self.asking.append(Collect(hidden.probe, wanted, hidden.before[wanted], held))
 
     def _count_again(self, buckets: Sequence[tuple[int, int]]) -> None:
         """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for."""
-        cells = self.most_cells
+        cells, tally = self.most_cells, self.judge.tally
         for at, bucket in buckets:
             hidden = self._open[at]
-            most = self._most(int(hidden.counts[bucket].sum()))
+            most = self._most(int(tally.rows(hidden.counts[bucket])))
             narrower = hidden.probe.within(bucket, most, hidden.before[bucket])
-            if cells < self.most_cells and narrower.buckets * self.judge.total.size > cells:
+            if cells < self.most_cells and narrower.buckets * tally.parts > cells:
                 continue
-            cells -= narrower.buckets * self.judge.total.size
+            cells -= narrower.buckets * tally.parts
             self.asking.append(narrower)
             hidden.waiting[bucket] = False
 
     def _offer_keys(self, probe: Collect, answer: Answer) -> None:
         count = probe.count
         buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
-        passed = np.zeros(self.judge.total.size, np.int64)
+        passed = np.zeros(self.judge.tally.parts, np.int64)
         bases = np.zeros_like(probe.left)
         last = -1
-        for values, upto in count.walk(answer, self.judge.total.size):
+        for values, upto in count.walk(answer, self.judge.tally):
             number = buckets[count.bucket(values)]
             starts = np.flatnonzero(np.diff(number, prepend=last))
             ahead = np.concatenate([passed[None], upto[:-1]])
@@ -306,10 +335,13 @@ class FeatureSearch(Search):
             self._drawn += 1
             if not self.constant[feature]:
                 hoped += 1
-                most = self._most(self.judge.weight)
-                self.asking.append(Count.of(feature, 0, self.codes[feature], most, None))
+                self.asking.append(self._histogram(feature, self._most(self.judge.rows)))
 
-    def _is_usable(self, probe: Count, answer: Counted) -> bool:
+    def _histogram(self, feature: int, most: int) -> Histogram:
+        """The first question about a feature, in at most `most` buckets."""
+        return Count.of(feature, 0, self.codes[feature], most, None)
+
+    def _is_usable(self, probe: Histogram, answer: Counted) -> bool:
         if answer.low == answer.high:
             self.constant[probe.number] = True
             return False
@@ -317,7 +349,7 @@ class FeatureSearch(Search):
         return True
 
 
-def buckets_for(weight: int, classes: int, most_cells: int) -> int:
-    """Buckets of the histogram of a feature in a node of `weight` bag rows; at least 2."""
-    wanted = min(max(weight // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
-    return max(min(wanted, most_cells // classes), 2)
+def buckets_for(rows: int, parts: int, most_cells: int) -> int:
+    """Buckets of the histogram of a feature in a node of so many rows, each of so many counts; at least 2."""
+    wanted = min(max(rows // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
+    return max(min(wanted, most_cells // parts), 2)

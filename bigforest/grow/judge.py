@@ -1,24 +1,23 @@
 """The best split of a node from counts: exact, for weights of any size. Oracle: tests/naive/split.py.
 
-What the kernels do for nodes in memory (kernels/scan_two.py, scan_many.py, impurity.py), this does for histograms that
-were added up from many blocks: floats find the few that could be best, and integers of Python, which do not wrap,
-decide.
+What the kernels do for nodes in memory (kernels/scan_two.py, scan_many.py, scan_sums.py, impurity.py), this does for
+histograms that were added up from many blocks: floats find the few that could be best, and integers of Python, which
+do not wrap, decide.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.impurity import GINI
+from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
+from bigforest.kernels.impurity import GINI, VARIANCE
 from bigforest.kernels.judge import bucket_bounds, integer_score, split_scores
-
-Counts = NDArray[np.int64]
 
 # A float score this much below the best, relatively, cannot be as good: rounding is about 1e-15.
 _NEAR = 1e-12
@@ -29,7 +28,7 @@ _CELLS = 1 << 20
 @dataclass(frozen=True, slots=True)
 class Split:
     """A split of a node: codes of `feature`, or projections on this direction, up to `code` go left; `left` int64
-    [classes] are the weights there."""
+    [parts] is what the rows there hold."""
 
     feature: int
     code: float
@@ -48,27 +47,32 @@ class Split:
 class Judge:
     """Compares the splits of one node.
 
-    total     int64 [classes], class weights of the node
-    impurity  number of the impurity; table as impurity.entropy_table
+    tally     what is counted; in all of this numbers to predict are counted from `centre`
+    total     int64 [parts], of the node
+    rows      of the node
     best      the best split offered so far
     limit     a split, or a bucket of codes, whose float score is below this cannot be as good as the best
     """
 
-    def __init__(self, total: Counts, impurity: int, table: NDArray[np.int64], min_leaf: int) -> None:
-        self.total = total
-        self.weight = int(total.sum())
+    def __init__(self, tally: Tally, total: Counts, impurity: int, table: NDArray[np.int64], min_leaf: int) -> None:
+        """total: with numbers to predict as they are; impurity: its number; table: impurity.entropy_table."""
+        self.tally = tally
+        self.centre = tally.centre(total)
+        self.total = tally.moved(total, -self.centre)
+        self.rows = int(tally.rows(total))
         self.best: Split | None = None
         self.limit = -np.inf
         self._impurity = impurity
         self._table = table
         self._min_leaf = min_leaf
-        self._scratch = np.empty((2, total.size), np.int64)
+        self._judged = self.total[: tally.judged]
+        self._scratch = np.empty(tally.judged, np.int64)
 
     def offer(self, feature: int, codes: NDArray[Any], left: Counts) -> None:
-        """Offer splits after `codes` [n >= 1], ascending, with class weights `left` [n, classes] on the left."""
+        """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
         scores = np.empty(codes.size)
         least = max(self._min_leaf, 1)
-        split_scores(self._impurity, left, self.total, least, self._table, self._scratch[0], scores)
+        split_scores(self._impurity, left, self._judged, least, self._table, self._scratch, scores)
         best = float(scores.max())
         if best == -np.inf:
             return
@@ -82,41 +86,82 @@ class Judge:
     def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
         """No split inside bucket b has a higher score than bounds[b], float64 [buckets].
 
-        before, counts  int64 [buckets, classes]: weights left of each bucket, and in it.
+        before, counts  int64 [buckets, parts]: what is left of each bucket, and in it.
         """
         bounds = np.empty(len(counts))
-        bucket_bounds(self._impurity, before, counts, self.total, self._table, self._scratch, bounds)
+        bucket_bounds(self._impurity, before, counts, self._judged, self._table, self._scratch, bounds)
         return bounds
 
     def _exact(self, left: Counts) -> Fraction | int:
-        if self._impurity != GINI:
-            return int(integer_score(self._impurity, left, self.total, self._scratch[0], self._table))
-        one = [int(count) for count in left]
-        two = [int(count) for count in self.total - left]
-        return Fraction(sum(n * n for n in one), sum(one)) + Fraction(sum(n * n for n in two), sum(two))
+        one = left[: self.tally.judged]
+        two = self._judged - one
+        if self._impurity == VARIANCE:
+            return sum((Fraction(int(side[SUM]) ** 2, int(side[WEIGHT])) for side in (one, two)), Fraction(0))
+        if self._impurity == GINI:
+            return sum(map(_purity, (one.tolist(), two.tolist())), Fraction(0))
+        return int(integer_score(self._impurity, one, self._judged, self._scratch, self._table))
+
+
+def _purity(weights: list[int]) -> Fraction:
+    return Fraction(sum(n * n for n in weights), sum(weights))
 
 
 def _lowered(score: float) -> float:
     return score - abs(score) * _NEAR
 
 
-def boundaries(keys: NDArray[np.uint64], classes: int) -> Iterator[tuple[NDArray[np.int64], Counts]]:
-    """The distinct codes of sorted sort keys (see kernels/node.py) in ascending pieces, and the weights up to each.
+class Keys(NamedTuple):
+    """Rows that were collected.
 
-    Yields codes [n] and class weights [n, classes] of all keys up to and with that code.
+    key     uint64 [n], sort keys (kernels/node.py)
+    number  int64 [n], their numbers to predict, from the node's centre and by weight; empty for classes
     """
-    codes = (keys >> np.uint64(32)).astype(np.int64)
-    starts = np.flatnonzero(np.diff(codes, prepend=-1))
-    step = max(1, _CELLS // classes)
-    carried = np.zeros(classes, np.int64)
-    for first in range(0, starts.size, step):
-        here = starts[first : first + step]
-        end = starts[first + step] if first + step < starts.size else codes.size
-        piece = keys[here[0] : end]
-        place = np.repeat(np.arange(here.size), np.diff(np.append(here, end)))
-        kind = (piece >> np.uint64(16)).astype(np.int64) & 0xFFFF
-        weights = np.zeros((here.size, classes), np.int64)
-        np.add.at(weights, (place, kind), (piece & np.uint64(0xFFFF)).astype(np.int64))
-        upto = carried + np.cumsum(weights, axis=0)
+
+    key: NDArray[np.uint64]
+    number: NDArray[np.int64]
+
+    @classmethod
+    def joined(cls, several: Sequence[Keys]) -> Keys:
+        """Those of all, one after the other."""
+        return cls(np.concatenate([keys.key for keys in several]), np.concatenate([keys.number for keys in several]))
+
+    def sorted(self) -> Keys:
+        """The same in ascending order."""
+        if not self.number.size:
+            return Keys(np.sort(self.key), self.number)
+        order = np.argsort(self.key)
+        return Keys(self.key[order], self.number[order])
+
+
+def boundaries(keys: Keys, tally: Tally) -> Iterator[tuple[NDArray[np.int64], Counts]]:
+    """The distinct codes of sorted keys in ascending pieces, and what the rows up to each hold.
+
+    Yields codes [n] and totals [n, parts] of all keys up to and with that code.
+    """
+    codes = (keys.key >> np.uint64(32)).astype(np.int64)
+    starts = np.append(np.flatnonzero(np.diff(codes, prepend=-1)), codes.size)
+    step = max(1, _CELLS // tally.parts)
+    carried = np.zeros(tally.parts, np.int64)
+    for first in range(0, starts.size - 1, step):
+        here = starts[first : first + step + 1]
+        piece = slice(int(here[0]), int(here[-1]))
+        held = _held(keys.key[piece], keys.number[piece], here - here[0], tally)
+        upto = carried + np.cumsum(held, axis=0)
         carried = upto[-1]
-        yield codes[here], upto
+        yield codes[here[:-1]], upto
+
+
+def _held(keys: NDArray[np.uint64], numbers: NDArray[np.int64], starts: NDArray[np.int64], tally: Tally) -> Counts:
+    """What the rows of each run of keys hold, [runs, parts]; run r is starts[r] to before starts[r + 1]."""
+    runs = np.diff(starts)
+    multiplicity = (keys & np.uint64(0xFFFF)).astype(np.int64)
+    held = np.zeros((runs.size, tally.parts), np.int64)
+    if tally.numbers:
+        held[:, WEIGHT] = np.add.reduceat(multiplicity, starts[:-1])
+        held[:, SUM] = np.add.reduceat(numbers, starts[:-1])
+    else:
+        kind = (keys >> np.uint64(16)).astype(np.int64) & 0xFFFF
+        np.add.at(held, (np.repeat(np.arange(runs.size), runs), kind), multiplicity)
+    if tally.weighted:
+        held[:, -1] = runs
+    return held

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.grow.judge import Keys
 from bigforest.grow.question import (
     Question,
     Reply,
@@ -65,9 +66,13 @@ class Told(Protocol):
 
 
 class Routed(NamedTuple):
-    """The rows of one block and tree, sorted by the nodes they fall into; see route_block."""
+    """The rows of one block and tree, sorted by the nodes they fall into; see route_block.
+
+    value  int64 [rows of the block], numbers to predict; None for classes
+    """
 
     codes: Codes
+    value: NDArray[np.int64] | None
     items: NDArray[np.uint64]
     begin: NDArray[np.uint64]
     end: NDArray[np.uint64]
@@ -88,12 +93,11 @@ def split_large(
     folder  for files of where rows stand.
     ranges  the runs of blocks, the same for all passes over these trees.
     """
-    classes = len(store.spec.target.classes)
     while True:
         chosen = choose(tops, room)
         if not chosen:
             return
-        questions = [question(tops[at], entries, classes) for at, entries in chosen]
+        questions = [question(tops[at], entries) for at, entries in chosen]
         release_freed()
         replies = crew.reduce(answer, ranges, merged_all, (store, sampler, questions, folder))
         for (at, entries), asked, reply in zip(chosen, questions, replies, strict=True):
@@ -114,21 +118,22 @@ def answer(store: Store, sampler: Sampler, questions: list[Question], folder: Pa
     fetched = np.empty(BLOCK_ROWS, np.uint32)
     most = max((most_probes(asked) for asked in questions), default=0)
     found = np.empty(most * BLOCK_ROWS + 1, np.uint64)
-    pieces: list[list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]] = [[] for _ in questions]
+    numbers = np.empty(found.size, np.int64) if any(asked.tally.numbers for asked in questions) else None
+    pieces: list[list[list[Keys]]] = [[] for _ in questions]
     replies = [no_reply(asked) for asked in questions]
     needed = sorted(set().union(*(features(asked) for asked in questions)))
     for at, routed in route(store, sampler, questions, blocks, needed, replies, folder):
         asked, reply = questions[at], replies[at]
-        codes, items, begin, end = routed
-        classes = np.uint64(asked.classes)
-        count_block(
-            codes, by_row, items, begin, end, asked.counts, classes, fetched, reply.counts, reply.low, reply.high
-        )
+        codes, value, items, begin, end = routed
+        rows = (codes, by_row, items, begin, end, value)
+        parts, weighted = np.uint64(asked.tally.parts), asked.tally.weighted
+        cells = (reply.counts, reply.low, reply.high, reply.spread)
+        count_block(*rows, asked.counts, parts, weighted, fetched, *cells)
         if asked.collects.node.size:
             ends = np.empty(asked.collects.node.size, np.uint64)
-            collect_block(codes, by_row, items, begin, end, asked.collects, asked.wanted, fetched, found, ends)
-            pieces[at].append((found[: int(ends[-1])].copy(), ends))
-    return [reply._replace(keys=_joined(reply, parts)) for reply, parts in zip(replies, pieces, strict=True)]
+            collect_block(*rows, asked.collects, asked.wanted, fetched, found, numbers, ends)
+            pieces[at].append(_cut(found, numbers, ends))
+    return [reply._replace(keys=_joined(blocks)) for reply, blocks in zip(replies, pieces, strict=True)]
 
 
 def route(
@@ -155,12 +160,13 @@ def route(
         def read(block: int, following: int | None) -> Codes:
             return reader.read(block, needed, following)
 
-        def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> None:
+        def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> Codes:
             below, above = replies[at].below, replies[at].above
             route_block(codes, by_row, items, spare, fetched, questions[at].splits, begin, end, below, above)
+            return codes
 
-        for at, stood, codes in walk(store, sampler, questions, blocks, replies, folder, read, send):
-            yield at, Routed(codes, *stood)
+        for at, (stood, target), codes in walk(store, sampler, questions, blocks, replies, folder, read, send):
+            yield at, Routed(codes, target if questions[at].tally.numbers else None, *stood)
 
 
 def walk(
@@ -171,12 +177,13 @@ def walk(
     replies: Sequence[Told],
     folder: Path | None,
     read: Callable[[int, int | None], Cells],
-    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], None],
-) -> Iterator[tuple[int, Stood, Cells]]:
-    """`route` for whatever a block holds.
+    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], Cells],
+) -> Iterator[tuple[int, tuple[Stood, NDArray[Any]], Cells]]:
+    """`route` for whatever a block holds: with the rows come the targets of the block.
 
     read  gives a block's cells; its second argument is the block to be read next, if any.
-    send  sends the items of a block down the newest splits of the question of this number.
+    send  sends the items of a block down the newest splits of the question of this number, and gives the cells as its
+          tree sees them.
     """
     items = np.empty(BLOCK_ROWS, np.uint64)
     with ExitStack() as stack:
@@ -193,18 +200,20 @@ def walk(
             start = block * store.block_rows
             target = store.labels(start, min(start + store.block_rows, store.rows))
             for at, asked in enumerate(questions):
-                here, begin, end = standing[at].take(block, target, asked.nodes, items)
-                send(cells, at, here, begin, end)
+                classes = None if store.spec.target.task == "regression" else target
+                here, begin, end = standing[at].take(block, target.size, classes, asked.nodes, items)
+                seen = send(cells, at, here, begin, end)
                 standing[at].keep(here, begin, end)
-                yield at, (here, begin, end), cells
+                yield at, ((here, begin, end), target), seen
 
 
-def _joined(reply: Reply, parts: list[tuple[NDArray[np.uint64], NDArray[np.uint64]]]) -> list[NDArray[np.uint64]]:
-    """The keys of each Collect from those of each block, which stand one Collect after the other."""
-    if not parts:
-        return reply.keys
-    cuts = [np.concatenate([[0], ends.astype(np.int64)]) for _, ends in parts]
-    return [
-        np.concatenate([keys[cut[p] : cut[p + 1]] for (keys, _), cut in zip(parts, cuts, strict=True)])
-        for p in range(parts[0][1].size)
-    ]
+def _cut(found: NDArray[np.uint64], numbers: NDArray[np.int64] | None, ends: NDArray[np.uint64]) -> list[Keys]:
+    """The keys of each Collect in a block, which stand one Collect after the other up to `ends`; copies."""
+    none = np.empty(0, np.int64)
+    cuts = [slice(*pair) for pair in pairwise([0, *ends.tolist()])]
+    return [Keys(found[cut].copy(), none if numbers is None else numbers[cut].copy()) for cut in cuts]
+
+
+def _joined(blocks: list[list[Keys]]) -> list[Keys]:
+    """The keys of each Collect from those of each block."""
+    return [Keys.joined(own) for own in zip(*blocks, strict=True)]

@@ -14,16 +14,15 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.table import write_part
 from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
+from bigforest.grow.bag import check_bag, total_of, weighed_block
 from bigforest.grow.level import block_ranges, split_large
 from bigforest.grow.question import question
 from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
+from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground, TreeTop, root_key
-from bigforest.kernels.draw import count_classes
 from bigforest.kernels.grow import grow
-from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.rows import by_rows
-from bigforest.kernels.target import Classes
-from bigforest.kernels.tree import Rules
+from bigforest.kernels.target import Classes, Numbers
 from bigforest.memory import release_freed
 from bigforest.sample import Sampler
 from bigforest.schedule.crew import Crew
@@ -31,11 +30,11 @@ from bigforest.store.store import Store
 
 
 class Seedling(NamedTuple):
-    """A small node: entry in the top of its tree, bag rows, and what `grow` starts from."""
+    """A small node: entry in the top of its tree, rows at most, and what `grow` starts from."""
 
     tree: int
     entry: int
-    weight: int
+    rows: int
     key: np.uint64
     depth: int
     constant: NDArray[np.bool_]
@@ -50,8 +49,8 @@ class Stem(NamedTuple):
 
 def grow_by_passes(
     store: Store,
-    config: TrainConfig,
     ground: Ground,
+    config: TrainConfig,
     parts: Sequence[range],
     directory: Path,
     folder: Path,
@@ -66,15 +65,17 @@ def grow_by_passes(
     trees = [tree for part in parts for tree in part]
     sampler = Sampler.of(store, config)
     ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
-    totals = crew.reduce(count_bags, ranges, np.add, (store, sampler, trees))
+    totals = crew.reduce(count_bags, ranges, np.add, (sampler, trees, ground.tally))
+    if ground.tally.weighted:
+        check_bag(int(ground.tally.weight(totals).max()))
     tops = [TreeTop(tree, root_key(config, tree), total, ground) for tree, total in zip(trees, totals, strict=True)]
     split_large(store, sampler, tops, ground.limits.room, folder, ranges, crew)
-    questions = [question(top, [], len(store.spec.target.classes)) for top in tops]
+    questions = [question(top, []) for top in tops]
     small = [top.small() for top in tops]
     spilled = crew.reduce(spill, ranges, spilled_both, (store, sampler, questions, small, folder))
     for top, reply in zip(tops, spilled.replies, strict=True):
         top.sent(reply.below, reply.above, {})
-    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (store, ground.rules))
+    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (store, ground))
     crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
     stems = {top.tree: Stem(top, sizes[top.tree]) for top in tops}
 
@@ -88,32 +89,25 @@ def grow_by_passes(
     crew.run(write_stems, own, end, (store, config, directory, folder))
 
 
-def count_bags(store: Store, sampler: Sampler, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
-    """Task: class weights of the bags of the trees in some blocks, int64 [trees, classes]."""
-    totals = np.zeros((len(trees), len(store.spec.target.classes)), np.int64)
+def count_bags(sampler: Sampler, trees: Sequence[int], tally: Tally, blocks: range) -> Counts:
+    """Task: what the bags of the trees hold in some blocks, int64 [trees, parts]."""
+    store = sampler.store
+    totals = np.zeros((len(trees), tally.parts), np.int64)
     store.fetch([], blocks)
     for block in blocks:
         target = store.labels(block * store.block_rows, (block + 1) * store.block_rows)
         for at, tree in enumerate(trees):
-            count_classes(target, sampler.block(tree, block), totals[at])
+            totals[at] += total_of(target, weighed_block(sampler, tree, block), tally)
     return totals
 
 
-def grow_seedling(store: Store, rules: Rules, seedling: Seedling, files: list[Path], path: Path) -> int:
+def grow_seedling(store: Store, ground: Ground, seedling: Seedling, files: list[Path], path: Path) -> int:
     """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
-    codes, items = load(files, store, seedling.weight)
-    nodes = grow(
-        codes,
-        by_rows(codes),
-        items,
-        Classes(len(store.spec.target.classes), entropy_table()),
-        seedling.key,
-        rules,
-        seedling.depth,
-        seedling.constant,
-    )
+    codes, items, value = load(files, store, seedling.rows)
+    target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
+    nodes = grow(codes, by_rows(codes), items, target, seedling.key, ground.rules, seedling.depth, seedling.constant)
     write_subtree(path, nodes)
-    del codes, items
+    del codes, items, value, target
     release_freed()
     return nodes.feature.size
 
@@ -124,7 +118,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
         assemble(
             stem.top,
             {entry: (subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
-            store.dictionaries,
+            store,
             config.impurity,
         )
         for stem in stems
@@ -135,7 +129,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
 
 def grow_all(
     tops: Sequence[TreeTop],
-    spilled: Spilled,
+    spilled: Spilled[Any],
     folder: Path,
     crew: Crew,
     grow_one: Callable[..., int],
@@ -146,12 +140,12 @@ def grow_all(
     grow_one  the task; its arguments are `shared`, and a seedling with its files and the path for the subtree.
     """
     seedlings = [
-        Seedling(top.tree, entry, int(node.total.sum()), node.key, node.depth, node.constant)
+        Seedling(top.tree, entry, int(top.tally.rows(node.total)), node.key, node.depth, node.constant)
         for top in tops
         for entry in top.small()
         for node in [top.nodes[entry]]
     ]
-    seedlings.sort(key=lambda seedling: -seedling.weight)
+    seedlings.sort(key=lambda seedling: -seedling.rows)
     sizes: dict[int, dict[int, int]] = {top.tree: {} for top in tops}
 
     suffixes = [suffix for _, suffix in sorted(spilled.suffixes.items())]

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
+from bigforest.grow.judge import Keys
+from bigforest.grow.tally import Tally
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.level import Probes, Splits
 
@@ -20,7 +22,7 @@ from bigforest.kernels.level import Probes, Splits
 class Question(NamedTuple):
     """What a pass asks about one tree.
 
-    nodes     number of nodes, and its newest splits; classes of the target
+    nodes     number of nodes, and its newest splits; what is counted
     standing  TreeTop.standing
     counts    probes of Count
     collects  probes of Collect; wanted bool, the wanted buckets of all of them
@@ -30,7 +32,7 @@ class Question(NamedTuple):
     nodes: int
     splits: Splits
     standing: dict[int, Path]
-    classes: int
+    tally: Tally
     counts: Probes
     collects: Probes
     wanted: NDArray[np.bool_]
@@ -44,10 +46,11 @@ class Reply(NamedTuple):
     standing        where the rows stand now, for TreeTop.sent; empty where there were no splits
     """
 
-    counts: NDArray[np.uint32]
+    counts: NDArray[Any]
     low: NDArray[np.uint32]
     high: NDArray[np.uint32]
-    keys: list[NDArray[np.uint64]]
+    spread: NDArray[np.int64]
+    keys: list[Keys]
     below: NDArray[np.uint32]
     above: NDArray[np.uint32]
     standing: dict[int, Path]
@@ -60,7 +63,7 @@ def choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
     for at, top in enumerate(tops):
         entries: list[int] = []
         for entry in top.searching():
-            size = sum(_cells(probe, top, entry) for probe in _asking(top, entry))
+            size = sum(probe.cells(top.tally.parts) for probe in asking(top, entry))
             if size > left and (chosen or entries):
                 return [*chosen, (at, entries)] if entries else chosen
             left -= size
@@ -70,24 +73,19 @@ def choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
     return chosen
 
 
-def _cells(probe: Probe, top: TreeTop, entry: int) -> int:
-    if isinstance(probe, Collect):  # 8 bytes a key, as for a count
-        return probe.rows
-    return probe.buckets * top.nodes[entry].total.size
-
-
-def _asking(top: TreeTop, entry: int) -> list[Probe]:
+def asking(top: TreeTop, entry: int) -> list[Probe]:
+    """What a searching node asks."""
     search = top.nodes[entry].search
     assert search is not None
     return search.asking
 
 
-def question(top: TreeTop, entries: Sequence[int], classes: int) -> Question:
-    """What the nodes `entries` of a tree ask; classes of the target."""
+def question(top: TreeTop, entries: Sequence[int]) -> Question:
+    """What the nodes `entries` of a tree ask."""
     counts: list[tuple[int, Count]] = []
     collects: list[tuple[int, Collect]] = []
     for entry in entries:
-        for probe in _asking(top, entry):
+        for probe in asking(top, entry):
             if isinstance(probe, Collect):
                 collects.append((entry, probe))
             elif isinstance(probe, Count):
@@ -98,14 +96,14 @@ def question(top: TreeTop, entries: Sequence[int], classes: int) -> Question:
         nodes=len(top.nodes),
         splits=top.splits(),
         standing=top.standing,
-        classes=classes,
-        counts=_probes(counts),
-        collects=_probes([(entry, probe.count) for entry, probe in collects if isinstance(probe.count, Count)]),
+        tally=top.tally,
+        counts=_probes(top, counts),
+        collects=_probes(top, [(entry, probe.count) for entry, probe in collects if isinstance(probe.count, Count)]),
         wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
     )
 
 
-def _probes(asked: Sequence[tuple[int, Count]]) -> Probes:
+def _probes(top: TreeTop, asked: Sequence[tuple[int, Count]]) -> Probes:
     buckets = np.array([probe.buckets for _, probe in asked], np.uint64)
     return Probes(
         node=np.array([entry for entry, _ in asked], np.uint32),
@@ -114,17 +112,19 @@ def _probes(asked: Sequence[tuple[int, Count]]) -> Probes:
         shift=np.array([probe.shift for _, probe in asked], np.uint32),
         buckets=buckets,
         offset=np.cumsum(buckets, dtype=np.uint64) - buckets,
+        centre=np.array([top.tally.centre(top.nodes[entry].total) for entry, _ in asked], np.int64),
     )
 
 
 def no_reply(asked: Question) -> Reply:
     """The reply of no blocks."""
-    cells = int(asked.counts.buckets.sum()) * asked.classes
+    cells = int(asked.counts.buckets.sum()) * asked.tally.parts
     probes, splits = asked.counts.node.size, asked.splits.node.size
     return Reply(
-        counts=np.zeros(cells, np.uint32),
+        counts=np.zeros(cells, asked.tally.cell),
         low=np.full(probes, 0xFFFFFFFF, np.uint32),
         high=np.zeros(probes, np.uint32),
+        spread=np.zeros(probes, np.int64),
         keys=[],
         below=np.zeros(splits, np.uint32),
         above=np.full(splits, 0xFFFFFFFF, np.uint32),
@@ -154,7 +154,8 @@ def merged(one: Reply, two: Reply) -> Reply:
         counts=one.counts + two.counts,
         low=np.minimum(one.low, two.low),
         high=np.maximum(one.high, two.high),
-        keys=[np.concatenate(pair) for pair in zip(one.keys, two.keys, strict=True)],
+        spread=one.spread | two.spread,
+        keys=[Keys.joined(pair) for pair in zip(one.keys, two.keys, strict=True)],
         below=np.maximum(one.below, two.below),
         above=np.minimum(one.above, two.above),
         standing=one.standing | two.standing,
@@ -164,14 +165,15 @@ def merged(one: Reply, two: Reply) -> Reply:
 def tell(top: TreeTop, entries: list[int], asked: Question, reply: Reply) -> None:
     """Hand every node its answers and settle those that know their split."""
     keys = iter(reply.keys)
-    counted = iter(zip(asked.counts.offset, asked.counts.buckets, reply.low, reply.high, strict=True))
+    counted = iter(zip(asked.counts.offset, asked.counts.buckets, reply.low, reply.high, reply.spread, strict=True))
+    parts = asked.tally.parts
 
     def answered(probe: Probe) -> Answer:
         if isinstance(probe, Collect):
             return next(keys)
-        offset, buckets, low, high = (int(number) for number in next(counted))
-        cells = reply.counts[offset * asked.classes : (offset + buckets) * asked.classes]
-        return Counted(cells.reshape(buckets, asked.classes).astype(np.int64), low, high)
+        offset, buckets, low, high, spread = (int(number) for number in next(counted))
+        cells = reply.counts[offset * parts : (offset + buckets) * parts].reshape(buckets, parts)
+        return Counted(cells.astype(np.int64), low, high, asked.tally.numbers and spread == 0)
 
     for entry in entries:
         search = top.nodes[entry].search

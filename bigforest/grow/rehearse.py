@@ -8,10 +8,15 @@ import numpy as np
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import TargetSpec
+from bigforest.encode.ranks import compile_presort
+from bigforest.grow.need import BY_VALUES
+from bigforest.grow.oblique_passes import grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
-from bigforest.grow.top import Ground, Limits
-from bigforest.kernels.impurity import NUMBERS, entropy_table
+from bigforest.grow.tally import Tally
+from bigforest.grow.top import Limits, make_ground
+from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.tree import Rules
+from bigforest.memory import Extras
 from bigforest.output import TemporaryFolder
 from bigforest.places import is_remote
 from bigforest.schedule.crew import Threads
@@ -23,26 +28,35 @@ _ROWS = 64
 _LIMITS = Limits(rows=12, keys=_ROWS, cells=4, room=1)
 
 
-def compile_passes(config: TrainConfig, scratch: Path | None) -> None:
+def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) -> None:
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
-        store = _small_store(folder / "store")
-        config = TrainConfig(trees=1, replace=config.replace, impurity=config.impurity)
+        store = _small_store(folder / "store", extras)
+        same = ("family", "replace", "impurity", "mean_difference", "mean_difference_scope")
+        config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in same})
+        config = config.settled(store.spec.target.task)
         rules = Rules(1, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-        ground = Ground(rules, (_ROWS,), entropy_table(), _LIMITS)
+        ground = make_ground(rules, Tally.of(store), (_ROWS,), _LIMITS)
         (folder / "rows").mkdir()
-        passes = (store, config, ground, [range(1)], folder, folder / "rows")
-        grow_by_passes(*passes, crew=Threads(1), on_trees=lambda _: None)
+        crew = Threads(1)
+        rest = (config, [range(1)], folder, folder / "rows")
+        if config.family in BY_VALUES:
+            compile_presort()  # ways to rank columns that those of a small table do not go
+            prepared = prepare(store, config, ground, folder, crew)
+            grow_oblique_by_passes(prepared, *rest, crew=crew, on_trees=lambda _: None)
+        else:
+            grow_by_passes(store, ground, *rest, crew=crew, on_trees=lambda _: None)
 
 
-def _small_store(path: Path) -> Store:
-    """A table of one feature, whose values tell two classes apart nowhere."""
+def _small_store(path: Path, extras: Extras) -> Store:
+    """A table of one feature, whose values tell two classes, or numbers, apart nowhere."""
     codes = np.arange(_ROWS, dtype=np.uint8)
+    target = TargetSpec("y", "Int64", (), "regression") if extras.numbers else TargetSpec("y", "Int64", ("0", "1"))
     with StoreWriter(path, max_bins="exact") as writer:
-        writer.add_rows(codes % 2, None)
+        writer.add_rows(codes % 2 if target.classes else (codes % 2).astype(np.int64), None)
         with PartWriter(writer.parts, 0) as part:
             part.values(codes.astype(np.float64), None)
             part.end_feature("x", "Float64", [codes])
         writer.append(part.part())
-        writer.finish(TargetSpec("y", "Int64", ("0", "1")), 0)
+        writer.finish(target, 0)
     return Store.open(path, verify=False)

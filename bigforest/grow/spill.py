@@ -3,7 +3,8 @@
 A file holds the rows of one node from one run of blocks, as chunks in the order of the rows:
 
     chunk   uint64 rows, uint64 CRC-32 of what follows
-            uint32 [rows]           class << 16 | multiplicity
+            uint32 [rows]           class << 16 | multiplicity, times weight
+            int64  [rows]           numbers to predict; not there for classes
             uint32 [columns, rows]  codes of the features of 4 bytes
             uint16 [columns, rows]  of 2 bytes
             uint8  [columns, rows]  of 1 byte
@@ -18,7 +19,7 @@ import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,11 +40,14 @@ BUFFER_BYTES = 8 << 20
 _HEAD = np.dtype("<u8")
 
 
-class Spilled(NamedTuple):
+Answered = TypeVar("Answered")
+
+
+class Spilled(NamedTuple, Generic[Answered]):
     """What is known after a spill: replies with the codes sent left and right, and the suffixes of the files written,
     by the first block of each run of blocks."""
 
-    replies: list[Reply]
+    replies: list[Answered]
     suffixes: dict[int, str]
 
 
@@ -54,7 +58,7 @@ def spill(
     small: list[list[int]],
     folder: Path,
     blocks: range,
-) -> Spilled:
+) -> Spilled[Reply]:
     """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
 
     questions  one per tree, without probes.
@@ -63,11 +67,17 @@ def spill(
     every = range(len(store.spec.features))
     routed = route(store, sampler, questions, blocks, every, replies, None)
     rows = (
-        (questions[at].tree, small[at], Spread((codes.u32, codes.u16, codes.u8), items, begin, end))
-        for at, (codes, items, begin, end) in routed
+        (questions[at].tree, small[at], Spread(_matrices(codes, value), items, begin, end))
+        for at, (codes, value, items, begin, end) in routed
     )
     suffix = write_rows(rows, folder, blocks.start)
     return Spilled(replies, {blocks.start: suffix})
+
+
+def _matrices(codes: Codes, value: NDArray[np.int64] | None) -> tuple[NDArray[Any], ...]:
+    """What is kept of rows, as `load` takes it."""
+    matrices = (codes.u32, codes.u16, codes.u8)
+    return matrices if value is None else (value[np.newaxis], *matrices)
 
 
 class Spread(NamedTuple):
@@ -99,7 +109,7 @@ def write_rows(rows: Iterable[tuple[int, Sequence[int], Spread]], folder: Path, 
     return suffix
 
 
-def spilled_both(one: Spilled, two: Spilled) -> Spilled:
+def spilled_both(one: Spilled[Reply], two: Spilled[Reply]) -> Spilled[Reply]:
     """What is known after both."""
     return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
 
@@ -109,15 +119,28 @@ def rows_path(folder: Path, tree: int, entry: int, suffix: str) -> Path:
     return folder / f"rows-{tree}-{entry}-{suffix}.bin"
 
 
-def load(paths: Sequence[Path], store: Store, most: int) -> tuple[Codes, NDArray[np.uint64]]:
-    """The rows of a node, from its files in order, as kernels take them: codes, and items numbered from 0.
+class Loaded(NamedTuple):
+    """Rows of a node as kernels take them.
 
-    most  bag rows of the node, which it cannot have more rows of. Raises FormatError for a damaged file.
+    items  numbered from 0
+    value  int64 [rows], numbers to predict; None for classes
+    """
+
+    codes: Codes
+    items: NDArray[np.uint64]
+    value: NDArray[np.int64] | None
+
+
+def load(paths: Sequence[Path], store: Store, most: int) -> Loaded:
+    """The rows of a node, from its files in order.
+
+    most  rows of the node, which it cannot have more of. Raises FormatError for a damaged file.
     """
     widths = [feature.width for feature in store.spec.features]
+    numbers = [Matrix("<i8", 1)] if store.spec.target.task == "regression" else []
     matrices = [Matrix(f"<u{width}", widths.count(width)) for width in (4, 2, 1)]
-    (u32, u16, u8), items = load_rows(paths, matrices, store.block_rows, most)
-    return Codes(u8, u16, u32, store.place), items
+    (*values, u32, u16, u8), items = load_rows(paths, [*numbers, *matrices], store.block_rows, most)
+    return Loaded(Codes(u8, u16, u32, store.place), items, values[0][0] if values else None)
 
 
 class Matrix(NamedTuple):

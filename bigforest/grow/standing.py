@@ -6,7 +6,7 @@ in one run of blocks, as pieces in the order of the blocks:
     piece  uint64 rows, uint64 nodes, uint64 checksum (kernels/level.py) of what follows
            uint32 [nodes]  where the rows of each node begin; of an inner node, all that passed it
            uint32 [nodes]  where they end
-           uint32 [rows]   row of the block << 16 | multiplicity
+           uint32 [rows]   row of the block << 16 | multiplicity, times weight
            a word of zeros where that makes whole words of 64 bits
 
 little-endian. A file is written anew by each pass that sends rows down splits, each attempt of a task having its own.
@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
+from bigforest.grow.bag import weighed_block
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.level import checksum, pack_places, unpack_places
 from bigforest.places import inbox, made
@@ -69,29 +70,32 @@ class Standing:
     ) -> None:
         self._files.__exit__(kind, error, trace)
 
-    def take(self, block: int, target: NDArray[np.uint16], nodes: int, items: NDArray[np.uint64]) -> Stood:
+    def take(
+        self, block: int, rows: int, target: NDArray[np.uint16] | None, nodes: int, items: NDArray[np.uint64]
+    ) -> Stood:
         """The rows of the next block; nodes that were not there when they were kept have none.
 
-        target  classes of the block's rows; items: room for the items, uint64 [BLOCK_ROWS].
+        rows    of the block
+        target  their classes, None where numbers are predicted; items: room for the items, uint64 [BLOCK_ROWS]
 
-        Raises FormatError for a damaged file.
+        Raises FormatError for a damaged file, and DataError where a row weighs too much.
         """
         begin, end = np.zeros(nodes, np.uint64), np.zeros(nodes, np.uint64)
         if self._source is None:
-            bag = self._sampler.block(self._tree, block)
+            bag = weighed_block(self._sampler, self._tree, block)
             here = items[: np.count_nonzero(bag)]
             pack_items(target, bag, here)
             end[0] = here.size
             return here, begin, end
-        rows, known, expected = (int(number) for number in self._read(3))
-        if rows > target.size or known > nodes:
+        kept, known, expected = (int(number) for number in self._read(3))
+        if kept > rows or known > nodes:
             raise self._damaged()
-        words = self._read(_words(known, rows))
+        words = self._read(_words(known, kept))
         halves = words.view(_HALF)
-        here = items[:rows]
+        here = items[:kept]
         with np.errstate(over="ignore"):
             same = int(checksum(words)) == expected
-        if not same or not unpack_places(halves[2 * known : 2 * known + rows], target, here):
+        if not same or not unpack_places(halves[2 * known : 2 * known + kept], rows, target, here):
             raise self._damaged()
         begin[:known], end[:known] = halves[:known], halves[known : 2 * known]
         return here, begin, end

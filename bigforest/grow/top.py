@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.grow.frontier import FeatureSearch, Search
-from bigforest.grow.judge import Counts, Judge
+from bigforest.grow.judge import Judge
+from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.level import Splits, child_keys
 from bigforest.kernels.tree import CodeTree, Rules
@@ -24,7 +25,7 @@ SEARCHING, SPLIT, LEAF, SMALL = range(4)
 class Limits(NamedTuple):
     """What fits in memory.
 
-    rows   bag rows of a node that is grown in memory; larger ones are split by passes
+    rows   rows of a node that is grown in memory, see Tally.rows; larger ones are split by passes
     keys   rows of a node that are collected at once, to look into buckets
     cells  counts of the histogram of one feature
     room   counts of all histograms of a pass, and keys
@@ -42,23 +43,26 @@ class Ground(NamedTuple):
     """What all nodes of a forest share. codes: number of codes of each feature; table: impurity.entropy_table."""
 
     rules: Rules
+    tally: Tally
     codes: tuple[int, ...]
     table: NDArray[np.int64]
     limits: Limits
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The table is large, and every process has it."""
-        return _ground, (self.rules, self.codes, self.limits)
+        return make_ground, (self.rules, self.tally, self.codes, self.limits)
 
 
-def _ground(rules: Rules, codes: tuple[int, ...], limits: Limits) -> Ground:
-    return Ground(rules, codes, entropy_table(), limits)
+def make_ground(rules: Rules, tally: Tally, codes: tuple[int, ...], limits: Limits) -> Ground:
+    """The Ground of these."""
+    return Ground(rules, tally, codes, entropy_table(), limits)
 
 
 @dataclass(slots=True)
 class Place:
     """A node of the upper part.
 
+    total        int64 [parts], what it holds (tally.py).
     search       while it is SEARCHING.
     code         largest code, or projection, that goes left.
     left, right  entries of its children.
@@ -87,13 +91,17 @@ class TreeTop:
               blocks, none before the first splits.
     """
 
-    def __init__(self, tree: int, key: np.uint64, total: Counts, ground: Ground) -> None:
+    def __init__(
+        self, tree: int, key: np.uint64, total: Counts, ground: Ground, constant: NDArray[np.bool_] | None = None
+    ) -> None:
+        """constant: bool [features], known to be constant in the whole tree; None for none."""
         self.tree = tree
+        self.tally = ground.tally
         self._ground = ground
         self.nodes: list[Place] = []
         self.standing: dict[int, Path] = {}
         self._newest: list[int] = []
-        self._add(key, 0, total, np.zeros(len(ground.codes), np.bool_))
+        self._add(key, 0, total, np.zeros(len(ground.codes), np.bool_) if constant is None else constant)
 
     def searching(self) -> list[int]:
         """Entries of the nodes that ask something of the next pass."""
@@ -109,7 +117,8 @@ class TreeTop:
         assert node.search is not None
         if node.search.asking:
             return
-        best = node.search.judge.best
+        judge = node.search.judge
+        best = judge.best
         node.constant = node.search.constant
         node.search = None
         if best is None:
@@ -118,8 +127,9 @@ class TreeTop:
         node.state, node.feature, node.code = SPLIT, best.feature, best.code
         self._newest.append(entry)
         key_l, key_r = child_keys(node.key)
-        node.left = self._add(np.uint64(key_l), node.depth + 1, best.left, node.constant)
-        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - best.left, node.constant)
+        left = self.tally.moved(best.left, judge.centre)
+        node.left = self._add(np.uint64(key_l), node.depth + 1, left, node.constant)
+        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - left, node.constant)
 
     def splits(self) -> Splits:
         """The newest splits: no rows have been sent down them."""
@@ -150,26 +160,39 @@ class TreeTop:
 
     def skeleton(self) -> CodeTree:
         """The upper part as a tree whose frontier are leaves; rows have been sent down all splits."""
+        nodes = [self.nodes[entry] for entry in self.preorder()]
+        return self._outline()._replace(
+            feature=np.array([node.feature for node in nodes], np.int32),
+            left_code=np.array([node.below for node in nodes], np.uint32),
+            right_code=np.array([node.above for node in nodes], np.uint32),
+        )
+
+    def _outline(self) -> CodeTree:
+        """The skeleton but for what it splits on."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
         nodes = [self.nodes[entry] for entry in order]
+        totals = np.stack([node.total for node in nodes])
+        counts = totals[:, [WEIGHT]] if self.tally.numbers else totals[:, : self.tally.classes]
+        none = np.zeros(len(order), np.uint32)
         return CodeTree(
-            feature=np.array([node.feature for node in nodes], np.int32),
+            feature=np.full(len(order), -1, np.int32),
             right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
             depth=np.array([node.depth for node in nodes], np.uint32),
-            left_code=np.array([node.below for node in nodes], np.uint32),
-            right_code=np.array([node.above for node in nodes], np.uint32),
-            counts=np.stack([node.total for node in nodes]).astype(np.uint32),
+            left_code=none,
+            right_code=none,
+            counts=counts.astype(np.uint32),
+            sum=totals[:, SUM] if self.tally.numbers else None,
         )
 
     def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_]) -> int:
         rules, limits = self._ground.rules, self._ground.limits
-        weight = int(total.sum())
         node = Place(key, depth, total, constant, LEAF, None)
-        if _may_split(total, weight, depth, rules):
-            node.state = SMALL if weight <= limits.rows else SEARCHING
+        if _may_split(self.tally, total, depth, rules):
+            node.state = SMALL if self.tally.rows(total) <= limits.rows else SEARCHING
         if node.state == SEARCHING:
-            node.search = self._search(key, Judge(total, rules.impurity, self._ground.table, rules.min_leaf), constant)
+            judge = Judge(self.tally, total, rules.impurity, self._ground.table, rules.min_leaf)
+            node.search = self._search(key, judge, constant)
             if not node.search.asking:
                 node.state, node.search = LEAF, None
         self.nodes.append(node)
@@ -181,9 +204,10 @@ class TreeTop:
         return FeatureSearch.start(key, judge, ground.rules, ground.codes, constant, limits.keys, limits.cells)
 
 
-def _may_split(total: Counts, weight: int, depth: int, rules: Rules) -> bool:
-    pure = np.count_nonzero(total) <= 1
-    return not pure and weight >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
+def _may_split(tally: Tally, total: Counts, depth: int, rules: Rules) -> bool:
+    """Whether a node is split, unless its features or its numbers forbid it."""
+    pure = not tally.numbers and np.count_nonzero(total[: tally.classes]) <= 1
+    return not pure and tally.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
 
 
 def root_key(config: TrainConfig, tree: int) -> np.uint64:

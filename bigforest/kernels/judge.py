@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.impurity import ERROR, GINI, side_score
+from bigforest.kernels.impurity import ERROR, GINI, VARIANCE, side_score
 from bigforest.kernels.jit import inlined, kernel
-from bigforest.kernels.node import ZERO
+from bigforest.kernels.node import ONE, TWO, ZERO
 
 
 @inlined
@@ -49,11 +49,34 @@ def _many_bound(before, counts, total, weight):
 
 
 @inlined
+def _variance(sum_l, w_l, total):
+    """sum_l**2 / w_l + sum_r**2 / w_r, of numbers to predict (scan_sums.py); total int64 [weight, sum] of the node."""
+    one, two = np.float64(sum_l), np.float64(total[ONE] - sum_l)
+    return one * one / np.float64(w_l) + two * two / np.float64(total[ZERO] - w_l)
+
+
+@inlined
+def _variance_bound(before, counts, total):
+    """Of numbers to predict: see scan_sums.may_hide."""
+    first = min(max(before[ZERO], np.int64(1)), total[ZERO] - 1)
+    last = min(before[ZERO] + counts[ZERO], total[ZERO] - 1)
+    most = before[ONE] + counts[TWO]
+    least = before[ONE] + counts[ONE] - counts[TWO]
+    bound = max(_variance(most, first, total), _variance(least, first, total))
+    return max(bound, _variance(most, last, total), _variance(least, last, total))
+
+
+@inlined
 def _sum(counts):
     total = np.int64(0)
     for k in range(np.uint64(counts.size)):
         total += counts[k]
     return total
+
+
+@inlined
+def _weight(impurity, total):
+    return total[ZERO] if impurity == VARIANCE else _sum(total)
 
 
 @inlined
@@ -72,50 +95,70 @@ def integer_score(impurity, left, total, right, table):
 
 @kernel
 def split_scores(impurity, left, total, min_leaf, table, right, scores):
-    """scores[i] = score of the split with class weights left[i] on the left; -inf where a side is below min_leaf >= 1.
+    """scores[i] = score of the split with left[i] on the left; -inf where a side weighs less than min_leaf >= 1.
 
-    left int64 [n, classes], total int64 [classes], table: impurity.entropy_table, right int64 [classes] (scratch),
-    scores float64 [n], out. Right to 1e-15 of the score.
+    left int64 [n, parts], total int64 [judged] (grow/tally.py), table: impurity.entropy_table, right int64 [judged]
+    (scratch), scores float64 [n], out. Right to 1e-15 of the score.
     """
-    weight = _sum(total)
+    weight = _weight(impurity, total)
     for i in range(np.uint64(left.shape[0])):
-        w_l = _sum(left[i])
+        here = left[i, : total.size]
+        w_l = _weight(impurity, here)
         if w_l < min_leaf or weight - w_l < min_leaf:
             scores[i] = -np.inf
         elif impurity == GINI:
-            scores[i] = _gini(left[i], total, total.size, np.int64(0))
+            scores[i] = _gini(here, total, total.size, np.int64(0))
+        elif impurity == VARIANCE:
+            scores[i] = _variance(here[ONE], w_l, total)
         else:
-            scores[i] = np.float64(_both_sides(impurity, left[i], total, right, table))
+            scores[i] = np.float64(_both_sides(impurity, here, total, right, table))
+
+
+@inlined
+def _two_bound(before, counts, total, after):
+    """Of two classes. Convex in the counts, so most at a corner: all of one class left, none of the other."""
+    bound = max(
+        _gini(before, total, ZERO, counts[ZERO]),
+        _gini(before, total, ONE, counts[ONE]),
+        _gini(before, total, total.size, np.int64(0)),
+    )
+    for k in range(np.uint64(total.size)):
+        after[k] = before[k] + counts[k]
+    return max(bound, _gini(after, total, total.size, np.int64(0)))
+
+
+@inlined
+def _integer_bound(impurity, before, counts, total, right, table):
+    """Of a score that is an integer.
+
+    The rows of a bucket add to the impurity of whichever side they fall on, so it is least when they add nothing: no
+    entropy, or no error, which is counted here as rows that are right.
+    """
+    for k in range(np.uint64(total.size)):
+        right[k] = total[k] - before[k] - counts[k]
+    score = side_score(impurity, before, _sum(before), table) + side_score(impurity, right, _sum(right), table)
+    # Each of the classes + 1 terms of a side's entropy is rounded to the nearest integer.
+    slack = 2 * (np.int64(total.size) + 1)
+    return np.float64(score + slack + (_sum(counts) if impurity == ERROR else np.int64(0)))
 
 
 @kernel
 def bucket_bounds(impurity, before, counts, total, table, scratch, bounds):
     """No split inside bucket b has a higher score than bounds[b].
 
-    before, counts  int64 [buckets, classes]: weights left of each bucket, and in it
-    scratch         int64 [2, classes]
+    before, counts  int64 [buckets, parts]: what is left of each bucket, and in it (grow/tally.py)
+    total           int64 [judged]; scratch as long
     bounds          float64 [buckets], out
     """
-    weight = np.float64(_sum(total))
-    after, right = scratch[ZERO], scratch[np.uint64(1)]
-    # Each of the classes + 1 terms of a side's entropy is rounded to the nearest integer.
-    slack = 2 * (np.int64(total.size) + 1)
+    weight = np.float64(_weight(impurity, total))
     for b in range(np.uint64(before.shape[0])):
+        if impurity == VARIANCE:
+            bounds[b] = _variance_bound(before[b], counts[b], total)
+            continue
+        passed, here = before[b, : total.size], counts[b, : total.size]
         if impurity == GINI and total.size > 2:
-            bounds[b] = _many_bound(before[b], counts[b], total, weight)
+            bounds[b] = _many_bound(passed, here, total, weight)
         elif impurity == GINI:
-            # Convex in the counts, so most at a corner: all of one class left, none of the other.
-            bound = -np.inf
-            for k in range(np.uint64(total.size)):
-                bound = max(bound, _gini(before[b], total, k, counts[b, k]))
-                after[k] = before[b, k] + counts[b, k]
-            bound = max(bound, _gini(before[b], total, total.size, np.int64(0)))
-            bounds[b] = max(bound, _gini(after, total, total.size, np.int64(0)))
+            bounds[b] = _two_bound(passed, here, total, scratch)
         else:
-            # The rows of a bucket add to the impurity of whichever side they fall on, so it is least when they add
-            # nothing: no entropy, or no error, which is counted here as rows that are right.
-            for k in range(np.uint64(total.size)):
-                right[k] = total[k] - before[b, k] - counts[b, k]
-            score = side_score(impurity, before[b], _sum(before[b]), table)
-            score += side_score(impurity, right, _sum(right), table)
-            bounds[b] = np.float64(score + slack + (_sum(counts[b]) if impurity == ERROR else np.int64(0)))
+            bounds[b] = _integer_bound(impurity, passed, here, total, scratch, table)

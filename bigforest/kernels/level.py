@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.axis import draw_feature, wanted_features
 from bigforest.kernels.gather import gather
-from bigforest.kernels.jit import kernel
-from bigforest.kernels.node import BITS16, BITS32, ONE, SHIFT16, SHIFT32, ZERO, as_key, class_of
+from bigforest.kernels.jit import inlined, kernel
+from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT16, SHIFT32, TWO, ZERO, as_key, class_of
 from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 
@@ -39,7 +39,7 @@ class Probes(NamedTuple):
     """Questions about codes of nodes, one entry each; bucket (code - low) >> shift, codes outside are passed over.
 
     node uint32, feature uint32, low uint32, shift uint32, buckets uint64, offset uint64 (where the
-    buckets of this probe begin in the array of all).
+    buckets of this probe begin in the array of all), centre int64 (from where numbers to predict are counted).
     """
 
     node: NDArray[np.uint32]
@@ -48,6 +48,7 @@ class Probes(NamedTuple):
     shift: NDArray[np.uint32]
     buckets: NDArray[np.uint64]
     offset: NDArray[np.uint64]
+    centre: NDArray[np.int64]
 
 
 @kernel
@@ -86,14 +87,18 @@ def pack_places(items, places):
 
 
 @kernel
-def unpack_places(places, target, items):
-    """Inverse of `pack_places`, with the classes of the rows, uint16 [rows of the block]; False where a row is none."""
-    size = np.uint64(target.size)
+def unpack_places(places, size, target, items):
+    """Inverse of `pack_places` in a block of so many rows; False where a row is none of them.
+
+    target  their classes, uint16 [size]; None where there are no classes
+    """
     for i in range(np.uint64(items.size)):
         row = np.uint64(places[i]) >> SHIFT16
-        if row >= size:
+        if row >= np.uint64(size):
             return False
-        items[i] = (row << SHIFT32) | (np.uint64(target[row]) << SHIFT16) | (np.uint64(places[i]) & BITS16)
+        items[i] = (row << SHIFT32) | (np.uint64(places[i]) & BITS16)
+        if target is not None:
+            items[i] |= np.uint64(target[row]) << SHIFT16
     return True
 
 
@@ -106,15 +111,25 @@ def checksum(words):
     return state
 
 
+@inlined
+def number_of(item, value, centre):
+    """The number to predict of an item, counted from the centre, and times its multiplicity."""
+    number = value[item >> SHIFT32] - centre
+    return number, np.int64(item & BITS16) * number
+
+
 @kernel
-def count_block(codes, by_row, items, begin, end, probes, classes, fetched, counts, low, high):
+def count_block(codes, by_row, items, begin, end, value, probes, parts, weighted, fetched, counts, low, high, spread):
     """Add the rows of the block to the histograms of the probes.
 
     by_row    Rows without reach
     items, begin, end  from route_block
+    value     int64 [rows of the block], numbers to predict; None for classes
+    parts, weighted    of grow/tally.py
     fetched   uint32 [n], scratch
-    counts    uint32, flat: bucket b and class k of probe p at (offset[p] + b) * classes + k, added to
+    counts    flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
     low, high uint32 [probes], in and out: smallest and largest code of the node, over all blocks so far
+    spread    int64 [probes], in and out: not 0 if any number is not the centre
     """
     for p in range(np.uint64(probes.node.size)):
         node = np.uint64(probes.node[p])
@@ -126,18 +141,31 @@ def count_block(codes, by_row, items, begin, end, probes, classes, fetched, coun
         high[p] = max(high[p], largest)
         first, shift, buckets, offset = probes.low[p], probes.shift[p], probes.buckets[p], probes.offset[p]
         for i in range(np.uint64(here.size)):
+            item = here[i]
             bucket = np.uint64((fetched[i] - first) >> shift)
+            at = (offset + bucket) * parts
+            if value is not None:
+                number, by_weight = number_of(item, value, probes.centre[p])
+                spread[p] |= number
             if bucket < buckets:
-                counts[(offset + bucket) * classes + class_of(here[i])] += np.uint32(here[i] & BITS16)
+                if value is None:
+                    counts[at + class_of(item)] += np.uint32(item & BITS16)
+                else:
+                    counts[at] += np.int64(item & BITS16)
+                    counts[at + ONE] += by_weight
+                    counts[at + TWO] += max(by_weight, NONE)
+                if weighted:
+                    counts[at + parts - ONE] += np.uint32(1)
 
 
 @kernel
-def collect_block(codes, by_row, items, begin, end, probes, wanted, fetched, keys, ends):
+def collect_block(codes, by_row, items, begin, end, value, probes, wanted, fetched, keys, numbers, ends):
     """Write the sort keys of the rows that fall into wanted buckets, probe by probe; arguments as in count_block.
 
-    wanted  bool, flat: bucket b of probe p at offset[p] + b
-    keys    uint64, out, with room for all rows of all probes and one more
-    ends    uint64 [probes], out: where the keys of a probe end
+    wanted   bool, flat: bucket b of probe p at offset[p] + b
+    keys     uint64, out, with room for all rows of all probes and one more
+    numbers  int64, out, as long: of each row its number, from the centre and by weight; None for classes
+    ends     uint64 [probes], out: where the keys of a probe end
     """
     at = ZERO
     for p in range(np.uint64(probes.node.size)):
@@ -150,6 +178,8 @@ def collect_block(codes, by_row, items, begin, end, probes, wanted, fetched, key
                 bucket = np.uint64((fetched[i] - first) >> shift)
                 if bucket < buckets:
                     keys[at] = as_key(fetched[i], here[i])
+                    if value is not None:
+                        _, numbers[at] = number_of(here[i], value, probes.centre[p])
                     at += np.uint64(wanted[offset + bucket])
         ends[p] = at
 
