@@ -91,14 +91,17 @@ class TreeTop:
               blocks, none before the first splits.
     """
 
-    def __init__(self, tree: int, key: np.uint64, total: Counts, ground: Ground) -> None:
+    def __init__(
+        self, tree: int, key: np.uint64, total: Counts, ground: Ground, constant: NDArray[np.bool_] | None = None
+    ) -> None:
+        """constant: bool [features], known to be constant in the whole tree; None for none."""
         self.tree = tree
         self.tally = ground.tally
         self._ground = ground
         self.nodes: list[Place] = []
         self.standing: dict[int, Path] = {}
         self._newest: list[int] = []
-        self._add(key, 0, total, np.zeros(len(ground.codes), np.bool_))
+        self._add(key, 0, total, np.zeros(len(ground.codes), np.bool_) if constant is None else constant)
 
     def searching(self) -> list[int]:
         """Entries of the nodes that ask something of the next pass."""
@@ -157,17 +160,27 @@ class TreeTop:
 
     def skeleton(self) -> CodeTree:
         """The upper part as a tree whose frontier are leaves; rows have been sent down all splits."""
+        nodes = [self.nodes[entry] for entry in self.preorder()]
+        return self._outline()._replace(
+            feature=np.array([node.feature for node in nodes], np.int32),
+            left_code=np.array([node.below for node in nodes], np.uint32),
+            right_code=np.array([node.above for node in nodes], np.uint32),
+        )
+
+    def _outline(self) -> CodeTree:
+        """The skeleton but for what it splits on."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
         nodes = [self.nodes[entry] for entry in order]
         totals = np.stack([node.total for node in nodes])
         counts = totals[:, [WEIGHT]] if self.tally.numbers else totals[:, : self.tally.classes]
+        none = np.zeros(len(order), np.uint32)
         return CodeTree(
-            feature=np.array([node.feature for node in nodes], np.int32),
+            feature=np.full(len(order), -1, np.int32),
             right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
             depth=np.array([node.depth for node in nodes], np.uint32),
-            left_code=np.array([node.below for node in nodes], np.uint32),
-            right_code=np.array([node.above for node in nodes], np.uint32),
+            left_code=none,
+            right_code=none,
             counts=counts.astype(np.uint32),
             sum=totals[:, SUM] if self.tally.numbers else None,
         )
