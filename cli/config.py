@@ -13,6 +13,9 @@ CONFIG: dict[str, Choice] = {
     "max_depth": option(int | None, None, "N", "Deepest level, the root being 0; unlimited unless given."),
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
     "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),
+    "min_level": option(
+        int, 100, "N", "Levels of fewer bag rows in a node are split as one, but for as many as log2 of its rows."
+    ),
     "max_bins": option(
         str,
         "exact",

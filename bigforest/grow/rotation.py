@@ -16,9 +16,8 @@ from bigforest.config import TrainConfig
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.coded import code_columns
 from bigforest.kernels.layout import LEAF, OBLIQUE, Codes, Terms
-from bigforest.kernels.rng import PURPOSE_AXES, stream_key
+from bigforest.kernels.rng import PURPOSE_AXES, draw_rows, stream_key
 from bigforest.kernels.rotate import draw_axes, project_rows
-from bigforest.kernels.route import draw_rows
 from bigforest.store.store import Dictionaries, Store
 
 # Rows that are decoded and projected together: their values stay in the cache.
