@@ -29,7 +29,7 @@ from bigforest.resources import Resources
 from bigforest.sample import bag, distinct_rows, most_nodes
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
-from tests.strategies import Data, configs, tables
+from tests.strategies import Data, configs, mixed_tables, tables
 from tests.test_mixed_forest import store_of as mixed_store_of
 
 WHOLE = Way(workers=1, limits=None, group=1, memory=0)
@@ -63,7 +63,7 @@ def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainCo
 
 
 @given(
-    data=tables(),
+    data=mixed_tables(),
     config=configs(),
     way=ways(),
     numbers=st.booleans(),
@@ -71,7 +71,7 @@ def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainCo
     seed=st.integers(0, 2**32 - 1),
 )
 @settings(deadline=None, max_examples=60)
-def test_passes__numbers_and_weights(
+def test_passes__categories_missing_values_numbers_and_weights(
     data: Data, config: TrainConfig, way: Way, numbers: bool, weighted: bool, seed: int
 ) -> None:
     with tempfile.TemporaryDirectory() as folder:

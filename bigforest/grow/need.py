@@ -163,16 +163,14 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
 
 def _by_passes(shape: Shape, config: TrainConfig) -> bool:
     """Whether trees may be grown by passes."""
-    return config.family in _BY_PASSES and config.splitter == "best" and not shape.extras.odd
+    return config.family in _BY_PASSES and config.splitter == "best"
 
 
 def _why_whole(shape: Shape, config: TrainConfig) -> str:
     """Why trees are not grown by passes, in words."""
     if config.family not in _BY_PASSES:
         return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
-    if config.splitter == "random":
-        return "trees of random splits grow whole in memory, those of the best splits need not"
-    return f"trees on categories and missing values, here in {_some(shape.extras.odd)}, grow whole in memory"
+    return "trees of random splits grow whole in memory, those of the best splits need not"
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
