@@ -232,6 +232,11 @@ def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
     if way.limits is None and draws > _MOST_ROWS_IN_MEMORY:
         raise DataError(f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} grow in memory: set a budget of it")
+    if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # see kernels/category.py find_means
+        raise DataError(
+            f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} are possible with categories: sample a "
+            "fraction of them"
+        )
 
 
 def _rules(store: Store, config: TrainConfig) -> Rules:
