@@ -1,4 +1,5 @@
-"""Growing by passes on categories, missing values, numbers to predict and weights gives what growing in memory gives."""
+"""Growing by passes on categories, missing values, numbers to predict and weights gives the forest of growing in
+memory."""
 
 from __future__ import annotations
 
@@ -103,14 +104,14 @@ def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool
 @pytest.mark.parametrize("target", ["number", "kind"])
 def test_train__within_a_budget(tmp_path: Path, target: str) -> None:
     frame = table(400_000).with_columns(pl.col("place") % 300)
-    options = {"trees": 2, "seed": 3, "min_split": 30_000, "threads": 2, "scheduler": "threads"}
-    options |= options_of(target, True)
-    bigforest.train(frame, out=tmp_path / "whole", **options)
-    plan = bigforest.plan_training(frame, **(options | {"memory": "2GB"}))
+    store = bigforest.encode_store(frame, tmp_path / "s", **options_of(target, True))
+    options: dict[str, Any] = {"trees": 2, "seed": 3, "min_split": 30_000, "threads": 2}
+    plan = bigforest.plan_training(store, memory="2GB", **options)
     memory = max(stage.need.smallest for stage in plan.stages)
-    plan = bigforest.plan_training(frame, **(options | {"memory": memory}))
+    plan = bigforest.plan_training(store, memory=memory, **options)
     assert next(stage for stage in plan.stages if stage.stage == "grow").need.passes > 1
-    bigforest.train(frame, out=tmp_path / "passes", memory=memory, **options)
+    for name, budget in (("whole", None), ("passes", memory)):
+        bigforest.train(store, out=tmp_path / name, memory=budget, scheduler="threads", **options)
     assert_equal(rows_of(tmp_path / "passes"), rows_of(tmp_path / "whole"))
 
 

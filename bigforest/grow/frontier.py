@@ -323,7 +323,7 @@ class FeatureSearch(Search):
     _drawn: int = field(default=0, init=False)
     _usable: int = field(default=0, init=False)
     _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with some in the node
-    _levels: NDArray[np.int64] | None = field(default=None, init=False)  # in order, if the best split is on a category
+    _levels: NDArray[np.uint32] | None = field(default=None, init=False)  # in order, if the best split is on a category
 
     @classmethod
     def start(
@@ -389,7 +389,7 @@ class FeatureSearch(Search):
         """Offer the splits of a category, in the order of its levels."""
         judge = self.judge
         present = np.flatnonzero(judge.tally.weight(counts))
-        levels = present[judge.order(counts[present])]
+        levels = present[judge.order(counts[present])].astype(np.uint32)
         judge.offer(2 * feature, np.arange(levels.size), np.cumsum(counts[levels], axis=0))
         if judge.best is not None and judge.best.number == 2 * feature:
             self._levels = levels

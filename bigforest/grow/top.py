@@ -190,11 +190,11 @@ class TreeTop:
             return None
         cuts = [self.nodes[entry].cut for entry in self.preorder()]
         lists = [np.empty(0, np.uint8) if cut is None or cut.listed is None else cut.listed for cut in cuts]
-        levels = [np.flatnonzero(np.unpackbits(listed, bitorder="little")) for listed in lists]
+        levels = [np.flatnonzero(np.unpackbits(listed, bitorder="little")).astype(np.uint32) for listed in lists]
         return Subsets(
             missing=np.array([UNSEEN if cut is None else cut.missing for cut in cuts], np.uint8),
             size=np.array([own.size for own in levels], np.uint32),
-            level=np.concatenate(levels).astype(np.uint32),
+            level=np.concatenate(levels),
             used=np.array([sum(own.size for own in levels)], np.uint64),
         )
 
