@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,8 @@ from bigforest.events import Listener, silent
 from bigforest.forest.forest import Forest
 from bigforest.forest.parts import Nodes
 from bigforest.forest.table import CALIBRATED
-from bigforest.revise import Count, Missing, Revision, Roots, Tiles, Whole, revise
+from bigforest.kernels.layout import LEAF
+from bigforest.revise import Revision, revise
 
 _MOST_ROWS = 2**32 - 1
 
@@ -40,39 +40,18 @@ def calibrate_forest(
     The other arguments are those of `train`. The calibrated forest has no out-of-bag report. Raises ConfigError,
     DataError, FormatError and OutputExistsError.
     """
-
-    def tables(whole: Whole, send: Callable[[Count], None]) -> Iterator[pa.Table]:
-        counts, first = _count(whole, send), 0
-        for number, part in enumerate(whole.parts):
-            own = counts[first : first + part.feature.size]
-            first += part.feature.size
-            yield _calibrated(whole.table(number), part, own)
-
-    revision = Revision(CALIBRATED, "the secondary set", "calibrating", tables)
+    revision = Revision(CALIBRATED, "the secondary set", "calibrating", _calibrated)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _count(whole: Whole, send: Callable[[Count], None]) -> NDArray[np.int64]:
-    """Rows of each class that end in each leaf, int64 [nodes, classes]."""
-    from bigforest.kernels.calibrate import count_leaves
-    from bigforest.kernels.route import TILE
+def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64]) -> pa.Table:
+    """The table of a part with these counts."""
+    from bigforest.kernels.ballots import add_up
 
-    packed = whole.packed
-    counts = np.zeros((packed.nodes, len(whole.header.spec.target.classes)), np.int64)
-
-    def count(tiles: Tiles, rows: int, missing: Missing, roots: Roots, truth: NDArray[np.int32]) -> None:
-        way = (packed.wide, packed.directions, packed.sets, missing)
-        count_leaves(tiles, rows, *way, roots, truth, counts, np.empty(TILE, np.uint32))
-
-    send(count)
-    return counts
-
-
-def _calibrated(table: pa.Table, part: Nodes, counts: NDArray[np.int64]) -> pa.Table:
-    """The table of a part with these counts in the leaves, and their sums above."""
-    from bigforest.kernels.calibrate import add_up
-
-    add_up(np.append(part.roots, part.feature.size), part.feature, part.right, part.counts, counts)
+    unreached = (part.feature == LEAF) & (counts.sum(axis=1) == 0)
+    if unreached.any():
+        counts[unreached] = part.counts[unreached]
+        add_up(part.starts, part.feature, part.right, counts)
     if counts.max() > _MOST_ROWS:
         raise DataError(f"more than {_MOST_ROWS} rows of the secondary set are of one class; take fewer")
     offsets = pa.array(np.arange(0, counts.size + 1, counts.shape[1]), pa.int32())

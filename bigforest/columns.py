@@ -26,14 +26,28 @@ TICKS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(None|'.*'))?\)")
 _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
+_NESTED = (pl.Struct, pl.Array)
+
+# Types whose values numpy has as they are: `numbers` of them, if none is null, takes no work.
+_PLAIN: frozenset[type[pl.DataType]] = frozenset(
+    {pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Int32, pl.UInt32, pl.Int64, pl.UInt64, pl.Float32, pl.Float64}
+)
 
 
 class Leaf(NamedTuple):
-    """Where a feature is in a table: its column, how it is had from there, and its type."""
+    """Where a feature is in a table: its column, its type, and the fields and places that lead to it from there."""
 
     column: str
-    expr: pl.Expr
     dtype: pl.DataType
+    path: tuple[str | int, ...] = ()
+
+    @property
+    def expr(self) -> pl.Expr:
+        """How it is had from the table."""
+        expr = pl.col(self.column)
+        for step in self.path:
+            expr = expr.struct.field(step) if isinstance(step, str) else expr.arr.get(step)
+        return expr
 
 
 class Kind(NamedTuple):
@@ -60,7 +74,7 @@ def type_name(dtype: pl.DataType) -> str:
 
 def is_nested(dtype: pl.DataType) -> bool:
     """Whether a column of this type holds several features: structs, and arrays of a fixed length."""
-    return isinstance(dtype, pl.Struct | pl.Array)
+    return isinstance(dtype, _NESTED)
 
 
 def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
@@ -70,28 +84,28 @@ def leaves(schema: Mapping[str, pl.DataType]) -> dict[str, Leaf]:
     """
     found: dict[str, Leaf] = {}
     for column, dtype in schema.items():
-        for name, leaf in _within(column, Leaf(column, pl.col(column), dtype)):
+        for name, leaf in _within(column, Leaf(column, dtype)):
             if name in found:
                 raise DataError(f"two columns are called {name!r} when {column!r} is unnested; rename one of them")
             found[name] = leaf
     return found
 
 
-def find_leaves(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> dict[str, Leaf]:
-    """The features `wanted`, pairs of a name and the column it was in, by name; without those that are not there.
+def find_leaves(schema: Mapping[str, pl.DataType], wanted: Iterable[tuple[str, str]]) -> list[Leaf | None]:
+    """Where the features `wanted` are, pairs of a name and the column it was in; None for one that is not there.
 
     A column of the very name comes before an unnested one.
     """
     nested: dict[str, dict[str, Leaf]] = {}
-    found: dict[str, Leaf] = {}
+    found: list[Leaf | None] = []
     for name, column in wanted:
-        if name in schema and not is_nested(schema[name]):
-            found[name] = Leaf(name, pl.col(name), schema[name])
-        elif column in schema:
-            if column not in nested:
-                nested[column] = leaves({column: schema[column]})
-            if name in nested[column]:
-                found[name] = nested[column][name]
+        dtype = schema.get(name)
+        if dtype is not None and not is_nested(dtype):
+            found.append(Leaf(name, dtype))
+            continue
+        if column in schema and column not in nested:
+            nested[column] = leaves({column: schema[column]})
+        found.append(nested.get(column, {}).get(name))
     return found
 
 
@@ -123,7 +137,7 @@ def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     trained  the type in training, of the same family.
     """
     if not series.null_count():
-        return _present_numbers(series, trained)
+        return series.to_numpy() if type(series.dtype) in _PLAIN else _present_numbers(series, trained)
     values = np.full(len(series), np.nan)
     values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
     return values
@@ -183,11 +197,11 @@ def _within(name: str, leaf: Leaf) -> Iterable[tuple[str, Leaf]]:
     dtype = leaf.dtype
     if isinstance(dtype, pl.Struct):
         for field in dtype.fields:
-            inner = Leaf(leaf.column, leaf.expr.struct.field(field.name), _instance(field.dtype))
+            inner = Leaf(leaf.column, _instance(field.dtype), (*leaf.path, field.name))
             yield from _within(f"{name}.{field.name}", inner)
     elif isinstance(dtype, pl.Array):
         for place in range(dtype.size):
-            yield from _within(f"{name}[{place}]", Leaf(leaf.column, leaf.expr.arr.get(place), _instance(dtype.inner)))
+            yield from _within(f"{name}[{place}]", Leaf(leaf.column, _instance(dtype.inner), (*leaf.path, place)))
     else:
         yield name, leaf
 

@@ -6,7 +6,7 @@ that reach it than the leaves below it are together (Quinlan 1987, reduced error
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from bigforest.events import Listener, silent
 from bigforest.forest.forest import Forest
 from bigforest.forest.parts import Nodes
 from bigforest.forest.table import KINDS, NODES, PRUNED
-from bigforest.revise import Count, Missing, Revision, Roots, Tiles, Whole, revise
+from bigforest.revise import Revision, revise
 
 ON_TIES = ("keep", "prune")
 
@@ -50,47 +50,23 @@ def prune_forest(
     if on_ties not in ON_TIES:
         raise ConfigError(f"on_ties must be {' or '.join(ON_TIES)}, not {on_ties!r}")
 
-    def tables(whole: Whole, send: Callable[[Count], None]) -> Iterator[pa.Table]:
-        right, first = _count(whole, send), 0
-        for number, part in enumerate(whole.parts):
-            own = right[first : first + part.feature.size]
-            first += part.feature.size
-            yield _pruned(whole.table(number), part, own, on_ties == "prune")
-
-    revision = Revision(PRUNED, "the tuning set", "pruning", tables)
+    table = partial(_pruned, prune_ties=on_ties == "prune")
+    revision = Revision(PRUNED, "the tuning set", "pruning", table)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
 
 
-def _count(whole: Whole, send: Callable[[Count], None]) -> NDArray[np.int64]:
-    """For every node the tuning rows that reach it and are of its majority."""
-    from bigforest.kernels.prune import count_right
-    from bigforest.kernels.route import TILE
-
-    packed = whole.packed
-    majority = np.concatenate([part.counts.argmax(axis=1).astype(np.uint16) for part in whole.parts])
-    right = np.zeros(majority.size, np.int64)
-
-    def count(tiles: Tiles, rows: int, missing: Missing, roots: Roots, truth: NDArray[np.int32]) -> None:
-        place = np.empty(TILE, np.uint32)
-        way = (packed.wide, packed.directions, packed.sets, missing)
-        count_right(tiles, rows, *way, roots, majority, truth, right, place)
-
-    send(count)
-    return right
-
-
-def _pruned(table: pa.Table, part: Nodes, right: NDArray[np.int64], prune_ties: bool) -> pa.Table:
-    """The table of a part without what is pruned, its nodes numbered anew."""
+def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
+    """The table of a part without what is pruned by these counts, its nodes numbered anew."""
     from bigforest.kernels.prune import cut_trees
 
     nodes = part.feature.size
     cut, kept = np.empty(nodes, np.bool_), np.empty(nodes, np.bool_)
     size, best = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
-    starts = np.append(part.roots, nodes)
-    cut_trees(starts, part.feature, part.right, right, prune_ties, cut, kept, size, best)
+    right = counts[np.arange(nodes), part.counts.argmax(axis=1)]
+    cut_trees(part.starts, part.feature, part.right, right, prune_ties, cut, kept, size, best)
     left_over = np.flatnonzero(kept)
     before: NDArray[np.int64] = np.cumsum(kept) - kept
-    root = np.repeat(part.roots, np.diff(starts))
+    root = np.repeat(part.roots, np.diff(part.starts))
     number: NDArray[np.uint32] = (before - before[root]).astype(np.uint32)
     leaf = cut | table["left"].chunk(0).is_null().to_numpy(zero_copy_only=False)
     right_child = np.where(leaf, 0, number[np.where(leaf, 0, root + part.right)]).astype(np.uint32)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -30,42 +30,40 @@ from bigforest.forest.parts import (
     read_span,
     whole_parts,
 )
-from bigforest.forest.schema import check_schema
+from bigforest.forest.schema import Found, check_schema
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.table import NODES
 from bigforest.forest.trees import write_nodes
-from bigforest.forest.values import chunk_rows, missing_error, tiles_for
+from bigforest.forest.values import missing_error
 from bigforest.forest.votes import label_codes
+from bigforest.forest.walker import Walker, chunk_rows
 from bigforest.output import TemporaryFolder, staged
 from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source, open_source
 
+if TYPE_CHECKING:
+    from bigforest.kernels.route import Way
+
 _BATCH_CELLS = 1 << 23
 _BATCH_ROWS = 1 << 17
 # Tree groups per thread, so that threads which are held up leave work to the others.
 _PIECES = 4
-
-# Takes tiles, their number of rows, True if values are missing there (else None), roots of some trees, and the classes
-# of the rows (int32, -1 unknown); called with the roots of other trees at the same time.
-Tiles = NDArray[Any]
-Missing = bool | None
-Roots = NDArray[np.uint64]
-Count = Callable[[Tiles, int, Missing, Roots, NDArray[np.int32]], None]
 
 
 class Revision(NamedTuple):
     """How a forest is revised.
 
     stage   its name in run.parquet; rows, use: what its rows are called in messages, and what for.
-    tables  from the forest and the function that sends all rows through it, calling a Count, the new parts in order.
+    table   from a part, its table, and the rows of each class that end in its leaves or pass its other nodes (int64
+            [nodes, classes]), the new table.
     """
 
     stage: str
     rows: str
     use: str
-    tables: Callable[[Whole, Callable[[Count], None]], Iterable[pa.Table]]
+    table: Callable[[Nodes, pa.Table, NDArray[np.int64]], pa.Table]
 
 
 class Whole(NamedTuple):
@@ -76,10 +74,6 @@ class Whole(NamedTuple):
     paths: list[Path]
     parts: list[Nodes]
     packed: Packed
-
-    def table(self, part: int) -> pa.Table:
-        """The rows of a part, columns NODES."""
-        return read_table(self.paths[part], "trees", NODES, self.header.identity)[1]
 
 
 def revise(
@@ -116,7 +110,8 @@ def revise(
             raise DataError(f"{revision.rows} lacks the target {target!r}; {revision.use} needs rows with their labels")
         begin = perf_counter()
         whole = _open(forest)
-        _write(whole, directory, revision, lambda count: _send(whole, source, revision, count, resources, listener))
+        counts = _counted(whole, source, revision, resources, listener)
+        _write(whole, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
         write_run(directory, seconds, resources.workers, forest.spec, forest.config, forest.origin)
@@ -133,52 +128,77 @@ def _open(forest: Forest) -> Whole:
     return Whole(forest, header, paths, parts, pack(parts, len(forest.spec.features)))
 
 
-def _write(whole: Whole, directory: Path, revision: Revision, send: Callable[[Count], None]) -> None:
-    """Write all files but run.parquet."""
+def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np.int64]) -> None:
+    """Write all files but run.parquet, from the counts of all nodes."""
     spec, config = whole.header.spec, whole.header.config
-    for path, table in zip(whole.paths, revision.tables(whole, send), strict=True):
-        write_nodes([table], directory / "trees" / path.name, spec, config)
+    first = 0
+    for path, part in zip(whole.paths, whole.parts, strict=True):
+        own = counts[first : first + part.feature.size]
+        first += part.feature.size
+        table = read_table(path, "trees", NODES, whole.header.identity)[1]
+        write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, spec, config)
     write_features(directory, spec, config)
     write_levels(directory, whole.forest.levels, spec, config)
     if config.ranks:
         shutil.copyfile(fetched(whole.forest.directory / ranks.FILE), directory / ranks.FILE)
 
 
-def _send(
-    whole: Whole, source: Source, revision: Revision, count: Count, resources: Resources, listener: Listener
-) -> None:
-    """Call `count` for all rows and trees."""
+def _counted(
+    whole: Whole, source: Source, revision: Revision, resources: Resources, listener: Listener
+) -> NDArray[np.int64]:
+    """The rows of each class that end in each leaf or pass each other node, int64 [nodes, classes]."""
+    from bigforest.kernels.ballots import add_up
+
     spec, packed = whole.header.spec, whole.packed
-    names = [spec.features[int(place)].name for place in packed.used]
     target = spec.target.name
-    check_schema(source.schema, spec)
-    found = 0
+    found = check_schema(source.schema, spec)
+    columns = list(dict.fromkeys([*found.columns(packed.used), target]))
+    counts = np.zeros((packed.nodes, len(spec.target.classes)), np.int64)
+    known = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
-        for batch in source.batches([*names, target], max(1, min(_BATCH_ROWS, _BATCH_CELLS // (len(names) + 1)))):
+        for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
             truth = label_codes(batch.get_column(target), spec)
             if truth is None:
                 raise DataError(f"{revision.rows} has labels in {target!r} that the forest does not know")
-            _send_batch(whole, batch, truth, count, resources.workers)
-            found += int(np.count_nonzero(truth >= 0))
+            _count_batch(whole, found, batch, truth, counts, resources.workers)
+            known += int(np.count_nonzero(truth >= 0))
             progress.advance(batch.height)
-    if not found:
+    if not known:
         raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
+    first = 0
+    for part in whole.parts:
+        add_up(part.starts, part.feature, part.right, counts[first : first + part.feature.size])
+        first += part.feature.size
+    return counts
 
 
-def _send_batch(whole: Whole, batch: pl.DataFrame, truth: NDArray[np.int32], count: Count, workers: int) -> None:
-    spec, packed = whole.header.spec, whole.packed
-    rows = whole.forest.reader(whole.forest.rule()).frame(batch, packed.used)
+def _count_batch(
+    whole: Whole,
+    found: Found,
+    batch: pl.DataFrame,
+    truth: NDArray[np.int32],
+    counts: NDArray[np.int64],
+    workers: int,
+) -> None:
+    """Add the rows of a batch to the counts of the leaves."""
+    packed = whole.packed
+    rows = whole.forest.reader(whole.forest.rule()).frame(batch, found, packed.used)
     known = whole.forest.ranks
     if known is not None:
         rows = rows.ranked(known, packed.used)
-    kind = rows.tile_type(narrow=False)
-    step = min(chunk_rows(rows.features, kind), rows.rows)
-    tiles = tiles_for(step, rows.features, kind)
+    walker, step = Walker(packed), chunk_rows(packed, rows)
     pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
     for first in range(0, rows.rows, step):
-        last = min(first + step, rows.rows)
-        missing = None if rows.fill(tiles, first, last) else True
-        if missing and packed.directions is not None:
-            raise missing_error(rows, [spec.features[int(place)].name for place in packed.used])
-        tasks = [(tiles, last - first, missing, roots, truth[first:last]) for roots in pieces]
-        run(count, tasks, workers=workers, on_result=lambda *_: None)
+        way = walker.way(rows, first, min(first + step, rows.rows))
+        if way is None:
+            raise missing_error(rows, [whole.header.spec.features[int(place)].name for place in packed.used])
+        tasks = [(way, roots, truth[first : first + way.rows], counts) for roots in pieces]
+        run(_count_leaves, tasks, workers=workers, on_result=lambda *_: None)
+
+
+def _count_leaves(way: Way, roots: NDArray[np.uint64], truth: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
+    """Count in some trees; called for other trees at the same time."""
+    from bigforest.kernels.ballots import Counts, count_leaves
+    from bigforest.kernels.route import new_scratch
+
+    count_leaves(way, roots, Counts(truth, counts), new_scratch())

@@ -20,12 +20,12 @@ from bigforest.forest.forest import VALIDATION_FILE, Forest, grown_forest, read_
 from bigforest.forest.frames import to_frame
 from bigforest.forest.judging import judge
 from bigforest.forest.passes import Passes, located
-from bigforest.forest.schema import check_schema
+from bigforest.forest.schema import Found, check_schema
 from bigforest.forest.table import VALIDATION, VALIDATION_KIND
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
 from bigforest.places import place_of
-from bigforest.predict.columns import all_narrow, read_columns, shape_of
+from bigforest.predict.columns import shape_of
 from bigforest.resources import Resources
 from bigforest.sizes import parse_bytes
 from bigforest.source import Source, open_source
@@ -86,10 +86,10 @@ def measure(
 ) -> pa.Table:
     """The error after every tree, columns VALIDATION. Raises ConfigError, DataError and FormatError."""
     spec = forest.spec
-    check_validation(source, spec)
+    found = check_validation(source, spec)
 
     def shape(used: NDArray[np.int64]) -> Any:
-        return shape_of(source.schema, _columns(source, spec, used), source.rows, spec)
+        return shape_of(source.schema, _columns(found, used), source.rows, spec)
 
     if forest.is_regression:
         raise ConfigError(
@@ -98,7 +98,7 @@ def measure(
         )
     rule = forest.rule(vote, ties)
     reader = forest.reader(rule)
-    passes = forest.passes(rule, shape, resources, 0, all_narrow(source.schema, spec))
+    passes = forest.passes(rule, shape, resources, 0, found.narrow)
     counts = np.zeros((2, forest.trees), np.int64)
     known = 0
     with stage("validate", forest.trees * source.rows, "votes", listener) as progress:
@@ -109,12 +109,12 @@ def measure(
             for entries in passes.groups:
                 voting = passes.load(entries)
                 own = slice(tree, tree + voting.packed.roots.size)
-                for start, batch in _batches(source, spec, passes, begin, end):
+                for start, batch in _batches(source, found, passes, begin, end):
                     truth = _labels(batch, spec)
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
                     try:
-                        rows = reader.frame(batch, passes.used)
+                        rows = reader.frame(batch, found, passes.used)
                         counts[:, own] += judge(voting, rows, start, truth, here, resources.workers)
                     except DataError as error:
                         raise located(error, start, batch.height) from error
@@ -132,23 +132,22 @@ def measure(
     return pa.table(columns, schema=VALIDATION)
 
 
-def check_validation(source: Source, spec: DataSpec) -> None:
-    """Raise DataError unless the table has the features and the target of the dataspec."""
-    check_schema(source.schema, spec)
+def check_validation(source: Source, spec: DataSpec) -> Found:
+    """Where the features are. Raises DataError unless the table has them all, and the target of the dataspec."""
+    found = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:
         raise DataError(f"the validation set lacks the target {spec.target.name!r}; it needs rows with their labels")
+    return found
 
 
-def _columns(source: Source, spec: DataSpec, used: NDArray[np.int64]) -> list[str]:
-    return list(dict.fromkeys([*read_columns(source.schema, spec, used), spec.target.name]))
+def _columns(found: Found, used: NDArray[np.int64]) -> list[str]:
+    return list(dict.fromkeys([*found.columns(used), found.spec.target.name]))
 
 
-def _batches(
-    source: Source, spec: DataSpec, passes: Passes, begin: int, end: int
-) -> Iterator[tuple[int, pl.DataFrame]]:
+def _batches(source: Source, found: Found, passes: Passes, begin: int, end: int) -> Iterator[tuple[int, pl.DataFrame]]:
     """The rows from `begin` to before `end`, and where each batch begins."""
     part = replace(source, rows=end - begin, frame=source.frame.slice(begin, end - begin))
-    for batch in part.batches(_columns(source, spec, passes.used), passes.batch):
+    for batch in part.batches(_columns(found, passes.used), passes.batch):
         yield begin, batch
         begin += batch.height
 

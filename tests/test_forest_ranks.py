@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.errors import FormatError
 from bigforest.forest.ranks import Ranks, average_ranks
+from bigforest.forest.schema import check_schema
 from tests.naive import ranks as naive
 from tests.strategies import EXTREMES
 
@@ -111,7 +112,8 @@ def test_read_forest__on_ranks_needs_them(tmp_path: Path) -> None:
 def test_voting__adds_votes_on_ranks() -> None:
     forest = bf.train(table(), "y", trees=5, ranks=True, vote="hard")
     voting, new = forest.voting(forest.rule(None)), table(50, seed=2)
-    rows = forest.reader(forest.rule(None)).frame(new, voting.packed.used)
+    found = check_schema(new.schema, forest.spec)
+    rows = forest.reader(forest.rule(None)).frame(new, found, voting.packed.used)
     votes = np.zeros((50, 2))
     voting.add(rows, votes, 1)
     assert (votes / 5 == forest.predict_proba(new).to_numpy()).all()

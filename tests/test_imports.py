@@ -35,7 +35,7 @@ MAY_IMPORT = {
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "encode.dataspec", "forest"},
     "predict": {"source", "encode.dataspec", "forest"},
-    "revise": {"source", "forest"},
+    "revise": {"source", "kernels", "forest"},
     "prune": {"kernels", "forest", "revise"},
     "calibrate": {"kernels", "forest", "revise"},
     "validate": {"source", "encode.dataspec", "forest", "predict.columns"},

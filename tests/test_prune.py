@@ -88,6 +88,17 @@ def test_prune_forest__a_noisy_tree_gains_by_it(options: dict[str, Any], tmp_pat
     assert bf.read_forest(tmp_path / "copy").predict(test).equals(found.predict(test))
 
 
+def test_prune_forest__reads_nested_columns(tmp_path: Path) -> None:
+    flat, own = labelled(200, 1), labelled(100, 2)
+    names = [name for name in flat.columns if name != "y"]
+    data, tuning = (frame.select(pl.struct(names).alias("s"), "y") for frame in (flat, own))
+    forest = bf.train(data, "y", trees=2, out=tmp_path / "grown")
+    found = bf.prune_forest(forest, tuning, tmp_path / "pruned")
+    expected = bf.prune_forest(bf.train(flat, "y", trees=2), own, tmp_path / "flat")
+    shapes = [kept.nodes.select("tree", "node", "counts").collect() for kept in (found, expected)]
+    assert shapes[0].equals(shapes[1])
+
+
 def test_prune_forest__refuses(tmp_path: Path) -> None:
     forest = bf.train(labelled(60, 0), "y", family="tree")
     with pytest.raises(DataError, match="lacks the target 'y'"):

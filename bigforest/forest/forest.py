@@ -311,7 +311,7 @@ class Forest:
         shape: Callable[[NDArray[np.int64]], Shape],
         resources: Resources,
         held: int,
-        narrow: bool,
+        narrow: Callable[[], bool],
     ) -> Passes:
         """How to answer a table.
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.values import Rows, chunk_rows, missing_error, tiles_for
+from bigforest.forest.values import Rows, missing_error
 from bigforest.forest.votes import REJECTED
 from bigforest.forest.voting import Voting
+from bigforest.forest.walker import Walker, chunk_rows
 from bigforest.schedule.tasks import run
 
 # Pieces of the rows per thread, so that threads which are held up leave work to the others.
@@ -29,8 +30,7 @@ def judge(
 
     if voting.ranks is not None:
         rows = rows.ranked(voting.ranks, voting.packed.used)
-    kind = rows.tile_type(voting.packed.layout(rows.narrow) is voting.packed.narrow)
-    step = min(chunk_rows(rows.features, kind), -(-rows.rows // (_PIECES * workers * TILE)) * TILE)
+    step = min(chunk_rows(voting.packed, rows), -(-rows.rows // (_PIECES * workers * TILE)) * TILE)
     tasks = [
         (voting, rows, first, truth, votes, start, min(start + step, rows.rows))
         for start in range(0, rows.rows, max(step, 1))
@@ -61,21 +61,18 @@ def _judge_piece(
     stop: int,
 ) -> NDArray[np.int64] | None:
     """`judge` the rows from `start` to before `stop`; None if a value is missing that must not."""
-    from bigforest.kernels.route import new_scratch, vote
+    from bigforest.kernels.ballots import Votes, vote
 
     packed = voting.packed
-    layout = packed.layout(rows.narrow)
-    tiles = tiles_for(stop - start, rows.features, rows.tile_type(layout is packed.narrow))
-    missing = None if rows.fill(tiles, start, stop) else True
-    if missing and packed.directions is not None:
+    walker = Walker(packed)
+    way = walker.way(rows, start, stop)
+    if way is None:
         return None
-    derived = (packed.directions, packed.sets, missing)
-    own, known, scratch = votes[start:stop], truth[start:stop], new_scratch()
+    own, known = votes[start:stop], truth[start:stop]
     numbers = np.arange(first + start, first + stop, dtype=np.uint64)
     counts = np.zeros((2, packed.roots.size), np.int64)
     for tree in range(packed.roots.size):
-        root = packed.roots[tree : tree + 1]
-        vote(tiles, stop - start, layout, *derived, root, voting.mixed, own, scratch)
+        vote(way, packed.roots[tree : tree + 1], Votes(voting.mixed, own), walker.scratch)
         codes = voting.rule.decide(own, numbers)
         counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
         counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))

@@ -14,7 +14,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.groups import Trees, survey
 from bigforest.forest.packed import Packed, load
 from bigforest.forest.parts import check_count, check_parts, whole_parts
-from bigforest.forest.passes import Passes, choose_passes, default_batch, whole_need
+from bigforest.forest.passes import ALL_ROWS, Passes, choose_passes, default_batch, whole_need
 from bigforest.forest.ranks import Ranks
 from bigforest.forest.votes import Rule
 from bigforest.forest.voting import Voting
@@ -59,18 +59,18 @@ class Loader:
         shape: Callable[[NDArray[np.int64]], Shape],
         resources: Resources,
         held: int,
-        narrow: bool,
+        narrow: Callable[[], bool],
     ) -> Passes:
         """How to answer a table; see `Forest.passes`."""
         if resources.memory is None:
             voting = self.voting(rule, ranks, None, None)
             used = voting.packed.used
-            table = shape(used)
-            return Passes(used, [range(1)], table.rows, default_batch(table.features), lambda _: voting)
+            return Passes(used, [range(1)], ALL_ROWS, default_batch(used.size), lambda _: voting)
         with self._lock:
             self._packed = None  # other calls may still use it, but it does not stay
         trees = self._survey(resources.workers)
         held += 0 if ranks is None else ranks.nbytes
+        all_narrow = narrow()
         kept: dict[range, Voting] = {}
 
         def load_group(entries: range) -> Voting:
@@ -78,7 +78,7 @@ class Loader:
                 kept.clear()
                 packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-                packed = packed.narrowed() if narrow else packed
+                packed = packed.narrowed() if all_narrow else packed
                 mixed = packed.ballots(rule.ballots)
                 packed = packed._replace(counts=packed.counts[:0].copy())
                 kept[entries] = Voting(packed, mixed, rule, self._spec, trees.header.config.trees, ranks)

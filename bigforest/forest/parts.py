@@ -78,6 +78,11 @@ class Nodes(NamedTuple):
     levels: LevelLists | None = None
     terms: Terms | None = None
 
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where trees begin, and the end of the last, int64 [trees + 1]."""
+        return np.append(self.roots, self.feature.size)
+
 
 def part_paths(directory: Path) -> list[Path]:
     """The parts of the forest `directory` in the order of their trees; FormatError if there are none."""

@@ -23,6 +23,9 @@ from bigforest.sizes import parse_bytes
 
 Batch = TypeVar("Batch")
 
+# A range that has all rows of any table.
+ALL_ROWS = 1 << 62
+
 # Rows and cells that are read at a time when memory is not limited; with the predictions of a few classes about 200 MB
 # at the widest type.
 BATCH_ROWS = 1 << 17

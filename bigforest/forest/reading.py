@@ -10,22 +10,14 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns import level_codes, numbers
-from bigforest.encode.dataspec import DataSpec, FeatureSpec
+from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
-from bigforest.forest.schema import feature_leaves
-from bigforest.forest.values import MAX_NARROW_INTEGER, MatrixRows, Rows
+from bigforest.forest.schema import NARROW, Found
+from bigforest.forest.values import MatrixRows, Rows
 from bigforest.levels import Levels
-
-# Types whose values are all float32.
-_NARROW = {pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32, pl.Null}
 
 # Unseen levels that an error names.
 _NAMED = 5
-
-
-def is_narrow_feature(dtype: pl.DataType, feature: FeatureSpec) -> bool:
-    """Whether all values of a column of this type are float32 by its type, as `Reader` reads it."""
-    return feature.codes <= MAX_NARROW_INTEGER if feature.kind == "category" else dtype.base_type() in _NARROW
 
 
 class Reader(NamedTuple):
@@ -42,15 +34,19 @@ class Reader(NamedTuple):
     levels: Levels
     unseen: str
 
-    def frame(self, frame: pl.DataFrame, used: Iterable[int]) -> Rows:
-        """The features `used` (positions in the dataspec) of a frame that passed `check_schema`.
+    def frame(self, frame: pl.DataFrame, found: Found, used: Iterable[int]) -> Rows:
+        """The features `used` (positions in the dataspec) of a frame in which they were `found`.
 
         Raises DataError for levels not seen in training, where these are errors.
         """
-        used = list(used)
-        found = feature_leaves(frame.schema, self.spec, used)
-        flat = frame.select(leaf.expr.alias(name) for name, leaf in found.items())
-        return Rows([self._column(flat.get_column(self.spec.features[place].name), place) for place in used])
+        leaves = {int(place): found.leaves[int(place)] for place in used}
+        inner = {f"{place}": leaf.expr for place, leaf in leaves.items() if leaf.path}
+        flat = frame.select(expr.alias(place) for place, expr in inner.items()) if inner else frame
+        columns = (
+            (flat.get_column(f"{place}") if leaf.path else frame.get_column(leaf.column), place)
+            for place, leaf in leaves.items()
+        )
+        return Rows([self._column(*column) for column in columns])
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> Rows:
         """The features `used` of an array [rows, features] whose columns are in the order of training.
@@ -86,7 +82,7 @@ class Reader(NamedTuple):
             return np.full(len(series), np.nan, np.float32)
         found = numbers(series, feature.dtype)
         # Where some are missing they come as float64, which only wide nodes would answer.
-        return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in _NARROW else found
+        return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in NARROW else found
 
     def _codes(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]

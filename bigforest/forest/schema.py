@@ -4,49 +4,78 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from difflib import get_close_matches
+from typing import NamedTuple
 
 import polars as pl
 
 from bigforest.columns import Leaf, find_leaves, is_feature_type, is_text_type, kind_of
-from bigforest.encode.dataspec import DataSpec, FeatureSpec
+from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
+from bigforest.forest.values import MAX_NARROW_INTEGER
+
+# Types whose values are all float32.
+NARROW = frozenset({pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32, pl.Null})
 
 
-def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> None:
+class Found(NamedTuple):
+    """Where the features of a forest are in the tables of one schema: looked for once, and passed on.
+
+    leaves  of the features that matter, by position in the dataspec.
+    """
+
+    spec: DataSpec
+    leaves: dict[int, Leaf]
+
+    def columns(self, used: Iterable[int]) -> list[str]:
+        """The columns that have the features `used`."""
+        return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
+
+    def narrow(self) -> bool:
+        """Whether all values are float32 by their types, as `Reader` reads them."""
+        features = self.spec.features
+        return all(
+            features[position].codes <= MAX_NARROW_INTEGER
+            if features[position].kind == "category"
+            else type(leaf.dtype) in NARROW
+            for position, leaf in self.leaves.items()
+        )
+
+
+def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> Found:
     """Raise DataError unless the features are columns, or in nested columns, of the kind they were in training.
 
     used  positions in the dataspec of the features that matter; all when None.
     """
-    features = spec.features if used is None else [spec.features[position] for position in used]
-    found = feature_leaves(schema, spec, range(len(spec.features)) if used is None else used)
-    missing = [feature.name for feature in features if feature.name not in found]
+    places = range(len(spec.features)) if used is None else [int(place) for place in used]
+    features = [spec.features[place] for place in places]
+    found = find_leaves(schema, [(feature.name, feature.column) for feature in features])
+    missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
     if missing:
         near = get_close_matches(missing[0], list(schema), n=3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
         raise DataError(f"the data lacks {_listed(missing)}, which the forest was trained on{hint}")
-    wrong = [
-        f"{feature.name!r} is {found[feature.name].dtype}, in training it was {feature.dtype}"
-        for feature in features
-        if not _is_comparable(found[feature.name].dtype, feature)
-    ]
-    if wrong:
+    leaves = {place: leaf for place, leaf in zip(places, found, strict=True) if leaf is not None}
+    # Wide tables have few pairs of types, so that each is looked at once.
+    pairs = {(leaf.dtype, spec.features[place].kind, spec.features[place].dtype) for place, leaf in leaves.items()}
+    odd = {pair for pair in pairs if not _is_comparable(*pair)}
+    if odd:
+        wrong = [
+            f"{feature.name!r} is {leaf.dtype}, in training it was {feature.dtype}"
+            for feature, leaf in zip(features, leaves.values(), strict=True)
+            if (leaf.dtype, feature.kind, feature.dtype) in odd
+        ]
         raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
+    return Found(spec, leaves)
 
 
-def feature_leaves(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int]) -> dict[str, Leaf]:
-    """Where the features `used` (positions in the dataspec) are in a table, by name; without those that are not."""
-    features = [spec.features[position] for position in used]
-    return find_leaves(schema, [(feature.name, feature.column) for feature in features])
-
-
-def _is_comparable(dtype: pl.DataType, feature: FeatureSpec) -> bool:
+def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
     """Whether values of this type can be compared with those of training; a column without any value always can."""
     if dtype == pl.Null:
         return True
-    if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(feature.dtype).family:
+    if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(trained).family:
         return False
     # Booleans are no levels of whole numbers, nor these of booleans.
-    return feature.kind == "numeric" or (dtype == pl.Boolean) == (feature.dtype == "Boolean")
+    return kind == "numeric" or (dtype == pl.Boolean) == (trained == "Boolean")
 
 
 def _listed(names: Sequence[str], most: int = 5) -> str:

@@ -34,12 +34,17 @@ class Rows:
         self._columns = columns
         self.rows = len(columns[0])
         self.features = len(columns)
-        self._small = all(column.dtype in _SMALL for column in columns)
+        self._types = {column.dtype for column in columns}
 
     @cached_property
     def narrow(self) -> bool:
         """Whether every value (but NaN) is a float32."""
-        return self._small or all(_is_narrow(column) for column in self._columns)
+        return self.narrow_in(0, self.rows)
+
+    def narrow_in(self, start: int, stop: int) -> bool:
+        """Whether every value (but NaN) of these rows is."""
+        long = {dtype for dtype in self._types if not _is_narrow_type(dtype)}
+        return not long or all(_is_narrow(column[start:stop]) for column in self._columns if column.dtype in long)
 
     def tile_type(self, narrow: bool) -> np.dtype[Any]:
         """Type of the tiles for nodes of the layout narrow or wide.
@@ -47,7 +52,7 @@ class Rows:
         Values of one byte stay so beside narrow nodes: tiles a quarter of the size stay in the core's cache.
         """
         if narrow:
-            return np.dtype(np.uint8 if self._small else np.float32)
+            return np.dtype(np.uint8 if self._types <= _SMALL else np.float32)
         return np.dtype(np.float64)
 
     def fill(self, tiles: NDArray[Any], start: int, stop: int) -> bool:
@@ -61,7 +66,7 @@ class Rows:
         self._put(tiles, start, start + whole * tile)
         if rest:
             self._put(tiles[whole : whole + 1, :, :rest], start + whole * tile, stop)
-        if not self._may_have_nan():
+        if all(dtype.kind != "f" for dtype in self._types):
             return True
         return not (np.isnan(tiles[:whole]).any() or (rest and np.isnan(tiles[whole, :, :rest]).any()))
 
@@ -83,9 +88,6 @@ class Rows:
             for place, column in enumerate(self._columns):
                 tiles[: (stop - start) // tile, place] = column[start:stop].reshape(-1, tile)
 
-    def _may_have_nan(self) -> bool:
-        return any(column.dtype.kind == "f" for column in self._columns)
-
 
 class MatrixRows(Rows):
     """The same for the columns `used` of a matrix [rows, features]."""
@@ -95,12 +97,11 @@ class MatrixRows(Rows):
         self._used = None if used.size == matrix.shape[1] else used
         self.rows = len(matrix)
         self.features = used.size
-        self._small = matrix.dtype in _SMALL
+        self._types = {matrix.dtype}
 
-    @cached_property
-    def narrow(self) -> bool:
-        """Whether every value (but NaN) is a float32."""
-        return _is_narrow(self._matrix)
+    def narrow_in(self, start: int, stop: int) -> bool:
+        """Whether every value (but NaN) of these rows is a float32."""
+        return _is_narrow_type(self._matrix.dtype) or _is_narrow(self._matrix[start:stop])
 
     def _column(self, place: int) -> NDArray[np.float64]:
         return self._matrix[:, place if self._used is None else self._used[place]].astype(np.float64)
@@ -111,27 +112,10 @@ class MatrixRows(Rows):
         return [int(np.isnan(self._matrix[:, column]).sum()) for column in columns]
 
     def _put(self, tiles: NDArray[Any], start: int, stop: int) -> None:
-        if start < stop:
-            piece = self._matrix[start:stop] if self._used is None else self._matrix[start:stop, self._used]
-            tile = tiles.shape[2]
-            tiles[: (stop - start) // tile] = piece.reshape(-1, tile, self.features).transpose(0, 2, 1)
-
-    def _may_have_nan(self) -> bool:
-        return self._matrix.dtype.kind == "f"
-
-
-def chunk_rows(features: int, dtype: np.dtype[Any]) -> int:
-    """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
-    from bigforest.kernels.route import TILE
-
-    return max(1, CHUNK_BYTES // (dtype.itemsize * features * TILE)) * TILE
-
-
-def tiles_for(rows: int, features: int, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Tiles for `rows` rows, not filled."""
-    from bigforest.kernels.route import TILE
-
-    return np.empty((-(-rows // TILE), features, TILE), dtype)
+        tile = tiles.shape[2]
+        for own, first in zip(tiles, range(start, stop, tile), strict=False):
+            columns = self._matrix[first : first + tile].T
+            own[:] = columns if self._used is None else columns[self._used]
 
 
 def missing_error(rows: Rows, names: Sequence[str]) -> DataError:
@@ -144,8 +128,14 @@ def missing_error(rows: Rows, names: Sequence[str]) -> DataError:
     )
 
 
+def _is_narrow_type(dtype: np.dtype[Any]) -> bool:
+    """Whether every value of a type is a float32."""
+    return dtype.itemsize <= (4 if dtype.kind == "f" else 2)
+
+
 def _is_narrow(values: NDArray[Any]) -> bool:
-    """Whether every value is a float32, by the type or, for longer integers, by the range."""
-    if values.dtype.kind == "f" or values.dtype.itemsize <= 2 or values.size == 0:
-        return values.dtype.itemsize <= 4 or values.size == 0
-    return bool(values.min() >= -MAX_NARROW_INTEGER and values.max() <= MAX_NARROW_INTEGER)
+    """Whether every one of these values of a longer type is a float32, as integers of a certain range are."""
+    if values.size == 0:
+        return True
+    whole = values.dtype.kind != "f"
+    return whole and bool(values.min() >= -MAX_NARROW_INTEGER and values.max() <= MAX_NARROW_INTEGER)

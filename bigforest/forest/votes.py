@@ -84,8 +84,7 @@ class Rule:
 
     def _draws(self, numbers: NDArray[np.uint64] | None) -> NDArray[np.float64]:
         """A number in [0, 1) for each row."""
-        from bigforest.kernels.rng import PURPOSE_STOCHASTIC, PURPOSE_TIE, stream_key
-        from bigforest.kernels.route import draw_rows
+        from bigforest.kernels.rng import PURPOSE_STOCHASTIC, PURPOSE_TIE, draw_rows, stream_key
 
         assert numbers is not None
         purpose = PURPOSE_STOCHASTIC if self.vote == "stochastic" else PURPOSE_TIE

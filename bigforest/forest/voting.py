@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.packed import Packed
 from bigforest.forest.ranks import Ranks
-from bigforest.forest.values import Rows, chunk_rows, missing_error, tiles_for
+from bigforest.forest.values import Rows, missing_error
 from bigforest.forest.votes import Rule, answer_width
+from bigforest.forest.walker import Walker, chunk_rows
 
-# Fewer visits of a tree by a row than this take less time than starting threads does.
-SMALL = 300_000
+# Fewer visits of a tree by a row than this take less time than starting a thread does.
+SMALL = 30_000
 
 # Most chunks per thread beyond those the cache asks for: threads which are held up leave work to the others.
 PIECES = 8
@@ -87,25 +88,19 @@ class Voting(NamedTuple):
         answers: Answers | None,
         workers: int,
     ) -> None:
+        from bigforest.kernels.route import TILE
+        from bigforest.schedule.tasks import together
+
         if self.ranks is not None:
             rows = rows.ranked(self.ranks, self.packed.used)
         count = rows.rows
-        layout = self.packed.layout(rows.narrow)
-        chunk = chunk_rows(rows.features, rows.tile_type(layout is self.packed.narrow))
-        if workers == 1 or count * self.packed.roots.size < SMALL:
-            sound = self._vote_chunks(rows, numbers, votes, answers, chunk, iter(range(0, count, chunk)))
-        else:
-            from bigforest.kernels.route import TILE
-            from bigforest.schedule.tasks import run
-
-            # One task per thread, which takes chunks until there are none: starting a task costs more than a chunk.
+        chunk = chunk_rows(self.packed, rows)
+        if count * self.packed.roots.size < SMALL:
+            workers = 1
+        if workers > 1:
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
-            starts = iter(range(0, count, chunk))
-            found: list[bool] = []
-            tasks = [(rows, numbers, votes, answers, chunk, starts)] * workers
-            run(self._vote_chunks, tasks, workers=workers, on_result=lambda _, sound: found.append(sound))
-            sound = all(found)
-        if not sound:
+        starts = iter(range(0, count, chunk))
+        if not all(together(lambda: self._vote_chunks(rows, numbers, votes, answers, chunk, starts), workers)):
             raise missing_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
 
     def _pieces(self, rows: int) -> int:
@@ -126,20 +121,17 @@ class Voting(NamedTuple):
         starts: Iterator[int],
     ) -> bool:
         """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
-        from bigforest.kernels.route import new_scratch, vote
+        from bigforest.kernels.ballots import Votes, vote
 
-        packed, trees = self.packed, self.trees or self.packed.roots.size
-        layout = packed.layout(rows.narrow)
-        tiles = tiles_for(min(chunk, rows.rows), rows.features, rows.tile_type(layout is packed.narrow))
-        scratch = new_scratch()
+        trees = self.trees or self.packed.roots.size
+        walker = Walker(self.packed)
         for first in starts:
             last = min(first + chunk, rows.rows)
-            missing = None if rows.fill(tiles, first, last) else True
-            if missing and packed.directions is not None:
+            way = walker.way(rows, first, last)
+            if way is None:
                 return False
             here = np.zeros((last - first, answer_width(self.spec))) if votes is None else votes[first:last]
-            derived = (packed.directions, packed.sets, missing)
-            vote(tiles, last - first, layout, *derived, packed.roots, self.mixed, here, scratch)
+            vote(way, self.packed.roots, Votes(self.mixed, here), walker.scratch)
             if answers is None:
                 continue
             if answers.value is not None:

@@ -11,8 +11,7 @@ from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import LevelLists, Terms
 from bigforest.kernels.mixed import SEEN_LEFT, SEEN_RIGHT, Subsets
 from bigforest.kernels.oblique import Pool
-from bigforest.kernels.rng import PURPOSE_THRESHOLD, stream_key
-from bigforest.kernels.route import draw_rows
+from bigforest.kernels.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import fill_values
 from bigforest.store.store import Dictionaries

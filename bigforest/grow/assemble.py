@@ -38,12 +38,12 @@ def write_subtree(path: Path, grown: Grown) -> None:
     nodes, subsets = grown
     given = (*nodes, *((None, None, None) if subsets is None else subsets[:3]))
     arrays = [np.empty(0) if array is None else array for array in given]
-    _write(path, [array.astype(kind, copy=False) for array, kind in zip(arrays, _TYPES, strict=True)])
+    write_arrays(path, [array.astype(kind, copy=False) for array, kind in zip(arrays, _TYPES, strict=True)])
 
 
 def read_subtree(path: Path) -> Grown:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
-    feature, right, depth, left_code, right_code, counts, sums, missing, size, level = _read(path, _TYPES)
+    feature, right, depth, left_code, right_code, counts, sums, missing, size, level = read_arrays(path, _TYPES)
     counts = counts.reshape(feature.size, -1)
     nodes = CodeTree(feature, right, depth, left_code, right_code, counts, sums if sums.size else None)
     return nodes, Subsets(missing, size, level, np.array([level.size], np.uint64)) if missing.size else None
@@ -72,12 +72,12 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
         thresholds[inner[some]] = found
     ends = np.cumsum(sizes)
     for path, size, end in zip(paths, sizes, ends.tolist(), strict=True):
-        _write(path.with_suffix(_THRESHOLDS), [thresholds[end - size : end].astype("<f8", copy=False)])
+        write_arrays(path.with_suffix(_THRESHOLDS), [thresholds[end - size : end].astype("<f8", copy=False)])
 
 
 def read_thresholds(path: Path) -> NDArray[np.float64]:
     """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
-    [found] = _read(path.with_suffix(_THRESHOLDS), ("<f8",))
+    [found] = read_arrays(path.with_suffix(_THRESHOLDS), ("<f8",))
     return found
 
 
@@ -87,15 +87,16 @@ def remove_subtree(path: Path) -> None:
     path.with_suffix(_THRESHOLDS).unlink(missing_ok=True)
 
 
-def _write(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
+def write_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
+    """Write the sizes of some arrays, a checksum, and one after the other."""
     with made(path) as temporary, temporary.open("wb") as file:
         file.write(np.array([*(array.size for array in arrays), _crc(arrays)], _HEAD).tobytes())
         for array in arrays:
             file.write(array.data)
 
 
-def _read(path: Path, types: Sequence[str]) -> list[NDArray[Any]]:
-    """Inverse of `_write`, of arrays of these types."""
+def read_arrays(path: Path, types: Sequence[str]) -> list[NDArray[Any]]:
+    """Inverse of `write_arrays`, of arrays of these types. Raises FormatError for a damaged file."""
     here = fetched(path)
     with here.open("rb") as file:
         head = np.fromfile(file, _HEAD, len(types) + 1)

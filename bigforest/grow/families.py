@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -21,6 +23,8 @@ from bigforest.store.store import Store
 
 # Cells of a random matrix that are kept in a list while a node is split.
 _MOST_CELLS = 2**28
+# Values of a dictionary looked at together.
+_CHUNK = 1 << 16
 # Larger scales would overflow weights; the features they belong to have hardly more than one value.
 _LARGEST_SCALE = 2.0**500
 
@@ -55,30 +59,49 @@ class SparseFamily(NamedTuple):
         return oblique
 
 
-def sparse_family(store: Store, config: TrainConfig) -> SparseFamily:
-    """The family of a sparse-oblique forest. Raises ConfigError where its matrices would not fit in memory."""
+def sparse_family(store: Store, config: TrainConfig, most: int | None = None) -> SparseFamily:
+    """The family of a sparse-oblique forest. Raises ConfigError where its matrices would not fit in memory.
+
+    most  codes of a feature that may be counted at once, for growing by passes, which has no use for the steps of all
+          codes; None for all.
+    """
     features = len(store.spec.features)
     offsets, low, _ = store.dictionaries
-    values = _values(offsets, low)
+    values = values_of(offsets, low)
     pairing = _PAIRINGS[config.mean_difference]
     step, unit = np.zeros(0, np.uint32), np.zeros(features)
-    if pairing != NO_PAIRS:
-        steps = [_steps(store.low(feature), bool(values.whole[feature])) for feature in range(features)]
-        step = np.concatenate([own for own, _ in steps])
-        unit = np.array([worth for _, worth in steps])
-    sparse = _sparse(config, features, feature_scale(store, config.normalize))
+    if pairing != NO_PAIRS and most is None:
+        columns = [store.low(feature) for feature in range(features)]
+        ranges = [
+            (float(own[0]), float(own[-1]), bool(whole)) for own, whole in zip(columns, values.whole, strict=True)
+        ]
+        spans, unit = np.array([step_of(*each) for each in ranges]).T.copy()
+        parts = zip(columns, ranges, spans.tolist(), strict=True)
+        step = np.concatenate([in_steps(own, least, span) for own, (least, _, _), span in parts])
+    sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
     return SparseFamily(sparse, values, pairing, config.mean_difference_scope == "node", step, unit)
 
 
-def _steps(low: NDArray[np.float64], whole: bool) -> tuple[NDArray[np.uint32], float]:
-    """The values of a feature in steps from the smallest on, and what a step is worth; 0 where there is no range."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        span = float(low[-1] - low[0])
+def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
+    """The range of a feature that has STEPS steps, and what a step is worth, from its smallest and largest value.
+
+    whole  whether all values are whole numbers. The range is 0 where each unit is a step; -1, and a step worth 0, where
+           there is no range.
+    """
+    span = greatest - least
     if whole and span <= STEPS:
-        return (low - low[0]).astype(np.uint32), 1.0
+        return 0.0, 1.0
     if not 1.0 / _LARGEST_SCALE < span < math.inf:
-        return np.zeros(low.size, np.uint32), 0.0
-    return np.rint((low - low[0]) / span * STEPS).astype(np.uint32), span / STEPS
+        return -1.0, 0.0
+    return span, span / STEPS
+
+
+def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
+    """Values of a feature in steps from the smallest on; span as `step_of` gives it. Like level_values.sum_values."""
+    if span < 0.0:
+        return np.zeros(values.size, np.uint32)
+    steps = values - least if span == 0.0 else np.rint((values - least) / span * STEPS)
+    return steps.astype(np.uint32)
 
 
 def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> Sparse:
@@ -98,21 +121,26 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
     return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
 
 
-def _values(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> Values:
+def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> Values:
+    """The values of all codes, as the kernels take them."""
     whole = np.array([_is_whole(low[start:stop]) for start, stop in pairwise(offsets)])
     return Values(offsets, low, whole)
 
 
 def _is_whole(values: NDArray[np.float64]) -> bool:
-    return bool(max(-values[0], values[-1]) <= MOST_WHOLE and (np.floor(values) == values).all())
+    chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
+    return bool(max(-values[0], values[-1]) <= MOST_WHOLE) and all((np.floor(some) == some).all() for some in chunks)
 
 
-def feature_scale(store: Store, normalize: str) -> NDArray[np.float64]:
-    """What each feature's weight is multiplied by: 1, or 1 / deviation, or 1 / range; 0 where these are no numbers."""
+def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
+    """What each feature's weight is multiplied by: 1, or 1 / deviation, or 1 / range; 0 where these are no numbers.
+
+    most  codes of a feature that may be counted at once; None for all.
+    """
     features = len(store.spec.features)
     spread = np.ones(features)
     if normalize == "zscore":
-        spread = np.array([_deviation(store, feature) for feature in range(features)])
+        spread = np.array([_deviation(store, feature, most) for feature in range(features)])
     elif normalize == "minmax":
         with np.errstate(over="ignore", invalid="ignore"):
             spread = np.array([store.low(feature)[-1] - store.low(feature)[0] for feature in range(features)])
@@ -122,16 +150,42 @@ def feature_scale(store: Store, normalize: str) -> NDArray[np.float64]:
     return scale
 
 
-def _deviation(store: Store, feature: int) -> float:
+def _deviation(store: Store, feature: int, most: int | None) -> float:
     """Standard deviation of a column. Sums are rounded once, so they do not depend on the order of the rows."""
     low = store.low(feature)
-    if not np.isfinite(low).all():
+    if not np.isfinite([low[0], low[-1]]).all():  # they ascend
         return math.nan
-    counts = store.counts(feature)
+
+    def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
+        pieces = _counts(store, feature, most)
+        found = (of(counts, low[first : first + counts.size]).tolist() for first, counts in pieces)
+        return math.fsum(itertools.chain.from_iterable(found))
+
     with np.errstate(over="ignore"):
         try:
-            mean = math.fsum((counts * (low / store.rows)).tolist())
-            squares = counts * ((low - mean) ** 2 / store.rows)
-            return math.sqrt(math.fsum(squares.tolist()))
+            mean = total(lambda counts, values: counts * (values / store.rows))
+            return math.sqrt(total(lambda counts, values: counts * ((values - mean) ** 2 / store.rows)))
         except (OverflowError, ValueError):  # the values, or their squares, leave the numbers
             return math.inf
+
+
+def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Rows of each code of a feature in pieces of at most `most` codes, a sweep over the codes for each, cut so that
+    what is worked out of them is small: the first code of a piece, and the counts."""
+    size = store.low(feature).size
+    most = most or size
+    for start in range(0, size, most):
+        counts = store.counts(feature) if most >= size else _count_some(store, feature, start, min(most, size - start))
+        for first in range(0, counts.size, _CHUNK):
+            yield start + first, counts[first : first + _CHUNK]
+
+
+def _count_some(store: Store, feature: int, start: int, size: int) -> NDArray[np.int64]:
+    """Rows of `size` codes from `start` on."""
+    counts = np.zeros(size, np.int64)
+    column = store.feature_codes(feature)
+    for first in range(0, store.rows, _CHUNK):
+        codes = column[first : first + _CHUNK]
+        inside = codes[(codes >= start) & (codes < start + size)]
+        np.add.at(counts, inside - np.int64(start), 1)
+    return counts

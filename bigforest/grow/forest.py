@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,7 +20,8 @@ from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.features import Features, grow_on_features
-from bigforest.grow.need import Way, choose_way, drawn_from, part_size
+from bigforest.grow.need import BY_VALUES, Way, choose_way, drawn_from, part_size
+from bigforest.grow.oblique_passes import Prepared, grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
@@ -98,6 +100,8 @@ class Grower:
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
         self._scratch = resources.scratch
+        self._values = ExitStack()  # keeps what is prepared until all trees are grown
+        self._prepared: Prepared | None = None
         self._crew = resources.crew(self._way.workers)
         with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
             passes = self._way.limits is not None
@@ -109,7 +113,8 @@ class Grower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.rest()
+        with self._values:
+            self.rest()
 
     def rest(self) -> None:
         """Give the memory back that is kept for further trees."""
@@ -128,9 +133,16 @@ class Grower:
             self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
         ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits)
+        if wanted and config.family in BY_VALUES and self._prepared is None:
+            values = self._values.enter_context(TemporaryFolder(self._scratch))
+            self._prepared = prepare(store, config, ground, values, self._crew)
         for group in _groups(wanted, self._way.group):
             with TemporaryFolder(self._scratch) as folder:
-                grow_by_passes(store, config, ground, group, directory, folder, crew=self._crew, on_trees=advance)
+                rest = (config, group, directory, folder)
+                if self._prepared is not None:
+                    grow_oblique_by_passes(self._prepared, *rest, crew=self._crew, on_trees=advance)
+                else:
+                    grow_by_passes(store, ground, *rest, crew=self._crew, on_trees=advance)
 
 
 def part_groups(rows: int, trees: int, most: int = MAX_TREES) -> list[range]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,13 +35,24 @@ LEAST_BUCKETS = 64
 MOST_BUCKETS = 1 << 16
 
 
-class Histogram(Protocol):
+class Probe(Protocol):
+    """A question of a node: a Histogram, a Collect, or another that its family has."""
+
+    def cells(self, parts: int) -> int:
+        """Room that the answer takes, in counts of a histogram; parts: of what is counted (tally.py)."""
+
+
+class Histogram(Probe, Protocol):
     """A question for what rows with values in a range hold, cut into buckets. Codes are values, too.
 
     number   of the feature or direction; decides between equal splits.
     buckets  how many.
     left     int64 [parts] (tally.py), what rows below the range hold; None for what is looked at the first time.
+
+    key_cells  `Probe.cells` of a row that is collected.
     """
+
+    key_cells: ClassVar[int]
 
     @property
     def number(self) -> int: ...
@@ -70,6 +81,7 @@ class Histogram(Protocol):
 class Count:
     """Ask what rows with codes low .. low + codes - 1 of a feature hold, in buckets of 1 << shift codes."""
 
+    key_cells: ClassVar[int] = 1
     number: int
     low: int
     codes: int
@@ -88,6 +100,10 @@ class Count:
     def buckets(self) -> int:
         """See Histogram."""
         return ((self.codes - 1) >> self.shift) + 1
+
+    def cells(self, parts: int) -> int:
+        """See Probe."""
+        return self.buckets * parts
 
     def ends(self) -> NDArray[np.int64]:
         """See Histogram; past the largest code in the last bucket."""
@@ -123,8 +139,9 @@ class Collect:
     left: Counts
     rows: int
 
-
-Probe = Histogram | Collect
+    def cells(self, parts: int) -> int:
+        """See Probe."""
+        return self.count.key_cells * self.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,13 +237,17 @@ class Search(ABC):
         if any(isinstance(answer, Counted) and answer.alike for answer in answers):
             return  # a leaf
         for probe, answer in zip(asked, answers, strict=True):
-            if isinstance(probe, Collect):
-                self._offer_keys(probe, answer)
-            else:
-                self._offer_edges(probe, answer)
+            self._take(probe, answer)
         self._draw()
         if not self.asking:
             self._look_inside()
+
+    def _take(self, probe: Any, answer: Answer) -> None:
+        """Take the answer to one probe."""
+        if isinstance(probe, Collect):
+            self._offer_keys(probe, answer)
+        else:
+            self._offer_edges(probe, answer)
 
     def _most(self, rows: int) -> int:
         """Buckets for a histogram of so many rows."""
@@ -355,23 +376,23 @@ class FeatureSearch(Search):
         ):
             feature = int(self.order[self._drawn])
             if not self.constant[feature]:
-                probe = self._first(feature)
-                room -= probe.buckets * self.judge.tally.parts
+                probe = self._histogram(feature, self._most(self.judge.rows))
+                room -= probe.cells(self.judge.tally.parts)
                 if room < 0 and self.asking:
                     return
                 hoped += 1
                 self.asking.append(probe)
             self._drawn += 1
 
-    def _first(self, feature: int) -> Count:
-        """The first question about a feature: all of its levels, or values."""
+    def _histogram(self, feature: int, most: int) -> Histogram:
+        """The first question about a feature, in at most `most` buckets if it is no category."""
         codes, kind = self.features.codes[feature], self.features.kinds[feature]
         if kind == CATEGORY:
             return Count(feature, 0, codes, 0)
         low = int(kind == MISSING)
-        return Count.of(feature, low, codes - low, self._most(self.judge.rows), None)
+        return Count.of(feature, low, codes - low, most, None)
 
-    def _is_usable(self, probe: Count, answer: Counted) -> bool:
+    def _is_usable(self, probe: Histogram, answer: Counted) -> bool:
         feature, judge = probe.number, self.judge
         if answer.low == answer.high:
             self.constant[feature] = True

@@ -160,9 +160,10 @@ def route(
         def read(block: int, following: int | None) -> Codes:
             return reader.read(block, needed, following)
 
-        def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> None:
+        def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> Codes:
             below, above = replies[at].below, replies[at].above
             route_block(codes, by_row, items, spare, fetched, questions[at].splits, begin, end, below, above)
+            return codes
 
         for at, (stood, target), codes in walk(store, sampler, questions, blocks, replies, folder, read, send):
             yield at, Routed(codes, target if questions[at].tally.numbers else None, *stood)
@@ -176,12 +177,13 @@ def walk(
     replies: Sequence[Told],
     folder: Path | None,
     read: Callable[[int, int | None], Cells],
-    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], None],
+    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], Cells],
 ) -> Iterator[tuple[int, tuple[Stood, NDArray[Any]], Cells]]:
     """`route` for whatever a block holds: with the rows come the targets of the block.
 
     read  gives a block's cells; its second argument is the block to be read next, if any.
-    send  sends the items of a block down the newest splits of the question of this number.
+    send  sends the items of a block down the newest splits of the question of this number, and gives the cells as its
+          tree sees them.
     """
     items = np.empty(BLOCK_ROWS, np.uint64)
     with ExitStack() as stack:
@@ -200,9 +202,9 @@ def walk(
             for at, asked in enumerate(questions):
                 classes = None if store.spec.target.task == "regression" else target
                 here, begin, end = standing[at].take(block, target.size, classes, asked.nodes, items)
-                send(cells, at, here, begin, end)
+                seen = send(cells, at, here, begin, end)
                 standing[at].keep(here, begin, end)
-                yield at, ((here, begin, end), target), cells
+                yield at, ((here, begin, end), target), seen
 
 
 def _cut(found: NDArray[np.uint64], numbers: NDArray[np.int64] | None, ends: NDArray[np.uint64]) -> list[Keys]:

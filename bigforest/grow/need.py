@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -47,8 +48,9 @@ _LOOKED_UP = 72
 # Bytes of a node of a row group on its way into a Parquet file, besides its counts, and of a term of one.
 _WRITTEN = 200
 _WRITTEN_TERM = 64
-# Families whose trees grow by passes where they do not fit in memory.
-_BY_PASSES = ("axis", "tree")
+# Families that split on features, and others that grow by passes, too, over values instead of codes.
+_ON_FEATURES = ("axis", "tree")
+BY_VALUES = ("sparse-oblique",)
 # Bytes of a level of a category while a node is split, and of a row of a level where classes are more than two.
 _LEVEL = 44
 _LEVEL_ROW = 12
@@ -137,7 +139,7 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
         limits = _limits(shape, config, workers, budget)
         if limits is not None:
             parts = _tally(shape).parts
-            buckets = _drawn(shape, config) * buckets_for(shape.rows, parts, limits.cells)
+            buckets = _passes(shape, config).drawn * buckets_for(shape.rows, parts, limits.cells)
             root = max(buckets, shape.extras.category) * parts
             lists = _LISTS * limits.room // max(_listed(shape, config, limits.rows), 1)
             group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root, lists))
@@ -150,7 +152,7 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
 def check_family(shape: Shape, config: TrainConfig) -> None:
     """Raise ConfigError where trees of the family cannot be grown on what the table has."""
     extras = shape.extras
-    if config.family in _BY_PASSES:
+    if config.family in _ON_FEATURES:
         if config.ranks and extras.odd:
             raise ConfigError(
                 f"ranks are of numbers, and categories or missing values are in {_some(extras.odd)}: exclude these "
@@ -175,12 +177,12 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
 
 def _by_passes(shape: Shape, config: TrainConfig) -> bool:
     """Whether trees may be grown by passes."""
-    return config.family in _BY_PASSES and config.splitter == "best"
+    return config.family in (*_ON_FEATURES, *BY_VALUES) and config.splitter == "best"
 
 
 def _why_whole(shape: Shape, config: TrainConfig) -> str:
     """Why trees are not grown by passes, in words."""
-    if config.family not in _BY_PASSES:
+    if config.family not in (*_ON_FEATURES, *BY_VALUES):
         return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
     return "trees of random splits grow whole in memory, those of the best splits need not"
 
@@ -208,7 +210,10 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     if way.limits is None:
         return Need("grow", way.memory, smallest)
     rows = distinct_rows(shape.rows, config, shape.classes)
-    scratch = way.group * rows * (shape.row_bytes + 4 + STANDING_ROW + _target_bytes(shape))
+    by_values = config.family in BY_VALUES
+    columns = 8 * shape.features if by_values else shape.row_bytes
+    scratch = way.group * rows * (columns + 4 + STANDING_ROW + _target_bytes(shape))
+    scratch += shape.rows * columns if by_values else 0
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
@@ -259,7 +264,7 @@ def _base(shape: Shape, config: TrainConfig) -> int:
 
 def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) -> tuple[int, int]:
     """What oblique splits take besides: for all trees together, and for each tree of so many rows and splits."""
-    if config.family in _BY_PASSES:
+    if config.family in _ON_FEATURES:
         return 0, 0
     terms = math.ceil(splits * config.most_terms(shape.features))
     tree = terms * _TERM + min(terms, GROUP_ENTRIES) * _WRITTEN_TERM
@@ -273,7 +278,7 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
         return shared, tree + codes + 24 * axes * rows + shape.rows * _MEASURED
     tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
     if config.mean_difference != "none":
-        pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
+        pairs = _pairs(shape, config)
         shared += 8 * shape.codes
         tree += 8 * shape.features * shape.classes
         tree += pairs * (8 * shape.rows + 12 * shape.features) if config.mean_difference_scope == "tree" else 0
@@ -299,7 +304,7 @@ def _store_bytes(shape: Shape, config: TrainConfig) -> int:
     """What of the store is read at random: the codes, and the values where they are projected or thresholds drawn."""
     if config.in_subspaces:  # read in order, column by column, once for each tree
         return 0
-    values = 0 if config.family in _BY_PASSES and config.splitter == "best" else 8 * shape.codes
+    values = 0 if config.family in _ON_FEATURES and config.splitter == "best" else 8 * shape.codes
     return shape.rows * (shape.row_bytes + _target_bytes(shape)) + values
 
 
@@ -313,23 +318,60 @@ def _tally(shape: Shape) -> Tally:
     return Tally(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
 
 
+class _Passes(NamedTuple):
+    """What growing by passes takes, in bytes.
+
+    drawn  histograms of a node, at most
+    block  of the block in hand
+    row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
+    node   of a node of a finished subtree, besides
+    kept   for all trees that grow together
+    """
+
+    drawn: int
+    block: int
+    row: int
+    node: int = 0
+    kept: int = 0
+
+
+def _passes(shape: Shape, config: TrainConfig) -> _Passes:
+    if config.family in _ON_FEATURES:
+        drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
+        target = _target_bytes(shape)
+        block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
+        return _Passes(drawn, block, 2 * shape.row_bytes + target)  # codes by columns and by rows
+    pairs, of_tree = _pairs(shape, config), config.mean_difference_scope == "tree"
+    drawn = config.drawn_projections(shape.features) + pairs
+    # Values of a row twice, before they are written; what is collected of it, for each direction.
+    block = BLOCK_ROWS * (16 * shape.features + 68 + 12 * (drawn + 1))
+    # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
+    row = (24 + (4 if pairs else 0)) * shape.features + _PROJECTED + (8 * pairs if of_tree else 0)
+    terms = math.ceil(_TERM * config.most_terms(shape.features))
+    return _Passes(drawn, block, row + terms, terms, 12 * shape.features * pairs * kept_trees(shape, config))
+
+
+def _pairs(shape: Shape, config: TrainConfig) -> int:
+    """Differences of class means at most."""
+    pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
+    return 0 if config.mean_difference == "none" else pairs
+
+
 def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
-    drawn, tally = _drawn(shape, config), _tally(shape)
-    target = _target_bytes(shape)
-    block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
-    base = _base(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config)
-    free = budget - base - workers * (block + BUFFER_BYTES)
+    takes, tally = _passes(shape, config), _tally(shape)
+    base = _base(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
+    free = budget - base - workers * (takes.block + BUFFER_BYTES)
     # A count is 4 bytes in every task, of numbers 8, and 8 in the sum; judging it takes 40 more, and so does sorting a
     # key.
     count = np.dtype(tally.cell).itemsize * workers + 48
     category = shape.extras.category
     room = free // (count + _ORDERED + _LISTS if category else count)
-    cells = min(_MOST_CELLS, room // (2 * drawn))
+    cells = min(_MOST_CELLS, room // (2 * takes.drawn))
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
     own = (budget - base) // workers - _COPIED
-    rows = _most_rows(shape, own // 2 if category else own)
+    rows = _most_rows(shape, takes, own // 2 if category else own)
     if cells < 4 * tally.parts or rows < _LEAST_ROWS or room < category * tally.parts:
         return None
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
@@ -338,14 +380,13 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=own // _LOOKED_UP)
 
 
-def _most_rows(shape: Shape, memory: int) -> int:
+def _most_rows(shape: Shape, takes: _Passes, memory: int) -> int:
     """Rows of a node that can be grown in so much memory, and written; it has two nodes per row at most."""
 
     def needed(rows: int) -> int:
         nodes = 2 * rows
-        codes = 2 * shape.row_bytes  # by columns and by rows
-        grown = rows * (8 + _target_bytes(shape) + codes) + _tree_bytes(rows, nodes, shape.classes)
-        written = _written(shape.classes) + nodes * (20 + _NODE + 8 * shape.classes)
+        grown = rows * (8 + takes.row) + _tree_bytes(rows, nodes, shape.classes)
+        written = _written(shape.classes) + nodes * (20 + _NODE + 8 * shape.classes) + rows * takes.node
         return max(grown, written) + _extra_bytes(shape, rows, nodes)
 
     return bisect_right(range(max(memory, 0)), memory, key=needed) - 1
@@ -374,8 +415,3 @@ def _smallest(shape: Shape, config: TrainConfig) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if _limits(shape, config, 1, middle) else (middle, high)
     return min(high, whole)
-
-
-def _drawn(shape: Shape, config: TrainConfig) -> int:
-    """Features that a node draws, at most."""
-    return shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)

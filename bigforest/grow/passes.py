@@ -49,8 +49,8 @@ class Stem(NamedTuple):
 
 def grow_by_passes(
     store: Store,
-    config: TrainConfig,
     ground: Ground,
+    config: TrainConfig,
     parts: Sequence[range],
     directory: Path,
     folder: Path,
@@ -132,7 +132,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
 
 def grow_all(
     tops: Sequence[TreeTop],
-    spilled: Spilled,
+    spilled: Spilled[Any],
     folder: Path,
     crew: Crew,
     grow_one: Callable[..., int],

@@ -63,7 +63,7 @@ def choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
     for at, top in enumerate(tops):
         entries: list[int] = []
         for entry in top.searching():
-            size = sum(_cells(probe, top) for probe in _asking(top, entry))
+            size = sum(probe.cells(top.tally.parts) for probe in asking(top, entry))
             if size > left and (chosen or entries):
                 return [*chosen, (at, entries)] if entries else chosen
             left -= size
@@ -73,12 +73,8 @@ def choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
     return chosen
 
 
-def _cells(probe: Probe, top: TreeTop) -> int:
-    """Room that the answer takes: counts, or keys, which are no larger."""
-    return probe.rows if isinstance(probe, Collect) else probe.buckets * top.tally.parts
-
-
-def _asking(top: TreeTop, entry: int) -> list[Probe]:
+def asking(top: TreeTop, entry: int) -> list[Probe]:
+    """What a searching node asks."""
     search = top.nodes[entry].search
     assert search is not None
     return search.asking
@@ -89,7 +85,7 @@ def question(top: TreeTop, entries: Sequence[int]) -> Question:
     counts: list[tuple[int, Count]] = []
     collects: list[tuple[int, Collect]] = []
     for entry in entries:
-        for probe in _asking(top, entry):
+        for probe in asking(top, entry):
             if isinstance(probe, Collect):
                 collects.append((entry, probe))
             elif isinstance(probe, Count):

@@ -9,7 +9,10 @@ import polars as pl
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import TargetSpec
+from bigforest.encode.ranks import compile_presort
 from bigforest.grow.features import Features
+from bigforest.grow.need import BY_VALUES
+from bigforest.grow.oblique_passes import grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits, make_ground
@@ -31,14 +34,22 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store", extras)
-        config = TrainConfig(trees=1, replace=config.replace, impurity=config.impurity).settled(store.spec.target.task)
-        rules = Rules(
-            len(store.spec.features), NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True
-        )
-        ground = make_ground(rules, Tally.of(store), Features.of(store), _LIMITS)
+        same = ("family", "replace", "impurity", "mean_difference", "mean_difference_scope")
+        config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in same})
+        config = config.settled(store.spec.target.task)
+        features = Features.of(store)
+        drawn = len(features.codes)
+        rules = Rules(drawn, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        ground = make_ground(rules, Tally.of(store), features, _LIMITS)
         (folder / "rows").mkdir()
-        passes = (store, config, ground, [range(1)], folder, folder / "rows")
-        grow_by_passes(*passes, crew=Threads(1), on_trees=lambda _: None)
+        crew = Threads(1)
+        rest = (config, [range(1)], folder, folder / "rows")
+        if config.family in BY_VALUES:
+            compile_presort()  # ways to rank columns that those of a small table do not go
+            prepared = prepare(store, config, ground, folder, crew)
+            grow_oblique_by_passes(prepared, *rest, crew=crew, on_trees=lambda _: None)
+        else:
+            grow_by_passes(store, ground, *rest, crew=crew, on_trees=lambda _: None)
 
 
 def _small_store(path: Path, extras: Extras) -> Store:

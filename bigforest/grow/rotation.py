@@ -12,12 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.encode.ranks import dense_ranks
 from bigforest.forest.table import TreeArrays
+from bigforest.grow.coded import code_columns
 from bigforest.kernels.layout import LEAF, OBLIQUE, Codes, Terms
-from bigforest.kernels.rng import PURPOSE_AXES, stream_key
+from bigforest.kernels.rng import PURPOSE_AXES, draw_rows, stream_key
 from bigforest.kernels.rotate import draw_axes, project_rows
-from bigforest.kernels.route import draw_rows
 from bigforest.store.store import Dictionaries, Store
 
 # Rows that are decoded and projected together: their values stay in the cache.
@@ -53,19 +52,7 @@ def rotate(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> 
     """
     projections = _projections(store, axes, rows)
     projections[~np.isfinite(projections).all(axis=1)] = 0.0
-    matrix = np.zeros((len(axes), store.rows), np.uint32)
-    low: list[NDArray[np.float64]] = []
-    for number, column in enumerate(projections):
-        matrix[number, rows], distinct = dense_ranks(column)
-        low.append(distinct)
-    place = np.array([[4, slot] for slot in range(len(axes))], np.uint32)
-    empty = np.empty((0, store.rows), np.uint8), np.empty((0, store.rows), np.uint16)
-    codes = Codes(*empty, matrix, place)
-    for array in codes:
-        array.flags.writeable = False  # as in a store; other flags would be compiled apart
-    values = np.concatenate(low)
-    values.flags.writeable = False
-    return codes, Dictionaries(np.cumsum([0, *map(len, low)]), values, values)
+    return code_columns(projections, len(axes), store.rows, rows)
 
 
 def _projections(store: Store, axes: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ import secrets
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +40,14 @@ BUFFER_BYTES = 8 << 20
 _HEAD = np.dtype("<u8")
 
 
-class Spilled(NamedTuple):
+Answered = TypeVar("Answered")
+
+
+class Spilled(NamedTuple, Generic[Answered]):
     """What is known after a spill: replies with the codes sent left and right, and the suffixes of the files written,
     by the first block of each run of blocks."""
 
-    replies: list[Reply]
+    replies: list[Answered]
     suffixes: dict[int, str]
 
 
@@ -55,7 +58,7 @@ def spill(
     small: list[list[int]],
     folder: Path,
     blocks: range,
-) -> Spilled:
+) -> Spilled[Reply]:
     """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
 
     questions  one per tree, without probes.
@@ -106,7 +109,7 @@ def write_rows(rows: Iterable[tuple[int, Sequence[int], Spread]], folder: Path, 
     return suffix
 
 
-def spilled_both(one: Spilled, two: Spilled) -> Spilled:
+def spilled_both(one: Spilled[Reply], two: Spilled[Reply]) -> Spilled[Reply]:
     """What is known after both."""
     return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
 

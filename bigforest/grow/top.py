@@ -16,7 +16,7 @@ from bigforest.grow.frontier import Cut, FeatureSearch, Search
 from bigforest.grow.judge import Judge
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
 from bigforest.kernels.impurity import entropy_table
-from bigforest.kernels.level import AFTER_ALL, Splits, child_keys
+from bigforest.kernels.level import AFTER_ALL, MISSING_RIGHT, Splits, child_keys
 from bigforest.kernels.mixed import UNSEEN, Subsets
 from bigforest.kernels.tree import CodeTree, Rules
 
@@ -92,14 +92,17 @@ class TreeTop:
               blocks, none before the first splits.
     """
 
-    def __init__(self, tree: int, key: np.uint64, total: Counts, ground: Ground) -> None:
+    def __init__(
+        self, tree: int, key: np.uint64, total: Counts, ground: Ground, constant: NDArray[np.bool_] | None = None
+    ) -> None:
+        """constant: bool [features], known to be constant in the whole tree; None for none."""
         self.tree = tree
         self.tally = ground.tally
         self._ground = ground
         self.nodes: list[Place] = []
         self.standing: dict[int, Path] = {}
         self._newest: list[int] = []
-        self._add(key, 0, total, np.zeros(len(ground.features.codes), np.bool_))
+        self._add(key, 0, total, np.zeros(len(ground.features.codes), np.bool_) if constant is None else constant)
 
     def searching(self) -> list[int]:
         """Entries of the nodes that ask something of the next pass."""
@@ -151,7 +154,8 @@ class TreeTop:
         for entry, left, right in zip(self._newest, below.tolist(), above.tolist(), strict=True):
             node = self.nodes[entry]
             if node.cut is not None and node.cut.listed is None:
-                node.below, node.above = left, 0 if right == AFTER_ALL else right
+                alone = node.cut.way == MISSING_RIGHT and right == AFTER_ALL
+                node.below, node.above = left, 0 if alone else right
         self._newest = []
         for path in self.standing.values():
             path.unlink(missing_ok=True)
@@ -169,17 +173,27 @@ class TreeTop:
 
     def skeleton(self) -> CodeTree:
         """The upper part as a tree whose frontier are leaves; rows have been sent down all splits."""
+        nodes = [self.nodes[entry] for entry in self.preorder()]
+        return self._outline()._replace(
+            feature=np.array([-1 if node.cut is None else node.cut.feature for node in nodes], np.int32),
+            left_code=np.array([node.below for node in nodes], np.uint32),
+            right_code=np.array([node.above for node in nodes], np.uint32),
+        )
+
+    def _outline(self) -> CodeTree:
+        """The skeleton but for what it splits on."""
         order = list(self.preorder())
         number = {entry: place for place, entry in enumerate(order)}
         nodes = [self.nodes[entry] for entry in order]
         totals = np.stack([node.total for node in nodes])
         counts = totals[:, [WEIGHT]] if self.tally.numbers else totals[:, : self.tally.classes]
+        none = np.zeros(len(order), np.uint32)
         return CodeTree(
-            feature=np.array([-1 if node.cut is None else node.cut.feature for node in nodes], np.int32),
+            feature=np.full(len(order), -1, np.int32),
             right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
             depth=np.array([node.depth for node in nodes], np.uint32),
-            left_code=np.array([node.below for node in nodes], np.uint32),
-            right_code=np.array([node.above for node in nodes], np.uint32),
+            left_code=none,
+            right_code=none,
             counts=counts.astype(np.uint32),
             sum=totals[:, SUM] if self.tally.numbers else None,
         )

@@ -217,9 +217,11 @@ def grow_oblique(
     key: np.uint64,
     rules: Rules,
     family: Oblique | Subspace,
+    depth: int = 0,
+    constant: NDArray[np.bool_] | None = None,
 ) -> tuple[CodeTree, Pool]:
     """Grow a tree of oblique splits, like `grow`; `family` says which and is used up. The pool has its terms."""
-    return _grow(codes, by_row, items, target, key, rules, family)
+    return _grow(codes, by_row, items, target, key, rules, family, None, depth, constant)
 
 
 def _grow(

@@ -52,11 +52,16 @@ class Means(NamedTuple):
     value: NDArray[np.float64]
 
 
+def most_pairs(pairing: int, classes: int) -> int:
+    """Pairs of so many classes that have rows."""
+    return {NO_PAIRS: 0, ALL: classes * (classes - 1) // 2}.get(pairing, classes - 1)
+
+
 def make_means(
     pairing: int, by_node: bool, step: NDArray[np.uint32], unit: NDArray[np.float64], classes: int, rows: int
 ) -> Means:
     """Means for trees of up to `classes` classes from a table of `rows` rows."""
-    most = {NO_PAIRS: 0, ALL: classes * (classes - 1) // 2}.get(pairing, classes - 1)
+    most = most_pairs(pairing, classes)
     kept = 0 if by_node else most
     features = unit.size
     return Means(
@@ -136,22 +141,33 @@ def difference(means, scale, total, first, second, feature, weight):
 
 
 @kernel
+def find_differences(means, scale, total):
+    """Work out the differences of a tree, means.size, feature and weight, from means.sums; total int64 [classes]."""
+    count = choose_pairs(means.pairing, total, means.pair)
+    means.pairs[0] = count
+    for j in range(np.uint64(count)):
+        first, second = np.uint64(means.pair[j, 0]), np.uint64(means.pair[j, 1])
+        means.size[j] = difference(means, scale, total, first, second, means.feature[j], means.weight[j])
+
+
+@kernel
+def project_differences(codes, by_row, values, items, means, value):
+    """Project the rows of `items` on the differences of the tree, into means.value; value float64 [>= n] is scratch."""
+    for j in range(np.uint64(means.pairs[0])):
+        project(codes, by_row, values, means.feature[j], means.weight[j], means.size[j], items, value)
+        for i in range(np.uint64(items.size)):
+            means.value[j, items[i] >> SHIFT32] = value[i]
+
+
+@kernel
 def prepare_tree(codes, by_row, values, scale, items, total, means, gathered, value):
     """Work out the differences of a tree from the items of its root, and the projections of these.
 
     total int64 [classes], of the root; gathered uint32 [>= n] and value float64 [>= n] are scratch.
     """
-    count = choose_pairs(means.pairing, total, means.pair)
-    means.pairs[0] = count
     sum_steps(codes, by_row, values, items, means, gathered)
-    for j in range(np.uint64(count)):
-        first, second = np.uint64(means.pair[j, 0]), np.uint64(means.pair[j, 1])
-        feature, weight = means.feature[j], means.weight[j]
-        size = difference(means, scale, total, first, second, feature, weight)
-        means.size[j] = size
-        project(codes, by_row, values, feature, weight, size, items, value)
-        for i in range(np.uint64(items.size)):
-            means.value[j, items[i] >> SHIFT32] = value[i]
+    find_differences(means, scale, total)
+    project_differences(codes, by_row, values, items, means, value)
 
 
 @inlined

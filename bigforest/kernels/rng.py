@@ -59,3 +59,11 @@ def stream_key(seed, purpose, first, second):
     key = mix(key ^ (purpose * np.uint64(GOLDEN)))
     key = mix(key ^ (first * np.uint64(RIGHT)))
     return mix(key ^ (second * np.uint64(GOLDEN)))
+
+
+@kernel
+def draw_rows(key, numbers, random):
+    """Fill random uint64 [rows] with one draw per row of the stream `key`, by its number (uint64 [rows])."""
+    for i in range(numbers.size):
+        row = np.uint64(i)
+        random[row] = mix(key + (numbers[row] + np.uint64(1)) * np.uint64(GOLDEN))

@@ -34,8 +34,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.jit import inlined, kernel
-from bigforest.kernels.rng import GOLDEN, mix
+from bigforest.kernels.jit import inlined
 
 TILE = 256
 TILE_SHIFT = np.uint64(8)
@@ -95,8 +94,30 @@ class LevelSets(NamedTuple):
     words: NDArray[np.uint32]
 
 
+class Way(NamedTuple):
+    """Rows in tiles, and the nodes they are sent down.
+
+    tiles       [tiles, used features, TILE], of the thresholds' type or uint8; row r is column r % TILE of tile
+                r // TILE, and there may be more tiles than rows need
+    rows        their number
+    together    tiles that go through a tree before the next
+    directions  None where no node is oblique; sets: None where none is on a category
+    missing     None where no value is NaN, else True
+
+    A field that is None is compiled apart.
+    """
+
+    tiles: NDArray[Any]
+    rows: int
+    together: int
+    layout: Layout
+    directions: Directions | None
+    sets: LevelSets | None
+    missing: bool | None
+
+
 def new_scratch() -> NDArray[np.uint32]:
-    """What one call of a kernel below needs to itself: uint32 [3, TILE]."""
+    """What one call of a kernel that sends rows needs to itself: uint32 [3, TILE]."""
     return np.empty((3, TILE), np.uint32)
 
 
@@ -198,179 +219,32 @@ def descend(tile, layout, directions, sets, missing, active, listed, place):
 
 
 @inlined
-def add_ballot(layout, node, mixed, classes, votes, row):
-    """Add the ballot of the leaf at `node` to votes[row]."""
-    ballot = np.uint64(layout.links[node + node]) & layout.ballot
-    if ballot < classes:
-        votes[row, ballot] += 1.0
-    else:
-        for k in range(classes):
-            votes[row, np.uint64(k)] += mixed[ballot - classes, np.uint64(k)]
+def send(way, roots, goes, arrive, state, scratch):
+    """Send the rows of a Way down trees: the walk of every kernel that sends rows.
 
+    goes(state, tree, row)          whether a row goes down a tree.
+    arrive(state, layout, tree, row, node)  called, tree by tree, for every row that has come to the leaf `node`.
 
-@kernel
-def vote(tiles, rows, layout, directions, sets, missing, roots, mixed, votes, scratch):
-    """Add the ballots of all trees, in their order, to votes float64 [rows, classes]; scratch is `new_scratch`.
-
-    directions is Directions, or None where no node is oblique; sets is LevelSets, or None where no node is on a
-    category; missing is None where no value is NaN, else True. Row r of the votes is column r % TILE of tile r // TILE;
-    there may be more tiles than rows need. Tomasi 2017, section 5; Ho 1995, section 3 (soft votes). Cost: rows * trees
-    * depth visits of about 2 ns. Oracle: tests/naive/predict.py sum_of_votes.
-    """
-    active, place = scratch[0], scratch[1]
-    size = np.uint64(tiles.shape[1] * TILE)
-    flat = tiles.reshape(-1)
-    classes = np.uint64(votes.shape[1])
-    for tree in range(roots.size):
-        root = roots[np.uint64(tree)]
-        for number in range((rows + TILE - 1) // TILE):
-            first = np.uint64(number) * np.uint64(TILE)
-            here = min(np.uint64(TILE), np.uint64(rows) - first)
-            for j in range(here):
-                active[np.uint64(j)] = np.uint32(j)
-                place[np.uint64(j)] = np.uint32(root)
-            descend(flat[np.uint64(number) * size :], layout, directions, sets, missing, active, here, place)
-            for j in range(here):
-                row = np.uint64(j)
-                add_ballot(layout, np.uint64(place[row]), mixed, classes, votes, first + row)
-
-
-@inlined
-def list_out_of_bag(bag, first, here, root, active, place, out):
-    """List the rows of a tile that are not in the bag of a tree, in `active` and `out`, at its root; their number."""
-    listed = np.uint64(0)
-    for j in range(here):
-        out[listed] = np.uint32(j)
-        active[listed] = np.uint32(j)
-        place[np.uint64(j)] = np.uint32(root)
-        listed += np.uint64(bag[first + np.uint64(j)] == 0)
-    return listed
-
-
-@inlined
-def whole_square(number):
-    """The square as a whole number."""
-    return np.int64(np.rint(number * number))
-
-
-@kernel
-def vote_out_of_bag(
-    tiles,
-    rows,
-    layout,
-    directions,
-    sets,
-    missing,
-    roots,
-    mixed,
-    bags,
-    truth,
-    votes,
-    voters,
-    prediction,
-    wrong,
-    reached,
-    scratch,
-):
-    """Like `vote`, but a tree votes only on rows that are not in its bag; keeps count after every tree.
-
-    bags        uint16 [trees, rows], times the row is in the bag
-    truth       uint16 [rows]
-    votes       float64 [rows, classes], added to
-    voters      uint32 [rows], trees that voted so far, added to
-    prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
-    wrong       int64 [trees], added to: by how much this tree changed the number of rows whose prediction is
-                wrong
-    reached     int64 [trees], added to: rows that had no voter before this tree
-    scratch     as `new_scratch` makes it
-
-    Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost as `vote` on the rows out of bag, which are 37% of
-    all in a bootstrap. Oracle: tests/naive/oob.py.
+    Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their places in it, rows from
+    the first of the Way. scratch is `new_scratch`.
     """
     active, place, out = scratch[0], scratch[1], scratch[2]
-    size = np.uint64(tiles.shape[1] * TILE)
-    flat = tiles.reshape(-1)
-    classes = np.uint64(votes.shape[1])
-    for t in range(roots.size):
-        tree = np.uint64(t)
-        root = roots[tree]
-        for number in range((rows + TILE - 1) // TILE):
-            first = np.uint64(number) * np.uint64(TILE)
-            here = min(np.uint64(TILE), np.uint64(rows) - first)
-            listed = list_out_of_bag(bags[tree], first, here, root, active, place, out)
-            descend(flat[np.uint64(number) * size :], layout, directions, sets, missing, active, listed, place)
-            for i in range(listed):
-                j = np.uint64(out[np.uint64(i)])
-                row = first + j
-                add_ballot(layout, np.uint64(place[j]), mixed, classes, votes, row)
-                best = np.uint64(0)
-                for k in range(np.uint64(1), classes):
-                    if votes[row, np.uint64(k)] > votes[row, best]:
-                        best = np.uint64(k)
-                if voters[row] == 0:
-                    reached[tree] += 1
-                elif prediction[row] != truth[row]:
-                    wrong[tree] -= 1
-                if best != truth[row]:
-                    wrong[tree] += 1
-                prediction[row] = best
-                voters[row] += np.uint32(1)
-
-
-@kernel
-def average_out_of_bag(
-    tiles,
-    rows,
-    layout,
-    directions,
-    sets,
-    missing,
-    roots,
-    mixed,
-    bags,
-    truth,
-    unit,
-    votes,
-    voters,
-    squared,
-    reached,
-    scratch,
-):
-    """`vote_out_of_bag` for numbers: the prediction is votes over voters.
-
-    truth    float64 [rows]
-    unit     float64, by what errors are multiplied before they are squared and rounded to a whole number
-    votes    float64 [rows, 1], added to
-    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
-
-    Oracle: tests/naive/oob.py.
-    """
-    active, place, out = scratch[0], scratch[1], scratch[2]
-    size = np.uint64(tiles.shape[1] * TILE)
-    flat = tiles.reshape(-1)
-    for t in range(roots.size):
-        tree = np.uint64(t)
-        root = roots[tree]
-        for number in range((rows + TILE - 1) // TILE):
-            first = np.uint64(number) * np.uint64(TILE)
-            here = min(np.uint64(TILE), np.uint64(rows) - first)
-            listed = list_out_of_bag(bags[tree], first, here, root, active, place, out)
-            descend(flat[np.uint64(number) * size :], layout, directions, sets, missing, active, listed, place)
-            for i in range(listed):
-                j = np.uint64(out[np.uint64(i)])
-                row = first + j
-                if voters[row] == 0:
-                    reached[tree] += 1
-                else:
-                    squared[tree] -= whole_square((votes[row, 0] / np.float64(voters[row]) - truth[row]) * unit)
-                add_ballot(layout, np.uint64(place[j]), mixed, _ONE, votes, row)
-                voters[row] += np.uint32(1)
-                squared[tree] += whole_square((votes[row, 0] / np.float64(voters[row]) - truth[row]) * unit)
-
-
-@kernel
-def draw_rows(key, numbers, random):
-    """Fill random uint64 [rows] with one draw per row of the stream `key`, by its number (uint64 [rows])."""
-    for i in range(numbers.size):
-        row = np.uint64(i)
-        random[row] = mix(key + (numbers[row] + _ONE) * np.uint64(GOLDEN))
+    size = np.uint64(way.tiles.shape[1] * TILE)
+    flat = way.tiles.reshape(-1)
+    tiles = (way.rows + TILE - 1) // TILE
+    for begin in range(0, tiles, way.together):
+        for t in range(roots.size):
+            tree = np.uint64(t)
+            for number in range(begin, min(begin + way.together, tiles)):
+                first = np.uint64(number) * np.uint64(TILE)
+                listed = np.uint64(0)
+                for j in range(min(np.uint64(TILE), np.uint64(way.rows) - first)):
+                    out[listed] = np.uint32(j)
+                    active[listed] = np.uint32(j)
+                    place[np.uint64(j)] = np.uint32(roots[tree])
+                    listed += np.uint64(goes(state, tree, first + np.uint64(j)))
+                tile = flat[np.uint64(number) * size :]
+                descend(tile, way.layout, way.directions, way.sets, way.missing, active, listed, place)
+                for i in range(listed):
+                    row = np.uint64(out[np.uint64(i)])
+                    arrive(state, way.layout, tree, first + row, np.uint64(place[row]))

@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from bigforest.forest.groups import Trees
 from bigforest.forest.packed import Packed
-from bigforest.forest.values import Rows, chunk_rows, tiles_for
+from bigforest.forest.values import Rows
 from bigforest.forest.votes import answer_width
+from bigforest.forest.walker import Walker, chunk_rows
 from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges, step_rows
 from bigforest.oob.tally import Tally, no_votes, read_tally, true_values, write_tally
 from bigforest.sample import BLOCK_ROWS, Sampler
@@ -196,7 +197,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int,
     tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, or the sum of squared
            errors, multiplied by `unit` before, and the number of rows that have a vote: int64 [2, trees].
     """
-    from bigforest.kernels.route import average_out_of_bag, new_scratch, vote_out_of_bag
+    from bigforest.kernels.ballots import Classes, Numbers, OutOfBag, Votes, average_out_of_bag, vote_out_of_bag
 
     store, packed = sampler.store, group.packed
     block, offset = divmod(start, store.block_rows)
@@ -204,23 +205,20 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int,
     for own, tree in enumerate(group.trees):
         bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
-    layout = packed.layout(group.narrow)
-    kind = _columns(store, group, start, start).tile_type(group.narrow)
-    step = min(chunk_rows(packed.used.size, kind), stop - start)
-    tiles = tiles_for(step, packed.used.size, kind)
-    scratch = new_scratch()
+    walker = Walker(packed)
+    step = min(chunk_rows(packed, _columns(store, group, start, start)), stop - start)
     for first in range(start, stop, step):
         last = min(first + step, stop)
-        missing = None if _columns(store, group, first, last).fill(tiles, 0, last - first) else True
+        way = walker.way(_columns(store, group, first, last), 0, last - first)
+        assert way is not None  # oblique nodes are grown on tables without missing values
         here = slice(first - start, last - start)
-        way: list[Any] = [tiles, last - first, layout, packed.directions, packed.sets, missing, packed.roots]
-        way += [group.mixed, bags[:, here]]
+        bag = OutOfBag(Votes(group.mixed, tally.votes[here]), bags[:, here], tally.voters[here], change[1])
         if store.spec.target.task == "regression":
-            way += [true_values(store, first, last), unit, tally.votes[here], tally.voters[here]]
-            average_out_of_bag(*[*way, *change, scratch])
+            numbers = Numbers(bag, true_values(store, first, last), unit, change[0])
+            average_out_of_bag(way, packed.roots, numbers, walker.scratch)
         else:
-            way += [store.labels(first, last), tally.votes[here], tally.voters[here], tally.prediction[here]]
-            vote_out_of_bag(*[*way, *change, scratch])
+            classes = Classes(bag, store.labels(first, last), tally.prediction[here], change[0])
+            vote_out_of_bag(way, packed.roots, classes, walker.scratch)
     return change
 
 

@@ -19,7 +19,7 @@ from bigforest.store.store import Store
 
 
 class Tally(NamedTuple):
-    """Votes so far; entry i is row i of the range. See kernels/route.py vote_out_of_bag, average_out_of_bag.
+    """Votes so far; entry i is row i of the range. See kernels/ballots.py OutOfBag.
 
     There is no prediction where numbers are predicted: it is the votes over the voters.
     """

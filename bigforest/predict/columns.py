@@ -10,8 +10,6 @@ import polars as pl
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
-from bigforest.forest.reading import is_narrow_feature
-from bigforest.forest.schema import feature_leaves
 from bigforest.forest.votes import answer_width, labels, proba_names
 from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
@@ -40,17 +38,6 @@ def _width(dtype: Any) -> int:
     if isinstance(dtype, pl.Array):
         return dtype.size * _width(dtype.inner)
     return _WIDTHS.get(dtype.base_type(), 64)
-
-
-def read_columns(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int]) -> list[str]:
-    """The columns that have the features `used`."""
-    return list(dict.fromkeys(leaf.column for leaf in feature_leaves(schema, spec, used).values()))
-
-
-def all_narrow(schema: Mapping[str, pl.DataType], spec: DataSpec) -> bool:
-    """Whether all values are float32 by their types."""
-    found = feature_leaves(schema, spec, range(len(spec.features)))
-    return all(is_narrow_feature(found[feature.name].dtype, feature) for feature in spec.features)
 
 
 def check_proba(spec: DataSpec, proba: bool) -> None:

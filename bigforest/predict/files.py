@@ -26,13 +26,11 @@ from bigforest.memory import Shape
 from bigforest.output import TemporaryFolder, staged
 from bigforest.places import inbox, made
 from bigforest.predict.columns import (
-    all_narrow,
     answer_names,
     answer_table,
     check_kept,
     check_proba,
     prediction,
-    read_columns,
     shape_of,
 )
 from bigforest.predict.score import FilePrediction, NumberScore, Score, score_of
@@ -124,10 +122,8 @@ class _Job:
 
     def answered(self, score: Score | NumberScore, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
         """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
-        spec = self.forest.spec
         table = _Table(self.source, self.forest.reader(self.rule), list(self.keep), score)
-        narrow = all_narrow(self.source.schema, spec)
-        passes = self.forest.passes(self.rule, table.shape, self.resources, 0, narrow)
+        passes = self.forest.passes(self.rule, table.shape, self.resources, 0, table.found.narrow)
         end = self.source.rows if end is None else end
         for frame in table.answered(passes, self.proba, self.resources.workers, begin, end):
             yield frame.to_arrow(compat_level=pl.CompatLevel.oldest())
@@ -178,6 +174,7 @@ class _Table:
         self._spec = reader.spec
         self._keep = keep
         self._score = score
+        self.found = check_schema(source.schema, self._spec)
 
     def shape(self, used: NDArray[np.int64]) -> Shape:
         """What reading the table takes for these features."""
@@ -201,12 +198,12 @@ class _Table:
 
     def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
         """Columns to read before the last group of trees, or for it."""
-        features = read_columns(self._source.schema, self._spec, used)
+        features = self.found.columns(used)
         target = [self._spec.target.name] if self._score.active else []
         return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
 
     def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> Rows:
         try:
-            return self._reader.frame(batch, used)
+            return self._reader.frame(batch, self.found, used)
         except DataError as error:
             raise located(error, start, batch.height) from error

@@ -17,7 +17,6 @@ from bigforest.predict.columns import (
     check_kept,
     check_proba,
     prediction,
-    read_columns,
 )
 from bigforest.resources import Resources
 
@@ -46,7 +45,7 @@ def expression(
         used = [spec.features[int(place)] for place in voting.packed.used]
         names = list(dict.fromkeys(feature.column or feature.name for feature in used))
     else:
-        names = read_columns(schema, spec, voting.packed.used)
+        names = check_schema(schema, spec, voting.packed.used).columns(voting.packed.used)
     numbers = "row"
     while numbers in names:
         numbers += "_"
@@ -56,10 +55,9 @@ def expression(
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
-        check_schema(frame.schema, spec, voting.packed.used)
-        found = reader.frame(frame, voting.packed.used)
+        found = check_schema(frame.schema, spec, voting.packed.used)
         given = 0 if row is None else frame[numbers].cast(pl.UInt64).to_numpy()
-        answers = voting.answer(found, given, proba=proba)
+        answers = voting.answer(reader.frame(frame, found, voting.packed.used), given, proba=proba)
         return answer_table(answers, spec, proba).to_struct() if proba else prediction(answers, spec)
 
     dtype = pl.Struct(dict.fromkeys(proba_names(spec), pl.Float64())) if proba else label_type(spec)

@@ -15,14 +15,12 @@ from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule, answer_width
 from bigforest.memory import Shape
 from bigforest.predict.columns import (
-    all_narrow,
     answer_names,
     answer_table,
     check_kept,
     check_proba,
     no_answers,
     prediction,
-    read_columns,
     shape_of,
 )
 from bigforest.predict.lazy import predict_lazy
@@ -79,7 +77,7 @@ def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: Rule, proba: boo
     def shape(used: NDArray[np.int64]) -> Shape:
         return Shape(rows.rows, (8,) * used.size, 0, answer_width(spec))
 
-    passes = forest.passes(rule, shape, resources, matrix.nbytes, rows.narrow)
+    passes = forest.passes(rule, shape, resources, matrix.nbytes, lambda: rows.narrow)
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
@@ -98,21 +96,21 @@ def _predict_frame(
     forest: Forest, frame: pl.DataFrame, rule: Rule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
     spec, reader = forest.spec, forest.reader(rule)
-    check_schema(frame.schema, spec)
+    found = check_schema(frame.schema, spec)
     check_kept(keep, frame.columns, answer_names(spec, proba))
     passes = forest.passes(
         rule,
-        lambda used: shape_of(frame.schema, read_columns(frame.schema, spec, used), frame.height, spec),
+        lambda used: shape_of(frame.schema, found.columns(used), frame.height, spec),
         resources,
         int(frame.estimated_size()),
-        all_narrow(frame.schema, spec),
+        found.narrow,
     )
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
         for start in range(begin, end, step):
-            yield start, reader.frame(frame.slice(start, min(step, end - start)), passes.used), None
+            yield start, reader.frame(frame.slice(start, min(step, end - start)), found, passes.used), None
 
-    found = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
-    made = [answer_table(answers, spec, proba) for answers in found or [no_answers(spec)]]
-    return pl.concat([frame.select(keep), pl.concat(made)], how="horizontal")
+    given = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
+    made = pl.concat([answer_table(answers, spec, proba) for answers in given or [no_answers(spec)]])
+    return pl.DataFrame([frame.get_column(name) for name in keep] + made.get_columns())

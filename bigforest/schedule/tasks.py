@@ -56,3 +56,17 @@ def run(
             pool=pool,
             callbacks=[dask.callbacks.Callback(posttask=deliver)._callback],
         )
+
+
+def together(work: Callable[[], Result], workers: int) -> list[Result]:
+    """What `work` gives on each of `workers` threads, this one among them, that share it out among themselves.
+
+    For work that is counted in milliseconds: scheduling tasks takes two of them. The first exception is raised when
+    all threads have ended.
+    """
+    if workers == 1:
+        return [work()]
+    with ThreadPoolExecutor(workers - 1, thread_name_prefix="bigforest") as pool:
+        others = [pool.submit(work) for _ in range(workers - 1)]
+        own = work()
+    return [own, *(other.result() for other in others)]

@@ -1,0 +1,198 @@
+"""The values of a table by blocks, in scratch: what passes project, as its codes are what they count.
+
+Rows name their values by code, and a dictionary may be larger than memory. So they are looked up once per forest, a
+feature and a range of its dictionary at a time, in sweeps over the codes. A file holds one run of blocks:
+
+    float32 [columns, rows of the run]  the features whose values are all float32
+    float64 [columns, rows of the run]  the others
+    uint32 [features, blocks]           CRC-32 of each feature in each block
+
+little-endian, each in C order.
+"""
+
+from __future__ import annotations
+
+import secrets
+import zlib
+from collections.abc import Iterable, Sequence
+from io import FileIO
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.errors import FormatError
+from bigforest.grow.directions import Spans
+from bigforest.grow.spill import Matrix
+from bigforest.kernels.level_values import Cells
+from bigforest.places import fetched, made
+from bigforest.schedule.crew import Crew
+from bigforest.store.blocks import BlockReader
+from bigforest.store.store import Store
+
+# Values of a dictionary looked at together.
+_CHUNK = 1 << 16
+_TYPES = {4: "<f4", 8: "<f8"}
+
+
+class Decoded(NamedTuple):
+    """The values of a table.
+
+    files  by the first block of each run
+    place  uint32 [features, 2], see level_values.Cells
+    spans  smallest and largest value of each feature
+    """
+
+    files: dict[int, Path]
+    place: NDArray[np.uint32]
+    spans: Spans
+
+    @property
+    def matrices(self) -> list[Matrix]:
+        """The matrices of Cells."""
+        return [Matrix(kind, int((self.place[:, 0] == width).sum())) for width, kind in _TYPES.items()]
+
+
+def decode(store: Store, ranges: Sequence[tuple[range]], folder: Path, crew: Crew, most: int) -> Decoded:
+    """Write the values of the table into `folder`, a file for each of the runs of blocks `ranges`.
+
+    most  values of a dictionary that a task may hold.
+    """
+    features = range(len(store.spec.features))
+    narrow = np.array([_is_narrow(store.low(feature)) for feature in features], np.bool_)
+    slot = np.where(narrow, np.cumsum(narrow), np.cumsum(~narrow)) - 1
+    place = np.stack([np.where(narrow, 4, 8), slot], axis=1).astype(np.uint32)
+    ends = np.array([store.low(feature)[[0, -1]] for feature in features])
+    files: dict[int, Path] = {}
+
+    def keep(index: int, path: Path) -> None:
+        files[ranges[index][0].start] = path
+
+    crew.run(decode_blocks, ranges, keep, (store, place, folder, most))
+    return Decoded(files, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
+
+
+def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: int, blocks: range) -> Path:
+    """Task: write the values of the rows of some blocks, a file of `decode`; gives its path."""
+    path = folder / f"values-{blocks.start}-{secrets.token_hex(8)}.bin"
+    layout = _Layout.of(store, place, blocks)
+    crc = np.zeros((len(place), len(blocks)), "<u4")
+    store.fetch(range(len(place)), blocks)
+    with (
+        BlockReader(store.folder, store.spec, store.block_rows, store.place) as reader,
+        made(path) as temporary,
+        temporary.open("w+b", buffering=0) as file,
+    ):
+        for feature in range(len(place)):
+            low = store.low(feature)
+            for first in range(0, low.size, most):
+                held = np.array(low[first : first + most])  # read in order, as no map is at random
+                for number, block in enumerate(blocks):
+                    codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
+                    values = np.empty(reader.size(block), layout.kind(feature))
+                    if first:
+                        _read(file, layout.offset(feature, block), values)
+                    _look_up(codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]], held, first, values)
+                    _write(file, layout.offset(feature, block), values)
+                    crc[feature, number] = zlib.crc32(values.data)
+        _write(file, layout.size, crc)
+    return path
+
+
+# Matrices of kernels.layout.Codes by their width.
+_CODES = {1: 0, 2: 1, 4: 2}
+
+
+def _look_up(codes: NDArray[Any], held: NDArray[np.float64], first: int, values: NDArray[Any]) -> None:
+    """values[i] = held[codes[i] - first], where there is one."""
+    inside = (codes >= first) & (codes < first + held.size)
+    values[inside] = held[codes[inside] - np.int64(first)]
+
+
+class _Layout(NamedTuple):
+    """Where the values of a run of blocks are in their file."""
+
+    place: NDArray[np.uint32]
+    blocks: range
+    block_rows: int
+    rows: int
+
+    @classmethod
+    def of(cls, store: Store, place: NDArray[np.uint32], blocks: range) -> _Layout:
+        rows = min(blocks.stop * store.block_rows, store.rows) - blocks.start * store.block_rows
+        return cls(place, blocks, store.block_rows, rows)
+
+    def kind(self, feature: int) -> str:
+        return _TYPES[int(self.place[feature, 0])]
+
+    def offset(self, feature: int, block: int) -> int:
+        width, slot = (int(number) for number in self.place[feature])
+        before = 0 if width == 4 else 4 * self.rows * int((self.place[:, 0] == 4).sum())
+        return before + width * (slot * self.rows + (block - self.blocks.start) * self.block_rows)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values."""
+        return self.rows * int(self.place[:, 0].sum(dtype=np.int64))
+
+
+class ValueReader:
+    """The values of a run of blocks, block by block; a context manager, for one thread. Memory: a block."""
+
+    def __init__(self, store: Store, decoded: Decoded, blocks: range) -> None:
+        self._layout = _Layout.of(store, decoded.place, blocks)
+        self._path = decoded.files[blocks.start]
+        self._matrices = decoded.matrices
+        self._file: FileIO | None = None
+        self._crc = np.zeros((len(decoded.place), len(blocks)), "<u4")
+
+    def __enter__(self) -> ValueReader:
+        self._file = fetched(self._path).open("rb", buffering=0)
+        if _read(self._file, self._layout.size, self._crc) != self._crc.nbytes:
+            raise FormatError(f"{self._path}: the file is damaged; start the training anew")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._file is not None
+        self._file.close()
+
+    def read(self, block: int, features: Iterable[int]) -> Cells:
+        """The values of `features` in a block, row 0 being its first; other features have any.
+
+        Good until the next call. Raises FormatError for a damaged file.
+        """
+        assert self._file is not None
+        layout = self._layout
+        number = block - layout.blocks.start
+        rows = min(layout.block_rows, layout.rows - number * layout.block_rows)
+        cells = [np.zeros((columns, rows), kind) for kind, columns in self._matrices]
+        for feature in features:
+            width, slot = (int(number) for number in layout.place[feature])
+            values = cells[width == 8][slot]
+            _read(self._file, layout.offset(feature, block), values)
+            if zlib.crc32(values.data) != self._crc[feature, number]:
+                raise FormatError(f"{self._path}: the checksum differs; start the training anew")
+        return Cells(cells[0], cells[1], layout.place)
+
+
+def _is_narrow(low: NDArray[np.float64]) -> bool:
+    """Whether all values are float32."""
+    chunks = (low[first : first + _CHUNK] for first in range(0, low.size, _CHUNK))
+    with np.errstate(over="ignore"):
+        return all((chunk.astype(np.float32) == chunk).all() for chunk in chunks)
+
+
+def _read(file: FileIO, offset: int, array: NDArray[Any]) -> int:
+    file.seek(offset)
+    return file.readinto(array.data.cast("B"))
+
+
+def _write(file: FileIO, offset: int, array: NDArray[Any]) -> None:
+    file.seek(offset)
+    left = array.data.cast("B")
+    while left:
+        left = left[file.write(left) :]

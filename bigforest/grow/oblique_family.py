@@ -1,0 +1,73 @@
+"""What trees that split on projections, and grow by passes, differ in: the families of sparse_passes.py and
+rotation_passes.py."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.table import TreeArrays
+from bigforest.grow.decoded import Decoded
+from bigforest.grow.directions import AxisSearch, DirectionSearch
+from bigforest.grow.judge import Judge
+from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply
+from bigforest.grow.oblique_top import Ends
+from bigforest.grow.tally import Counts, Tally
+from bigforest.grow.top import Ground
+from bigforest.kernels.level_values import Cells, Steps
+from bigforest.kernels.oblique import Pool
+from bigforest.kernels.target import Classes
+from bigforest.kernels.tree import CodeTree, Rules
+
+
+class Subtree(NamedTuple):
+    """What a subtree grows from, besides the columns of its rows; see kernels/grow.py."""
+
+    items: NDArray[np.uint64]
+    target: Classes
+    rules: Rules
+    key: np.uint64
+    depth: int
+    constant: NDArray[np.bool_]
+
+
+class Family(Protocol):
+    """A family. `own` is what a tree has of its own: class means, or axes.
+
+    columns  that a tree splits on: features, or axes.
+    steps    in which features are summed for differences of class means.
+    """
+
+    @property
+    def columns(self) -> int: ...
+    @property
+    def steps(self) -> Steps: ...
+
+    def survey(self, tree: int, tally: Tally) -> DirectionQuestion | None:
+        """What has to be known of the bag of a tree before it grows, asked of its root."""
+
+    def own(self, tree: int, total: Counts, reply: DirectionReply | None) -> tuple[Any, NDArray[np.bool_]]:
+        """What the tree has of its own, and which columns are constant in it, from the reply to `survey`."""
+
+    def search(
+        self, own: Any, key: np.uint64, judge: Judge, constant: NDArray[np.bool_], ground: Ground
+    ) -> DirectionSearch | AxisSearch:
+        """The search for the split of a node."""
+
+    def needed(self, columns: Iterable[int]) -> Iterable[int]:
+        """Features that it takes to know these columns."""
+
+    def view(self, own: Any, cells: Cells) -> Cells:
+        """The columns, from the features."""
+
+    def layout(self, decoded: Decoded) -> Decoded:
+        """Where the columns are in their cells: `place` and `matrices` are used."""
+
+    def grow(self, own: Any, columns: Sequence[NDArray[Any]], subtree: Subtree, ends: Ends) -> tuple[CodeTree, Pool]:
+        """The subtree below a small node, with all thresholds in the pool; columns: values of its rows."""
+
+    def finished(self, own: Any, nodes: TreeArrays) -> TreeArrays:
+        """The nodes in terms of features."""

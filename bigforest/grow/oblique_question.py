@@ -1,0 +1,226 @@
+"""What a pass asks about a tree that splits on projections, and what it answers: question.py, with values for codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.directions import Band, Direction, Found, Sums
+from bigforest.grow.frontier import Answer, Collect, Counted, Probe
+from bigforest.grow.oblique_top import DirectionTop
+from bigforest.grow.question import asking
+from bigforest.grow.tally import Tally
+from bigforest.kernels.layout import Terms
+from bigforest.kernels.level_values import Bands, Cuts
+
+
+class DirectionQuestion(NamedTuple):
+    """What a pass asks about one tree.
+
+    nodes     number of nodes, and its newest splits, on the directions `ways`; tally of what is counted
+    standing  TreeTop.standing
+    own       what the tree has of its own, see oblique_top.py
+    asked     the directions that counts and collects are about
+    counts    of Bands that are counted, and of those that are collected
+    wanted    bool, the wanted buckets of all collects
+    sums      uint32, nodes that want their sums
+    """
+
+    tree: int
+    nodes: int
+    splits: Cuts
+    ways: Terms
+    standing: dict[int, Path]
+    tally: Tally
+    own: Any
+    asked: Terms
+    counts: Bands
+    collects: Bands
+    wanted: NDArray[np.bool_]
+    sums: NDArray[np.uint32]
+
+
+class DirectionReply(NamedTuple):
+    """What the blocks of one task answer about one tree; see kernels/level_values.py.
+
+    found     one per Collect
+    sums      int64 [nodes, features, classes]
+    standing  where the rows stand now, for TreeTop.sent; empty where there were no splits
+    """
+
+    counts: NDArray[np.uint32]
+    least: NDArray[np.float64]
+    most: NDArray[np.float64]
+    unfit: NDArray[np.uint32]
+    found: list[Found]
+    sums: NDArray[np.int64]
+    below: NDArray[np.float64]
+    above: NDArray[np.float64]
+    standing: dict[int, Path]
+
+
+def question(top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
+    """What the nodes `entries` of a tree ask."""
+    counts: list[tuple[int, Band]] = []
+    collects: list[tuple[int, Band]] = []
+    wanted: list[NDArray[np.bool_]] = []
+    sums: list[int] = []
+    numbers: dict[tuple[int, int], int] = {}
+    asked: list[Direction] = []
+    for entry in entries:
+        for probe in asking(top, entry):
+            if isinstance(probe, Sums):
+                sums.append(entry)
+                continue
+            band = probe.count if isinstance(probe, Collect) else probe
+            assert isinstance(band, Band)
+            if (entry, band.number) not in numbers:
+                numbers[entry, band.number] = len(asked)
+                asked.append(band.direction)
+            if isinstance(probe, Collect):
+                collects.append((entry, band))
+                wanted.append(probe.wanted)
+            else:
+                counts.append((entry, band))
+    splits, ways = top.cuts()
+    return DirectionQuestion(
+        tree=top.tree,
+        nodes=len(top.nodes),
+        splits=splits,
+        ways=terms_of(ways),
+        standing=top.standing,
+        tally=top.tally,
+        own=top.own,
+        asked=terms_of(asked),
+        counts=_bands(counts, numbers),
+        collects=_bands(collects, numbers),
+        wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
+        sums=np.array(sums, np.uint32),
+    )
+
+
+def terms_of(directions: Sequence[Direction]) -> Terms:
+    """The terms of all directions; the weight of a feature that stands alone is 1."""
+    sizes = [direction.feature.size for direction in directions]
+    features = [direction.feature for direction in directions]
+    weights = [np.ones(1) if direction.single else direction.weight for direction in directions]
+    return Terms(
+        np.cumsum([0, *sizes]).astype(np.int64),
+        np.concatenate([*features, np.zeros(0, np.uint32)]).astype(np.int32),
+        np.concatenate([*weights, np.zeros(0)]),
+    )
+
+
+def _bands(asked: Sequence[tuple[int, Band]], numbers: dict[tuple[int, int], int]) -> Bands:
+    buckets = np.array([band.buckets for _, band in asked], np.uint64)
+    return Bands(
+        node=np.array([entry for entry, _ in asked], np.uint32),
+        direction=np.array([numbers[entry, band.number] for entry, band in asked], np.uint32),
+        low=np.array([band.low for _, band in asked], np.float64),
+        high=np.array([band.high for _, band in asked], np.float64),
+        slope=np.array([band.slope for _, band in asked], np.float64),
+        buckets=buckets,
+        offset=np.cumsum(buckets, dtype=np.uint64) - buckets,
+        edge=np.concatenate([*(band.edge for _, band in asked), np.zeros(0)]),
+    )
+
+
+def no_reply(asked: DirectionQuestion, features: int) -> DirectionReply:
+    """The reply of no blocks."""
+    bands, splits = asked.counts.node.size, asked.splits.node.size
+    return DirectionReply(
+        counts=np.zeros(int(asked.counts.buckets.sum()) * asked.tally.parts, np.uint32),
+        least=np.full(bands, np.inf),
+        most=np.full(bands, -np.inf),
+        unfit=np.zeros(bands, np.uint32),
+        found=[],
+        sums=np.zeros((asked.sums.size, features, asked.tally.classes), np.int64),
+        below=np.full(splits, -np.inf),
+        above=np.full(splits, np.inf),
+        standing={},
+    )
+
+
+def features(asked: DirectionQuestion) -> set[int]:
+    """Columns whose values it takes to answer; sums take all."""
+    return {int(feature) for terms in (asked.ways, asked.asked) for feature in terms.feature}
+
+
+def most_collected(asked: DirectionQuestion) -> int:
+    """Most directions on which rows of one node are collected: no row is collected more often."""
+    _, first = np.unique(asked.collects.direction, return_index=True)
+    return int(np.unique(asked.collects.node[first], return_counts=True)[1].max(initial=0))
+
+
+def merged_all(one: list[DirectionReply], two: list[DirectionReply]) -> list[DirectionReply]:
+    """The replies of the blocks of both, question by question."""
+    return [_merged(*pair) for pair in zip(one, two, strict=True)]
+
+
+def _merged(one: DirectionReply, two: DirectionReply) -> DirectionReply:
+    return DirectionReply(
+        counts=one.counts + two.counts,
+        least=np.minimum(one.least, two.least),
+        most=np.maximum(one.most, two.most),
+        unfit=one.unfit + two.unfit,
+        found=[joined(pair) for pair in zip(one.found, two.found, strict=True)],
+        sums=one.sums + two.sums,
+        below=np.maximum(one.below, two.below),
+        above=np.minimum(one.above, two.above),
+        standing=one.standing | two.standing,
+    )
+
+
+def joined(parts: Sequence[Found]) -> Found:
+    """The rows of all."""
+    return Found(np.concatenate([part.value for part in parts]), np.concatenate([part.tag for part in parts]))
+
+
+def tell(top: DirectionTop, entries: Sequence[int], asked: DirectionQuestion, reply: DirectionReply) -> None:
+    """Hand every node its answers and settle those that know their split."""
+    found, sums = iter(reply.found), iter(reply.sums)
+    counted = iter(range(asked.counts.node.size))
+
+    def answered(probe: Probe) -> Answer:
+        if isinstance(probe, Collect):
+            return next(found)
+        if isinstance(probe, Sums):
+            return next(sums)
+        assert isinstance(probe, Band)
+        at = next(counted)
+        parts = asked.tally.parts
+        first = int(asked.counts.offset[at]) * parts
+        cells = reply.counts[first : first + probe.buckets * parts]
+        low, high = float(reply.least[at]), float(reply.most[at])
+        if reply.unfit[at] and not probe.direction.single:
+            low = high = 0.0  # as if it told no rows apart
+        return Counted(cells.reshape(probe.buckets, parts).astype(np.int64), low, high)
+
+    for entry in entries:
+        search = top.nodes[entry].search
+        assert search is not None
+        search.hear([answered(probe) for probe in search.asking])
+        top.settle(entry)
+
+
+def bag_question(tree: int, tally: Tally) -> DirectionQuestion:
+    """The question for the sums of the bag of a tree."""
+    none = np.zeros(0, np.uint32)
+    return DirectionQuestion(
+        tree=tree,
+        nodes=1,
+        splits=Cuts(none, none, none, np.zeros(0)),
+        ways=terms_of([]),
+        standing={},
+        tally=tally,
+        own=None,
+        asked=terms_of([]),
+        counts=_bands([], {}),
+        collects=_bands([], {}),
+        wanted=np.zeros(0, np.bool_),
+        sums=np.zeros(1, np.uint32),
+    )

@@ -1,0 +1,104 @@
+"""The upper part of a tree that splits on projections (top.py): directions for features, projections for codes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.directions import AxisSearch, Direction, DirectionSearch
+from bigforest.grow.judge import Judge
+from bigforest.grow.tally import Counts
+from bigforest.grow.top import Ground, TreeTop
+from bigforest.kernels.layout import OBLIQUE
+from bigforest.kernels.level_values import Cuts
+from bigforest.kernels.oblique import Pool
+from bigforest.kernels.tree import CodeTree
+from bigforest.kernels.values import midpoints
+
+# From a feature and some of its values to the largest value of the same code of each.
+Ends = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
+
+
+# The search for the split of a node; see oblique_family.py Family.
+Start = Callable[[Any, np.uint64, Judge, NDArray[np.bool_], Ground], DirectionSearch | AxisSearch]
+
+
+class DirectionTop(TreeTop):
+    """The upper part of a tree, which splits on `directions`, by entry.
+
+    own  what the tree has of its own, see oblique_family.py. constant: bool [columns], known to be constant in it.
+    """
+
+    def __init__(
+        self,
+        tree: int,
+        key: np.uint64,
+        total: Counts,
+        ground: Ground,
+        start: Start,
+        own: Any,
+        constant: NDArray[np.bool_],
+    ) -> None:
+        self.own = own
+        self.directions: dict[int, Direction] = {}
+        self._start = start
+        super().__init__(tree, key, total, ground, constant)
+
+    def settle(self, entry: int) -> None:
+        """See TreeTop."""
+        search = self.nodes[entry].search
+        assert isinstance(search, (DirectionSearch, AxisSearch))
+        super().settle(entry)
+        cut = self.nodes[entry].cut
+        if cut is not None:
+            self.directions[entry] = search.known[cut.feature]
+
+    def cuts(self) -> tuple[Cuts, list[Direction]]:
+        """The newest splits, and their directions."""
+        nodes = [self.nodes[entry] for entry in self._newest]
+        codes = [node.cut.code for node in nodes if node.cut is not None]
+        cuts = Cuts(
+            node=np.array(self._newest, np.uint32),
+            left=np.array([node.left for node in nodes], np.uint32),
+            right=np.array([node.right for node in nodes], np.uint32),
+            cut=np.array(codes, np.float64),
+        )
+        return cuts, [self.directions[entry] for entry in self._newest]
+
+    def skeleton(self) -> CodeTree:
+        """See TreeTop; codes are 0."""
+        feature = [self._feature_of(entry) for entry in self.preorder()]
+        return self._outline()._replace(feature=np.array(feature, np.int32))
+
+    def pool(self, ends: Ends) -> Pool:
+        """What the nodes of the skeleton have besides, thresholds of all of them included."""
+        order = list(self.preorder())
+        below, above = (np.array([getattr(self.nodes[entry], name) for entry in order]) for name in ("below", "above"))
+        for at, entry in enumerate(order):
+            if (feature := self._feature_of(entry)) >= 0:
+                below[at] = ends(feature, below[at : at + 1])[0]
+        threshold = np.empty(len(order))
+        midpoints(below, above, threshold)
+        terms = [self.directions.get(entry) for entry in order]
+        oblique = [None if direction is None or direction.single else direction for direction in terms]
+        used = [direction for direction in oblique if direction is not None]
+        return Pool(
+            threshold=threshold,
+            size=np.array([0 if direction is None else direction.feature.size for direction in oblique], np.uint32),
+            feature=np.concatenate([*(each.feature for each in used), np.zeros(0)]).astype(np.int32),
+            weight=np.concatenate([*(each.weight for each in used), np.zeros(0)]),
+            used=np.array([sum(each.feature.size for each in used)], np.uint64),
+        )
+
+    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> DirectionSearch | AxisSearch:
+        return self._start(self.own, key, judge, constant, self._ground)
+
+    def _feature_of(self, entry: int) -> int:
+        """What the tree in codes has for the feature of a node."""
+        if entry not in self.directions:
+            return -1
+        direction = self.directions[entry]
+        return int(direction.feature[0]) if direction.single else OBLIQUE

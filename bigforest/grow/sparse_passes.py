@@ -1,0 +1,199 @@
+"""Sparse-oblique trees that do not fit in memory: what the passes know of the family (oblique_family.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.forest.table import TreeArrays
+from bigforest.grow.coded import code_columns, with_thresholds
+from bigforest.grow.decoded import Decoded
+from bigforest.grow.directions import Direction, DirectionSearch, Spans
+from bigforest.grow.families import in_steps, sparse_family, step_of, values_of
+from bigforest.grow.judge import Judge
+from bigforest.grow.oblique_family import Subtree
+from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, bag_question
+from bigforest.grow.oblique_top import Ends
+from bigforest.grow.tally import Counts, Tally
+from bigforest.grow.top import Ground
+from bigforest.kernels.axis import make_draw
+from bigforest.kernels.directions import Sparse, make_drawn
+from bigforest.kernels.grow import grow_oblique
+from bigforest.kernels.level import draw_order
+from bigforest.kernels.level_values import Cells, Steps, begin_directions, draw_direction, offered_differences
+from bigforest.kernels.means import NO_PAIRS, Means, find_differences, make_means, most_pairs, project_differences
+from bigforest.kernels.oblique import Pool, make_oblique
+from bigforest.kernels.rows import by_rows
+from bigforest.kernels.tree import CodeTree
+from bigforest.store.store import Dictionaries, Store
+
+
+class SparsePasses(NamedTuple):
+    """The family. What a tree has of its own are the differences of its class means, where they are of the tree.
+
+    steps, unit  see kernels/means.py
+    """
+
+    sparse: Sparse
+    pairing: int
+    by_node: bool
+    steps: Steps
+    unit: NDArray[np.float64]
+    spans: Spans
+
+    @property
+    def columns(self) -> int:
+        """See Family."""
+        return self.unit.size
+
+    @property
+    def _of_tree(self) -> bool:
+        """Whether trees have differences of class means of their own."""
+        return self.pairing != NO_PAIRS and not self.by_node
+
+    def survey(self, tree: int, tally: Tally) -> DirectionQuestion | None:
+        """See Family."""
+        return bag_question(tree, tally) if self._of_tree else None
+
+    def own(
+        self, tree: int, total: Counts, reply: DirectionReply | None
+    ) -> tuple[dict[int, Direction], NDArray[np.bool_]]:
+        """See Family."""
+        own = {} if reply is None else self._differences(reply.sums[0], total[: reply.sums.shape[2]])
+        return own, np.zeros(self.columns, np.bool_)
+
+    def search(
+        self,
+        own: dict[int, Direction],
+        key: np.uint64,
+        judge: Judge,
+        constant: NDArray[np.bool_],
+        ground: Ground,
+    ) -> DirectionSearch:
+        """See Family."""
+        columns = int(self.sparse.columns)
+        directions = self._drawn(key)
+        total = judge.total[: judge.tally.classes]
+        offered = self._offered(key, total)
+        directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
+
+        def of_node(sums: NDArray[np.int64]) -> dict[int, Direction]:
+            found = self._differences(sums, total)
+            return {number: found[number] for number in offered if number in found}
+
+        draw = make_draw(self.columns)
+        draw_order(key, ground.rules, draw)
+        return DirectionSearch(
+            judge,
+            constant.copy(),
+            ground.limits.keys,
+            ground.limits.cells,
+            spans=self.spans,
+            directions=directions,
+            numbers=columns + most_pairs(self.pairing, total.size),
+            fallback=draw.perm.tolist(),
+            means=of_node if offered and self.by_node else None,
+        ).begin()
+
+    def _drawn(self, key: np.uint64) -> dict[int, Direction]:
+        """The directions that the node `key` draws, by number."""
+        drawn = make_drawn(self.sparse)
+        begin_directions(self.sparse, key, drawn)
+        found = {}
+        at = np.uint64(0)
+        for column in range(int(self.sparse.columns)):
+            size, at = draw_direction(self.sparse, key, np.uint64(column), np.uint64(at), drawn)
+            if size:
+                found[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
+        return found
+
+    def _offered(self, key: np.uint64, total: Counts) -> list[int]:
+        """Numbers of the differences of class means that the node `key` looks at."""
+        if self.pairing == NO_PAIRS:
+            return []
+        columns = self.sparse.columns
+        classes = int(np.count_nonzero(total)) if self.by_node else total.size
+        offered = np.zeros(most_pairs(self.pairing, classes), np.bool_)
+        offered_differences(key, columns, np.uint64(self.columns), offered)
+        return [int(columns) + int(number) for number in np.flatnonzero(offered)]
+
+    def _differences(self, sums: NDArray[np.int64], total: Counts) -> dict[int, Direction]:
+        """The differences of class means by number, from sums of steps, int64 [features, classes]; total of classes."""
+        means = make_means(self.pairing, False, np.zeros(0, np.uint32), self.unit, total.size, 0)
+        means.sums[:] = sums
+        find_differences(means, self.sparse.scale, total)
+        found = {}
+        for pair in range(int(means.pairs[0])):
+            if size := int(means.size[pair]):
+                terms = Direction(means.feature[pair, :size].copy(), means.weight[pair, :size].copy())
+                found[int(self.sparse.columns) + pair] = terms
+        return found
+
+    def needed(self, columns: Iterable[int]) -> Iterable[int]:
+        """See Family."""
+        return columns
+
+    def view(self, own: dict[int, Direction], cells: Cells) -> Cells:
+        """See Family."""
+        return cells
+
+    def layout(self, decoded: Decoded) -> Decoded:
+        """See Family."""
+        return decoded
+
+    def grow(
+        self, own: dict[int, Direction], columns: Sequence[NDArray[Any]], subtree: Subtree, ends: Ends
+    ) -> tuple[CodeTree, Pool]:
+        """See Family."""
+        items = subtree.items
+        codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
+        by_row = by_rows(codes)
+        values = values_of(offsets, low)
+        oblique = make_oblique(
+            self.sparse, self._means(offsets, low, subtree.target.number, items.size), values, items.size
+        )
+        if self._of_tree:
+            _put_own(own, int(self.sparse.columns), oblique.means)
+            project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
+        rest = (items, subtree.target, subtree.key, subtree.rules, oblique, subtree.depth, subtree.constant)
+        nodes, pool = grow_oblique(codes, by_row, *rest)
+        high = [ends(feature, low[start:stop]) for feature, (start, stop) in enumerate(pairwise(offsets.tolist()))]
+        return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
+
+    def finished(self, own: dict[int, Direction], nodes: TreeArrays) -> TreeArrays:
+        """See Family."""
+        return nodes
+
+    def _means(self, offsets: NDArray[np.int64], low: NDArray[np.float64], classes: int, rows: int) -> Means:
+        """Scratch for the differences of class means of a table of these values."""
+        step = np.zeros(0, np.uint32)
+        if self.pairing != NO_PAIRS:
+            origin, span = self.steps
+            own = enumerate(pairwise(offsets.tolist()))
+            parts = [in_steps(low[start:stop], float(origin[f]), float(span[f])) for f, (start, stop) in own]
+            step = np.concatenate(parts)
+        return make_means(self.pairing, self.by_node, step, self.unit, classes, rows)
+
+
+def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
+    """Make the directions of a tree, by number from `first` on, its differences of class means."""
+    means.pairs[0] = means.size.size
+    means.size[:] = 0
+    for number, (feature, weight) in own.items():
+        pair = number - first
+        means.size[pair] = feature.size
+        means.feature[pair, : feature.size] = feature
+        means.weight[pair, : feature.size] = weight
+
+
+def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SparsePasses:
+    """The family of a sparse-oblique forest; see families.sparse_family for `most`."""
+    shared = sparse_family(store, config, most)
+    ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
+    span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
+    return SparsePasses(shared.sparse, shared.pairing, shared.by_node, Steps(spans.low, span), unit, spans)

@@ -1,0 +1,205 @@
+"""Oblique trees grown by passes are those that grow in memory, whatever fits in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError, FormatError
+from bigforest.grow import oblique_passes
+from bigforest.grow.decoded import ValueReader, decode
+from bigforest.grow.directions import Band, Direction, Spans
+from bigforest.grow.families import feature_scale
+from bigforest.grow.level import block_ranges
+from bigforest.grow.need import Way, choose_way, grow_need
+from bigforest.grow.ranked import put_ranks
+from bigforest.grow.top import Limits
+from bigforest.resources import Resources
+from bigforest.schedule.crew import Threads
+from tests.grown import frame_of, store_of
+from tests.strategies import EXTREMES, Data, sparse_configs, tables
+from tests.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
+
+
+@given(data=tables(), config=sparse_configs(), way=ways(), ranks=st.booleans(), bins=st.sampled_from(["exact", 3]))
+@settings(deadline=None, max_examples=40)
+def test_passes__give_the_files_of_growing_in_memory(
+    data: Data, config: TrainConfig, way: Way, ranks: bool, bins: str | int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder), bins)
+        store = put_ranks(store) if ranks else store
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize(
+    "options", [{}, {"mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}]
+)
+def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
+    store = store_of(wide_table(140_000, 3), tmp_path)
+    config = TrainConfig.of(family="sparse-oblique", trees=2, seed=7, max_depth=8, **options)
+    tight = Limits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
+    assert parts(store, config, Way(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
+
+
+def test_passes__weigh_rows(tmp_path: Path) -> None:
+    table = wide_table(600, 3).with_columns(weight=1 + pl.int_range(pl.len()) % 5)
+    store = bigforest.encode_store(table, tmp_path / "s", target="y", weight="weight")
+    config = TrainConfig.of(family="sparse-oblique", trees=2, mean_difference="consecutive")
+    assert parts(store, config, Way(1, Limits(40, 100, 64, 1000), 2, 0)) == parts(store, config, WHOLE)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+def test_train__under_a_budget_gives_the_same_forest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = wide_table(4_000, 2)
+    options: dict[str, Any] = {"target": "y", "family": "sparse-oblique", "trees": 3, "threads": 1}
+    whole = bigforest.train(table, out=tmp_path / "whole", **options)
+    limits = Limits(rows=500, keys=1_000, cells=1 << 8, room=1 << 12)
+    monkeypatch.setattr("bigforest.grow.forest.choose_way", lambda *_: Way(1, limits, 2, 0))
+    passes = bigforest.train(table, out=tmp_path / "passes", memory="2GB", scratch=tmp_path, **options)
+    assert passes.nodes.collect().equals(whole.nodes.collect())
+    assert passes.oob.metrics.equals(whole.oob.metrics)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["passes", "whole"]  # nothing is left in scratch
+
+
+@pytest.mark.parametrize("most", [1, 3, 10**6])
+def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> None:
+    rows = 65_536 + 100
+    draw = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {
+            "few": draw.choice([-1.5, 0.0, 2.0], rows),
+            "wide": draw.choice([0.1, -0.3, 1e300, np.inf, 5e-324], rows),
+            "y": np.arange(rows) % 2,
+        }
+    )
+    store = store_of(frame, tmp_path)
+    ranges = [(blocks,) for blocks in block_ranges(store, 2)]
+    decoded = decode(store, ranges, tmp_path, Threads(1), most)
+    assert decoded.place.tolist() == [[4, 0], [8, 0]]
+    assert decoded.spans.low.tolist() == [-1.5, -0.3]
+    assert decoded.spans.high.tolist() == [2.0, np.inf]
+    for (blocks,) in ranges:
+        with ValueReader(store, decoded, blocks) as reader:
+            for block in blocks:
+                cells = reader.read(block, range(2))
+                here = frame[65_536 * block : 65_536 * (block + 1)]
+                assert cells.f32[0].tolist() == here["few"].to_list()
+                assert cells.f64[0].tolist() == here["wide"].to_list()
+
+
+@pytest.mark.parametrize("normalize", ["zscore", "minmax", "none"])
+def test_feature_scale__in_pieces_is_the_same(tmp_path: Path, normalize: str) -> None:
+    store = store_of(wide_table(700, 2), tmp_path)
+    whole = feature_scale(store, normalize)
+    for most in (1, 7, 699, 10**6):
+        assert feature_scale(store, normalize, most).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("pattern", ["values-*.bin", "rows-*.bin", "standing-*.bin", "subtree-*.bin"])
+@pytest.mark.parametrize("place", [3, 500, -1])
+def test_scratch__refuses_a_flipped_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: int
+) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    read: Callable[..., Any] = (
+        oblique_passes.count_bags
+        if pattern.startswith("values")
+        else getattr(
+            oblique_passes,
+            {"rows": "grow_seedling", "standing": "spill", "subtree": "write_stems"}[pattern.split("-")[0]],
+        )
+    )
+    done: list[Path] = []
+
+    def damage(*arguments: Any) -> Any:
+        if not done:
+            done.extend(list(tmp_path.rglob(pattern))[:1])
+            flip(done[0], place)
+        return read(*arguments)
+
+    monkeypatch.setattr(oblique_passes, read.__name__, damage)
+    monkeypatch.setattr("bigforest.grow.forest.compile_for", lambda *_: None)  # which grows a tree, too
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    config = TrainConfig.of(family="sparse-oblique", trees=1)
+    with pytest.raises(FormatError, match=r"damaged|checksum"):
+        parts(store, config, Way(1, Limits(50, 100, 64, 1000), 3, 0))
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+@given(
+    ends=st.lists(st.one_of(finite, st.sampled_from(EXTREMES)), min_size=1, max_size=30),
+    most=st.integers(2, 40),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=200)
+def test_band__cuts_any_range_into_buckets_that_hold_every_value(ends: list[float], most: int, seed: int) -> None:
+    values = np.sort(np.array(ends) + 0.0)
+    spans = Spans(values[:1], values[-1:])
+    band = Band.first(0, Direction(np.zeros(1, np.uint32), np.ones(1)), spans, most)
+    rounds = 0
+    while True:
+        assert band.buckets <= most
+        assert band.edge[0] == band.low <= values[0]
+        assert values[-1] <= band.ends()[-1] == band.high
+        assert (band.edge <= band.ends()).all()
+        assert (band.edge[1:] > band.ends()[:-1]).all()
+        found = band.bucket(values)
+        assert (band.edge[found] <= values).all()
+        assert (values <= band.ends()[found]).all()
+        several = np.flatnonzero(band.several()[found])
+        if not several.size:
+            break
+        chosen = found[several[seed % several.size]]
+        values = values[found == chosen]
+        band = band.within(int(chosen), most, np.zeros(2, np.int64))
+        rounds += 1
+        assert rounds <= 66  # halved each time: the bits of a float64, after buckets of equal width
+
+
+@given(
+    terms=st.lists(st.tuples(finite, finite, finite), min_size=2, max_size=6),
+    share=st.lists(st.integers(0, 4), min_size=6, max_size=6),
+)
+@settings(deadline=None, max_examples=200)
+def test_direction__bounds_all_projections(terms: list[tuple[float, float, float]], share: list[int]) -> None:
+    weight, one, two = (np.array(column) for column in zip(*terms, strict=True))
+    low, high = np.minimum(one, two), np.maximum(one, two)
+    least, most = Direction(np.arange(weight.size, dtype=np.uint32), weight).range(Spans(low, high))
+    with np.errstate(all="ignore"):
+        for picks in (share[: weight.size], np.where(weight > 0, 4, 0), np.where(weight > 0, 0, 4)):
+            value = np.choose(picks, [low, np.clip(low / 2 + high / 2, low, high), one, two, high])
+            projection = 0.0
+            for w, v in zip(weight, value, strict=True):
+                projection += w * v
+            assert not np.isfinite(projection) or least <= projection <= most
+
+
+OPTIONS: list[dict[str, Any]] = [{}, {"mean_difference": "all", "projection_kind": "gaussian"}, {"ranks": True}]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_choose_way__grows_by_passes_where_memory_is_short(options: dict[str, Any]) -> None:
+    config = TrainConfig.of(trees=4, family="sparse-oblique", **options)
+    need = grow_need(SHAPE, config, Resources(threads=2))
+    assert need.smallest < grow_need(SHAPE, config, Resources(threads=1)).memory
+    way = choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest))
+    assert way.limits is not None
+    small = grow_need(SHAPE, config, Resources(threads=2, memory=need.smallest))
+    assert small.scratch > 8 * SHAPE.rows * SHAPE.features
+    with pytest.raises(ConfigError, match=f"smallest budget is {need.smallest:,} bytes"):
+        choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest - (4 << 20)))
