@@ -379,7 +379,6 @@ def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None
 
 @pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x"])
 def test_train__no_scheduler(scheduler: object, table: Path) -> None:
-
     short = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
     with short, pytest.raises((ConfigError, ClusterError), match=r"scheduler"):
         bigforest.train(table, scheduler=scheduler, **CONFIG)

@@ -271,7 +271,8 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
     if n > np.uint64(_SORTED) or (span * np.uint64(node.total.size) < n and span < np.uint64(BUCKETS)):
-        shift = shift_for(span, buckets_for_many(n))
+        # A bucket of few codes may hold most rows, such as those of the value 0, and would be sorted to be looked into.
+        shift = shift_for(span, np.uint64(BUCKETS) if span < np.uint64(BUCKETS) else buckets_for_many(n))
         scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
         return
     if n <= np.uint64(PAIRS):

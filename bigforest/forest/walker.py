@@ -1,0 +1,66 @@
+"""Rows in tiles, and the nodes they are sent down: what every kernel that sends rows is called with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.packed import Packed
+from bigforest.forest.values import CHUNK_BYTES, Rows
+
+if TYPE_CHECKING:
+    from bigforest.kernels.route import Way
+
+# Bytes of tiles that go through a tree before the next, where trees are small beside them: so many stay in the core's
+# own cache together with a tree. Measured on MNIST: a third less time than with all tiles of a chunk.
+_OWN_CACHE_BYTES = 512 << 10
+_SMALL_TREE = 4
+
+
+class Walker:
+    """Puts rows into tiles, some at a time. For one thread: what it gave before is written over."""
+
+    def __init__(self, packed: Packed) -> None:
+        from bigforest.kernels.route import new_scratch
+
+        self.packed = packed
+        self.scratch = new_scratch()
+        self._tiles: dict[np.dtype[Any], NDArray[Any]] = {}
+
+    def way(self, rows: Rows, start: int, stop: int) -> Way | None:
+        """The Way of the rows from `start` to before `stop`, which have the used features.
+
+        None if a value is missing, and some splits are on projections.
+        """
+        from bigforest.kernels.route import Way
+
+        packed = self.packed
+        layout = packed.layout(packed.wide is None or (packed.narrow is not None and rows.narrow_in(start, stop)))
+        tiles = self._empty(rows, stop - start, layout is packed.narrow)
+        missing = None if rows.fill(tiles, start, stop) else True
+        if missing and packed.directions is not None:
+            return None
+        together = len(tiles)
+        tile_bytes = tiles[0].nbytes if together else 1
+        if _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:
+            together = max(1, _OWN_CACHE_BYTES // tile_bytes)
+        return Way(tiles, stop - start, together, layout, packed.directions, packed.sets, missing)
+
+    def _empty(self, rows: Rows, count: int, narrow: bool) -> NDArray[Any]:
+        """Tiles for so many rows."""
+        from bigforest.kernels.route import TILE
+
+        kind, needed = rows.tile_type(narrow), -(-count // TILE)
+        if len(self._tiles.get(kind, ())) < needed:
+            self._tiles[kind] = np.empty((needed, rows.features, TILE), kind)
+        return self._tiles[kind]
+
+
+def chunk_rows(packed: Packed, rows: Rows) -> int:
+    """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
+    from bigforest.kernels.route import TILE
+
+    width = rows.tile_type(packed.narrow is not None).itemsize
+    return max(1, CHUNK_BYTES // (width * rows.features * TILE)) * TILE

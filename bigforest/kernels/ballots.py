@@ -1,0 +1,201 @@
+"""What is done with rows that come to leaves: their ballots, votes out of bag, and counts of classes."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.jit import inlined, kernel
+from bigforest.kernels.layout import LEAF
+from bigforest.kernels.route import send
+
+_ONE = np.uint64(1)
+
+
+class Votes(NamedTuple):
+    """Sums of ballots.
+
+    mixed  float64 [ballots, classes], those that are not for one class alone (route.py)
+    votes  float64 [rows, classes], added to; of numbers [rows, 1], sums of what trees predict
+    """
+
+    mixed: NDArray[np.float64]
+    votes: NDArray[np.float64]
+
+
+class OutOfBag(NamedTuple):
+    """Votes of the trees that did not see a row, and how right they were after each of them.
+
+    cast     Votes
+    bags     uint16 [trees, rows], times the row is in the bag
+    voters   uint32 [rows], trees that voted so far, added to
+    reached  int64 [trees], added to: rows that had no voter before this tree
+    """
+
+    cast: Votes
+    bags: NDArray[np.uint16]
+    voters: NDArray[np.uint32]
+    reached: NDArray[np.int64]
+
+
+class Classes(NamedTuple):
+    """Of a forest that predicts classes.
+
+    truth       uint16 [rows]
+    prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
+    wrong       int64 [trees], added to: by how much this tree changed the number of rows whose prediction is wrong
+    """
+
+    bag: OutOfBag
+    truth: NDArray[np.uint16]
+    prediction: NDArray[np.uint16]
+    wrong: NDArray[np.int64]
+
+
+class Numbers(NamedTuple):
+    """Of one that predicts numbers, which are votes over voters.
+
+    truth    float64 [rows]
+    unit     by what errors are multiplied before they are squared and rounded to a whole number
+    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
+    """
+
+    bag: OutOfBag
+    truth: NDArray[np.float64]
+    unit: float
+    squared: NDArray[np.int64]
+
+
+class Counts(NamedTuple):
+    """Rows that end in leaves.
+
+    truth   int32 [rows], class of each; -1 where unknown: such a row counts nowhere
+    counts  int64 [nodes, classes], added to
+    """
+
+    truth: NDArray[np.int32]
+    counts: NDArray[np.int64]
+
+
+@inlined
+def _always(state, tree, row):
+    return True
+
+
+@inlined
+def _out_of_bag(state, tree, row):
+    return state.bag.bags[tree, row] == 0
+
+
+@inlined
+def _known(state, tree, row):
+    return state.truth[row] >= 0
+
+
+@inlined
+def _cast(state, layout, tree, row, node):
+    """Add the ballot of the leaf at `node`."""
+    classes = np.uint64(state.votes.shape[1])
+    ballot = np.uint64(layout.links[node + node]) & layout.ballot
+    if ballot < classes:
+        state.votes[row, ballot] += 1.0
+    else:
+        for k in range(classes):
+            state.votes[row, np.uint64(k)] += state.mixed[ballot - classes, np.uint64(k)]
+
+
+@inlined
+def _judge_class(state, layout, tree, row, node):
+    bag = state.bag
+    _cast(bag.cast, layout, tree, row, node)
+    votes = bag.cast.votes
+    best = np.uint64(0)
+    for k in range(_ONE, np.uint64(votes.shape[1])):
+        if votes[row, np.uint64(k)] > votes[row, best]:
+            best = np.uint64(k)
+    if bag.voters[row] == 0:
+        bag.reached[tree] += 1
+    elif state.prediction[row] != state.truth[row]:
+        state.wrong[tree] -= 1
+    if best != state.truth[row]:
+        state.wrong[tree] += 1
+    state.prediction[row] = best
+    bag.voters[row] += np.uint32(1)
+
+
+@inlined
+def _square(state, row):
+    """The squared error of a row, as a whole number."""
+    bag = state.bag
+    error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
+    return np.int64(np.rint(error * error))
+
+
+@inlined
+def _judge_number(state, layout, tree, row, node):
+    bag = state.bag
+    if bag.voters[row] == 0:
+        bag.reached[tree] += 1
+    else:
+        state.squared[tree] -= _square(state, row)
+    _cast(bag.cast, layout, tree, row, node)
+    bag.voters[row] += np.uint32(1)
+    state.squared[tree] += _square(state, row)
+
+
+@inlined
+def _count(state, layout, tree, row, node):
+    state.counts[node, np.uint64(state.truth[row])] += 1
+
+
+@kernel
+def vote(way, roots, votes, scratch):
+    """Add the ballots of all trees, in their order, to Votes; way, roots and scratch are those of route.py send.
+
+    Tomasi 2017, section 5; Ho 1995, section 3 (soft votes). Cost: rows * trees * depth visits of about 2 ns.
+    Oracle: tests/naive/predict.py sum_of_votes.
+    """
+    send(way, roots, _always, _cast, votes, scratch)
+
+
+@kernel
+def vote_out_of_bag(way, roots, classes, scratch):
+    """Like `vote`, but a tree votes only on rows that are not in its bag; keeps Classes after every tree.
+
+    Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost as `vote` on the rows out of bag, which are 37% of
+    all in a bootstrap. Oracle: tests/naive/oob.py.
+    """
+    send(way, roots, _out_of_bag, _judge_class, classes, scratch)
+
+
+@kernel
+def average_out_of_bag(way, roots, numbers, scratch):
+    """`vote_out_of_bag` for Numbers. Oracle: tests/naive/oob.py."""
+    send(way, roots, _out_of_bag, _judge_number, numbers, scratch)
+
+
+@kernel
+def count_leaves(way, roots, counts, scratch):
+    """Count rows into the leaves that they end in, by their classes: Counts. Oracle: tests/naive/calibrate.py."""
+    send(way, roots, _known, _count, counts, scratch)
+
+
+@kernel
+def add_up(starts, feature, right_child, counts):
+    """Make the counts of inner nodes the sums of those of their children.
+
+    starts       int64 [trees + 1], where trees begin among the nodes, and the end of the last
+    feature      int32 [nodes]; LEAF in a leaf
+    right_child  uint32 [nodes], number within the tree
+    counts       int64 [nodes, classes]
+    """
+    for tree in range(starts.size - 1):
+        begin, end = starts[tree], starts[tree + 1]
+        for back in range(end - begin):
+            node = end - 1 - back
+            if feature[node] != LEAF:
+                left, right = node + 1, begin + np.int64(right_child[node])
+                for k in range(counts.shape[1]):
+                    counts[node, k] = counts[left, k] + counts[right, k]
