@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from bigforest.errors import ConfigError
@@ -42,6 +42,7 @@ _FAMILIES = {
     "constants": ("axis", "tree", "rotation"),
     "feature_fraction": ("axis", "tree", "rotation"),
     "splitter": ("axis", "tree"),
+    "min_level": ("axis", "tree"),
     "projections": ("sparse-oblique",),
     "projection_kind": ("sparse-oblique",),
     "density": ("sparse-oblique",),
@@ -80,6 +81,8 @@ class TrainConfig:
     min_split        a node with fewer bag rows than this is a leaf.
     min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
                      all rows beyond the least that can be asked for (1; 2 for min_split) count as their mean weight.
+    min_level        levels of a category with fewer bag rows than this in a node are taken together as one there, but
+                     for the heaviest: as many as the number of its rows has binary digits. 1 takes all by themselves.
     bootstrap        False grows every tree on all rows; there is then no out-of-bag estimate.
     stop_oob         grow no more trees once the out-of-bag error has settled, and at most `trees`: when the mean error
                      after each of the last 20 trees is not lower by more than this share of it than that after each of
@@ -97,6 +100,7 @@ class TrainConfig:
     weight           the column of the weights of the rows; rows of weight 0 are left out.
     class_weight     by what the weights of the rows of each class are multiplied: a mapping of classes, 1 for those not
                      in it; "balanced" for rows / (classes * rows of the class).
+    keep_targets     keep the training targets of every leaf with a forest that predicts numbers, for quantiles.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
@@ -147,6 +151,7 @@ class TrainConfig:
     max_depth: int | None = None
     min_split: int = 2
     min_leaf: int | None = None
+    min_level: int = 100
     bootstrap: bool = True
     stop_oob: float | None = None
     sample_fraction: float = 1.0
@@ -158,6 +163,7 @@ class TrainConfig:
     categories: tuple[str, ...] = ()
     weight: str | None = None
     class_weight: ClassWeight = None
+    keep_targets: bool = False
     vote: Vote = "soft"
     constants: Constants = "redraw"
     splitter: Splitter = "best"
@@ -190,10 +196,12 @@ class TrainConfig:
         if self.max_depth is not None:
             _check_int("max_depth", self.max_depth, 0, 2**31 - 1)
         _check_int("min_split", self.min_split, 2, 2**63 - 1)
+        _check_int("min_level", self.min_level, 1, 2**31 - 1)
         if self.min_leaf is not None:
             _check_int("min_leaf", self.min_leaf, 1, 2**62)
         _check_bool("bootstrap", self.bootstrap)
         _check_bool("replace", self.replace)
+        _check_bool("keep_targets", self.keep_targets)
         if not _is_number(self.sample_fraction) or not 0.0 < self.sample_fraction <= 1.0:
             raise ConfigError(f"sample_fraction must be above 0 and at most 1, not {self.sample_fraction!r}")
         if self.group is not None and not isinstance(self.group, str):
@@ -232,6 +240,8 @@ class TrainConfig:
         if self.task not in (None, task):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
         if task == "classification":
+            if self.keep_targets:
+                raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; leave it away")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
             return replace(self, task=task, min_leaf=self.min_leaf or 1)
@@ -384,7 +394,7 @@ class TrainConfig:
 
     def to_json(self) -> str:
         """The configuration as one line of JSON, as the forest keeps it."""
-        return json.dumps(asdict(self), sort_keys=True)
+        return json.dumps({field.name: getattr(self, field.name) for field in fields(self)}, sort_keys=True)
 
     @classmethod
     def from_json(cls, text: str) -> TrainConfig:

@@ -13,6 +13,9 @@ CONFIG: dict[str, Choice] = {
     "max_depth": option(int | None, None, "N", "Deepest level, the root being 0; unlimited unless given."),
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
     "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),
+    "min_level": option(
+        int, 100, "N", "Levels of fewer bag rows in a node are split as one, but for as many as log2 of its rows."
+    ),
     "max_bins": option(
         str,
         "exact",
@@ -32,6 +35,9 @@ CONFIG: dict[str, Choice] = {
     "weight": option(str | None, None, "COL", "Column of the weights of the rows."),
     "class_weight": option(
         str | None, None, "balanced|FILE", 'Weights of classes: all alike, or of a JSON file such as {"late": 2.5}.'
+    ),
+    "keep_targets": option(
+        bool, False, None, "Keep the targets in each leaf of a regression, for predict --quantiles.", "--keep-targets"
     ),
     "vote": option(str, "soft", "soft|hard", "Average the leaf posteriors, or count one vote per tree."),
     "constants": option(str, "redraw", "redraw|count", "Whether a feature constant in the node uses up a draw."),

@@ -68,7 +68,7 @@ def check_mixed_kernel(
     gaps: Sequence[int] = (1,),
 ) -> list[Node]:
     """`check_kernel` for tables with categories and missing values, whose code is 0."""
-    table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories)
+    table = Table(data.values, data.values, data.target.tolist(), data.classes, data.categories, lone(config))
     expected = grow_naively(table, weights, config, 0)
     dictionaries, codes = encoded(data.values, width, gaps)
     kind = np.where(np.isnan(data.values).any(axis=0), MISSING, NUMBER).astype(np.uint8)
@@ -121,6 +121,11 @@ def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> 
     return found
 
 
+def lone(config: TrainConfig) -> int:
+    """The least rows of a level that random splits, which take every level by itself, and others ask for."""
+    return 1 if config.splitter == "random" else config.min_level
+
+
 def holds(found: CodeTree, number: int) -> list[int]:
     """What the rows of a node hold: class weights, or of numbers the weight and the sum."""
     return found.counts[number].tolist() + ([] if found.sum is None else [int(found.sum[number])])
@@ -147,6 +152,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
         config.min_leaf,
         config.constants == "redraw",
         -1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
+        config.min_level,
     )
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)

@@ -35,6 +35,7 @@ from tests.commands import Run
 from tests.test_invariance import assert_equal, frame, rows_of
 from tests.test_mixed_forest import options_of
 from tests.test_mixed_forest import table as mixed_table
+from tests.test_run import files
 
 pytestmark = [
     pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels"),
@@ -142,6 +143,18 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     ends = [event.done for event in events if isinstance(event, StageAdvanced) and event.stage == "oob"]
     totals = [event.total for event in events if isinstance(event, StageStarted) and event.stage == "oob"]
     assert ends[-1:] == totals
+
+
+def test_train__until_settled_with_targets(client: Client, tmp_path: Path, both_alive: None) -> None:
+    path = tmp_path / "t.parquet"
+    mixed_table().write_parquet(path)
+    options = options_of("minutes") | {"trees": 60, "stop_oob": 0.5, "keep_targets": True}
+    for out, scheduler in ((tmp_path / "one", "threads"), (tmp_path / "two", client)):
+        forest = bigforest.train(path, out=out, scheduler=scheduler, **options)
+        bigforest.predict_file(forest, path, out.with_suffix(".q"), quantiles=[0.5], scheduler=scheduler)
+    assert 40 <= forest.trees < 60
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert pl.read_parquet(tmp_path / "one.q").equals(pl.read_parquet(tmp_path / "two.q"))
 
 
 @pytest.mark.parametrize("target", ["kind", "minutes"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
@@ -16,7 +17,7 @@ from bigforest.kernels.category import make_levels, order_levels
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.node import Node
 from tests.kernel import WIDTHS, check_mixed_kernel
-from tests.naive.levels import level_order, principal_component
+from tests.naive.levels import level_groups, level_order, principal_component
 from tests.naive.split import SCORES, Table, best_split
 from tests.strategies import Data, configs, mixed_tables, weights
 
@@ -54,6 +55,30 @@ def test_grow_mixed__thousands_of_rows(impurity: str, classes: int, levels: int)
     config = TrainConfig(impurity=impurity, mtry="all", max_depth=4, min_leaf=2)
     nodes = check_mixed_kernel(data, draw.integers(0, 3, rows).tolist(), config)
     assert {node.feature for node in nodes} == {-1, 0, 1}
+
+
+@pytest.mark.parametrize("numbers", [False, True])
+def test_grow_mixed__names_say_nothing(numbers: bool) -> None:
+    rows = 60
+    draw = np.random.default_rng(5)
+    value = draw.normal(size=rows)
+    target = (value + draw.normal(size=rows) > 0).astype(np.int64)
+    data = Data(np.column_stack([np.arange(rows), value]), target, frozenset([0]), numbers=numbers)
+    once = [1] * rows
+    config = TrainConfig(mtry="all", max_depth=1)
+    assert check_mixed_kernel(data, once, config)[0].feature == 1
+    assert check_mixed_kernel(data, once, replace(config, min_level=1))[0].feature == 0
+
+
+def test_level_groups__by_weight_or_rank() -> None:
+    light = [*map(float, range(3, 9))]
+    weights: dict[float | None, int] = {None: 10, 0.0: 9, 1.0: 9, 2.0: 10, **dict.fromkeys(light, 1)}
+    heavy: list[list[float | None]] = [[None], [0.0], [1.0], [2.0]]  # of 44 rows, and so of six levels at most
+    assert level_groups(weights, 1) == heavy + [[level] for level in light]
+    assert level_groups(weights, 2) == level_groups(weights, 100) == [*heavy, light]
+    even = dict.fromkeys(map(float, range(9)), 2)
+    assert level_groups(even, 2) == [[level] for level in even]
+    assert level_groups(even, 3) == [list(even)]
 
 
 @settings(max_examples=100 if COMPILED else 10, deadline=None)
@@ -110,8 +135,8 @@ def test_order_levels__of_thousands(classes: int) -> None:
     places = codes.copy()
     with np.errstate(over="ignore"):
         node = Node(items, total, rows, int((total**2).sum()))
-        found = int(order_levels(places, node, levels, entropy_table(), None, None, np.uint64(0)))
-    assert found == len(expected)
-    assert levels.code[levels.order[:found]].tolist() == expected
+        groups, found = order_levels(places, node, 1, levels, entropy_table(), None, None, np.uint64(0))
+    assert groups == found == len(expected)
+    assert levels.first[levels.order[: len(expected)]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)
     assert not levels.slot.any()

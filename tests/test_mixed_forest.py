@@ -34,6 +34,7 @@ from bigforest.resources import Resources
 from bigforest.sample import Sampler
 from bigforest.source import open_source
 from bigforest.store.store import Store
+from tests.kernel import lone
 from tests.naive.split import Table
 from tests.naive.tree import Node, grow
 from tests.strategies import Data, configs, mixed_tables
@@ -75,14 +76,14 @@ def store_of(
     return store, config
 
 
-def table_of(store: Store) -> Table:
+def table_of(store: Store, config: TrainConfig) -> Table:
     """What the oracle learns from."""
     features = store.spec.features
     codes = [store.feature_codes(feature) for feature in range(len(features))]
     low = np.column_stack([store.low(feature)[column] for feature, column in enumerate(codes)])
     high = np.column_stack([store.high(feature)[column] for feature, column in enumerate(codes)])
     categories = frozenset(place for place, feature in enumerate(features) if feature.kind == "category")
-    return Table(low, high, store.target.tolist(), len(store.spec.target.classes), categories)
+    return Table(low, high, store.target.tolist(), len(store.spec.target.classes), categories, lone(config))
 
 
 def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
@@ -134,8 +135,8 @@ def test_kernel_grow_tree__of_any_table(
         found = grow_tree(store, config, 0)
         weights = Sampler.of(store, config).bag(0).astype(np.int64) * (1 if store.weight is None else store.weight)
         rules = growing._rules(store, config)
-        scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf)
-        assert_same(found, grow(table_of(store), weights.tolist(), scaled, 0), store)
+        scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=rules.min_level)
+        assert_same(found, grow(table_of(store, scaled), weights.tolist(), scaled, 0), store)
 
 
 def test_rules__count_weight_in_rows_of_the_mean(tmp_path: Path) -> None:

@@ -264,6 +264,7 @@ def _rules(store: Store, config: TrainConfig) -> Rules:
         min_leaf=1 + round((config.min_leaf - 1) * mean),
         redraw=config.constants == "redraw",
         chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
+        min_level=1 + round((config.min_level - 1) * mean),
     )
 
 

@@ -344,7 +344,8 @@ class FeatureSearch(Search):
     _drawn: int = field(default=0, init=False)
     _usable: int = field(default=0, init=False)
     _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with some in the node
-    _levels: NDArray[np.uint32] | None = field(default=None, init=False)  # in order, if the best split is on a category
+    # Of a category, if the best split is on one: the levels of the node, and their places in the order.
+    _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
 
     @classmethod
     def start(
@@ -397,23 +398,28 @@ class FeatureSearch(Search):
         if answer.low == answer.high:
             self.constant[feature] = True
             return False
-        self._usable += 1
         if self.features.kinds[feature] == CATEGORY:
-            self._offer_levels(feature, answer.counts)
+            self._usable += self._offer_levels(feature, answer.counts)
             return False
+        self._usable += 1
         if self.features.kinds[feature] == MISSING and answer.low == 0:
             self._missing[feature] = judge.tally.moved(judge.total - answer.counts.sum(axis=0), 0)
             judge.offer(2 * feature, np.zeros(1, np.int64), self._missing[feature][np.newaxis])
         return True
 
-    def _offer_levels(self, feature: int, counts: Counts) -> None:
-        """Offer the splits of a category, in the order of its levels."""
+    def _offer_levels(self, feature: int, counts: Counts) -> bool:
+        """Offer the splits of a category, in the order of its levels; whether there are any."""
         judge = self.judge
         present = np.flatnonzero(judge.tally.weight(counts))
-        levels = present[judge.order(counts[present])].astype(np.uint32)
-        judge.offer(2 * feature, np.arange(levels.size), np.cumsum(counts[levels], axis=0))
+        places = judge.places(counts[present], self.rules.min_level)
+        held = np.zeros((int(places.max()) + 1, judge.tally.parts), np.int64)
+        np.add.at(held, places, counts[present])
+        if len(held) == 1:  # all levels are taken together
+            return False
+        judge.offer(2 * feature, np.arange(len(held)), np.cumsum(held, axis=0))
         if judge.best is not None and judge.best.number == 2 * feature:
-            self._levels = levels
+            self._levels = present, places
+        return True
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
         if number not in self._missing:
@@ -441,11 +447,11 @@ class FeatureSearch(Search):
     def _cut_levels(self, cut: Cut) -> Cut:
         """The cut of the order of levels after place `cut.code`, which lists those of the lighter side."""
         assert self._levels is not None
-        one, two = np.split(self._levels, [int(cut.code) + 1])
+        levels, places = self._levels
         judge = self.judge
         right = 2 * judge.tally.weight(cut.left) >= judge.tally.weight(judge.total)
         listed = np.zeros(self.features.codes[cut.feature], np.bool_)
-        listed[two if right else one] = True
+        listed[levels[(places > cut.code) == right]] = True
         bits = np.packbits(listed, bitorder="little")
         return cut._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)
 

@@ -87,15 +87,17 @@ class Judge:
             if split.beats(self.best):
                 self.best = split
 
-    def order(self, counts: Counts) -> NDArray[np.uint32]:
-        """The order in which levels of a category are split: their numbers, uint32 [levels].
+    def places(self, counts: Counts, min_level: int) -> NDArray[np.uint32]:
+        """The place of each level of a category in the order in which they are split, uint32 [levels].
 
-        counts  int64 [levels, parts], what the rows of each hold; none weighs nothing
+        counts     int64 [levels, parts], what the rows of each hold; none weighs nothing
+        min_level  of Rules: lighter levels may share a place
         """
         cells = int(np.count_nonzero(counts[:, : self.tally.classes]))
         levels = make_levels(len(counts), max(len(counts), cells), self.tally.classes or 1)
-        order_counted(counts, self._judged, self.tally.numbers, levels)
-        return levels.order
+        places = np.empty(len(counts), np.uint32)
+        order_counted(counts, self._judged, self.tally.numbers, min_level, levels, places)
+        return places
 
     def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
         """No split inside bucket b has a higher score than bounds[b], float64 [buckets].

@@ -16,7 +16,7 @@ from bigforest.kernels.partition import partition
 from bigforest.kernels.random_split import offer_random
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_many import scan_many
-from bigforest.kernels.scan_sums import scan_sums
+from bigforest.kernels.scan_sums import prepare_sums, scan_sums
 from bigforest.kernels.scan_two import prepare_two, scan_two
 from bigforest.kernels.target import sum_left
 
@@ -79,7 +79,9 @@ def wanted_features(rules, key, features):
 @inlined
 def prepare(node, rules, work, sums):
     """Once per node, before scan_codes."""
-    if sums is None and node.total.size == 2 and rules.impurity == GINI:
+    if sums is not None:
+        prepare_sums(node, rules.min_leaf, work, sums)
+    elif node.total.size == 2 and rules.impurity == GINI:
         prepare_two(node, work)
 
 
@@ -120,14 +122,20 @@ def look_up(codes, by_row, node, feature, constant, work):
 
 @inlined
 def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums):
-    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under its number doubled."""
+    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under its number doubled.
+
+    Returns whether there is anything to split, as uint64: not where all levels of a category are taken together.
+    """
     orders = ONE
     if mixed is not None:
-        low, high, orders = first_order(feature, low, high, node, mixed, table, work, sums)
+        low, high, orders = first_order(feature, low, high, node, rules.min_level, mixed, table, work, sums)
+        if low == high:
+            return ZERO
     for order in range(orders):
         if order == ONE:
             low, high = missing_last(work.codes, np.uint64(node.items.size), high)
         scan_codes(low, high, node, rules, table, np.int64(feature + feature + order), best, work, sums)
+    return ONE
 
 
 @inlined
@@ -151,11 +159,11 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
         drawn += ONE
         low, high = look_up(codes, by_row, node, np.uint64(feature), constant, work)
         if low < high:
-            usable += ONE
             number = np.uint64(feature)
             if dictionary is None:
-                scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
+                usable += scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
             else:
+                usable += ONE
                 offer_random(number, low, high, node, key, rules, table, best, work, mixed, sums, dictionary)
     put_back(draw, drawn)
 

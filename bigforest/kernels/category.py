@@ -7,6 +7,9 @@ principal component of their shares (component.py). Equal levels are ordered by 
 
 Everything is in whole numbers, so the order of the rows changes nothing. The work is in proportion to the rows of the
 node and the levels among them, never to all levels of the feature.
+
+Levels of few rows have means that say little, and subsets of them fit anything, so those too light for their node are
+taken together as one (`lightest_alone`).
 """
 
 from __future__ import annotations
@@ -36,21 +39,25 @@ class Levels(NamedTuple):
 
     slot       uint32 [codes of the largest category], 1 + the slot of a level of the node; 0 between nodes
     code       uint32 [most], the level in each slot
-    weight     int64 [most], of the rows in each slot
+    group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
+    first      uint32 [most], the lowest level of each group
+    weight     int64 [most], of the rows in each group
     sum        int64 [most], their sum of what is averaged
     whole      uint64 [most], the mean rounded down, plus 2**63
     fraction   uint64 [most], what that is short of the mean, in units of 2**-62: means that differ do so by more
-    order      uint32 [most], slots in their order
-    rank       uint32 [most], place of each slot in that order; scratch while sorting
+    order      uint32 [most], groups in their order
+    rank       uint32 [most], place of each group in that order; scratch while sorting
     digits     uint32 [256], scratch while sorting
     direction  int64 [classes], of more than two classes: what each counts for in a level's mean
     turned     int64 [classes], scratch
-    cell       uint64 [rows], slot << 16 | class: rows, or all of a slot and class together; none up to two classes
+    cell       uint64 [rows], group << 16 | class: rows, or all of a group and class together; none up to two classes
     cells      uint32 [rows], weights of these
     """
 
     slot: NDArray[np.uint32]
     code: NDArray[np.uint32]
+    group: NDArray[np.uint32]
+    first: NDArray[np.uint32]
     weight: NDArray[np.int64]
     sum: NDArray[np.int64]
     whole: NDArray[np.uint64]
@@ -71,6 +78,8 @@ def make_levels(codes: int, rows: int, classes: int) -> Levels:
     return Levels(
         np.zeros(codes, np.uint32),
         np.empty(most, np.uint32),
+        np.empty(most, np.uint32),
+        np.empty(most, np.uint32),
         np.empty(most, np.int64),
         np.empty(most, np.int64),
         np.empty(most, np.uint64),
@@ -87,7 +96,7 @@ def make_levels(codes: int, rows: int, classes: int) -> Levels:
 
 def levels_bytes(codes: int, rows: int, classes: int) -> int:
     """Bytes of `make_levels`."""
-    return 4 * codes + 44 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
+    return 4 * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
 
 
 @inlined
@@ -113,8 +122,56 @@ def take_slots(codes, items, levels):
 
 
 @inlined
+def lightest_alone(found, weight, least, levels):
+    """The least weight of a level in a slot that is split by itself, int64; the node's is `weight`.
+
+    It is `least`, or less, as long as no more levels have it than the node's weight has binary digits: then the sets of
+    levels are about as many as the thresholds of a number may be.
+    """
+    room = ZERO
+    while weight >> np.int64(room) > NONE:
+        room += ONE
+    low = np.int64(1)
+    high = low if found <= room else np.int64(least)
+    while low < high:
+        middle = (low + high) >> np.int64(1)
+        heavy = ZERO
+        for slot in range(found):
+            heavy += np.uint64(levels.weight[slot] >= middle)
+        if heavy <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inlined
+def form_groups(found, least, levels):
+    """Give every level in a slot that weighs `least` a group, and all others one; returns the number of groups.
+
+    levels.weight becomes that of the groups: they are numbered as they are found, so none is written before it is read.
+    """
+    weight = levels.weight
+    groups = ZERO
+    light = found
+    for slot in range(found):
+        here, code = weight[slot], levels.code[slot]
+        if here >= least or light == found:
+            light = light if here >= least else groups
+            levels.group[slot] = np.uint32(groups)
+            levels.first[groups] = code
+            weight[groups] = here
+            groups += ONE
+        else:
+            levels.group[slot] = np.uint32(light)
+            levels.first[light] = min(levels.first[light], code)
+            weight[light] += here
+    return groups
+
+
+@inlined
 def find_means(found, levels):
-    """Set levels.whole and levels.fraction to the means of the slots; weights are below 2**31."""
+    """Set levels.whole and levels.fraction to the means of the groups; weights are below 2**31."""
     for slot in range(found):
         weight = levels.weight[slot]
         whole = levels.sum[slot] // weight
@@ -127,18 +184,18 @@ def find_means(found, levels):
 
 @inlined
 def comes_before(levels, one, two):
-    """Whether slot `one` comes before slot `two`: by mean, then by code."""
+    """Whether group `one` comes before group `two`: by mean, then by code."""
     whole, fraction = levels.whole, levels.fraction
     if whole[one] != whole[two]:
         return whole[one] < whole[two]
     if fraction[one] != fraction[two]:
         return fraction[one] < fraction[two]
-    return levels.code[one] < levels.code[two]
+    return levels.first[one] < levels.first[two]
 
 
 @helper
 def sort_by_digits(numbers, order, spare, digits):
-    """Order slots by their numbers (unsigned), equal ones as they stand, digit by digit from the lowest."""
+    """Order slots or groups by their numbers (unsigned), equal ones as they stand, digit by digit from the lowest."""
     size = np.uint64(order.size)
     first = np.uint64(numbers[np.uint64(order[ZERO])])
     varying = ZERO
@@ -166,8 +223,8 @@ def sort_by_digits(numbers, order, spare, digits):
 
 
 @inlined
-def sort_slots(found, levels):
-    """levels.order = the slots by mean, then code."""
+def sort_groups(found, levels):
+    """levels.order = the groups by mean, then code."""
     order = levels.order
     if found <= _FEW:
         for i in range(found):
@@ -179,14 +236,14 @@ def sort_slots(found, levels):
         return
     for i in range(found):
         order[i] = np.uint32(i)
-    sort_by_digits(levels.code, order[:found], levels.rank, levels.digits)
+    sort_by_digits(levels.first, order[:found], levels.rank, levels.digits)
     sort_by_digits(levels.fraction, order[:found], levels.rank, levels.digits)
     sort_by_digits(levels.whole, order[:found], levels.rank, levels.digits)
 
 
 @inlined
-def sum_slots(codes, node, found, levels, table, sums):
-    """Set levels.sum to what the means of the levels are made of; codes[i] is the slot of row i."""
+def sum_groups(codes, node, found, levels, table, sums):
+    """Set levels.sum to what the means of the groups are made of; codes[i] is the group of row i."""
     items = node.items
     for slot in range(found):
         levels.sum[slot] = NONE
@@ -202,24 +259,30 @@ def sum_slots(codes, node, found, levels, table, sums):
 
 
 @helper
-def order_levels(codes, node, levels, table, sums, dictionary, state):
-    """Put the levels of a node in order: codes[i], the level of row i, becomes its place. Returns their number.
+def order_levels(codes, node, least, levels, table, sums, dictionary, state):
+    """Put the levels of a node in order: codes[i], the level of row i, becomes the place of its group.
 
-    codes uint32 [>= rows], changed; node Node; table, sums: target.py. Afterwards levels.code[levels.order[p]] is the
-    level in place p. dictionary: None; otherwise the order is random, by rng.split_state.
+    codes uint32 [>= rows], changed; node Node; table, sums: target.py. least: Rules.min_level. dictionary: None;
+    otherwise the order is random, by rng.split_state, and every level a group. Afterwards levels.order[p] is the group
+    in place p, and levels.rank the inverse. Returns the number of groups, and of levels.
     """
     items = node.items
     found = take_slots(codes, items, levels)
     if dictionary is None:
-        sum_slots(codes, node, found, levels, table, sums)
-        find_means(found, levels)
+        groups = form_groups(found, lightest_alone(found, node.weight, least, levels), levels)
+        if groups < found:
+            for i in range(np.uint64(items.size)):
+                codes[i] = levels.group[np.uint64(codes[i])]
+        sum_groups(codes, node, groups, levels, table, sums)
+        find_means(groups, levels)
     else:
-        for slot in range(found):
-            levels.whole[slot] = ZERO
-            levels.fraction[slot] = mix(state ^ mix(np.uint64(levels.code[slot])))
-    sort_slots(found, levels)
-    for place in range(found):
+        groups = form_groups(found, NONE, levels)
+        for group in range(groups):
+            levels.whole[group] = ZERO
+            levels.fraction[group] = mix(state ^ mix(np.uint64(levels.first[group])))
+    sort_groups(groups, levels)
+    for place in range(groups):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
     for i in range(np.uint64(items.size)):
         codes[i] = levels.rank[np.uint64(codes[i])]
-    return found
+    return groups, found

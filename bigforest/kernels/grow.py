@@ -151,7 +151,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
                 feature = np.uint64(best.split[FEATURE]) >> ONE
                 size_l = split_by_feature(here, rows_here, node, feature, scratch, nodes, number, sums)
             else:
-                there = (here, rows_here, node, key)
+                there = (here, rows_here, node, key, rules.min_level)
                 size_l = split_mixed(*there, mixed, table, scratch, nodes, pool, number, sums, dictionary)
         else:
             node = Node(items[begin:end], total, weight, sq)

@@ -62,13 +62,15 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 
 @inlined
-def first_order(feature, low, high, node, mixed, table, work, sums):
+def first_order(feature, low, high, node, least, mixed, table, work, sums):
     """Make work.codes, `low` to `high`, an order to be scanned.
 
-    Returns the smallest and the largest code now, and how many orders there are to scan (uint64): see `missing_last`.
+    least: Rules.min_level. Returns the smallest and the largest code now, the same where all levels are taken together,
+    and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
-        return np.uint32(0), np.uint32(order_levels(work.codes, node, mixed.levels, table, sums, None, ZERO) - ONE), ONE
+        groups, _ = order_levels(work.codes, node, least, mixed.levels, table, sums, None, ZERO)
+        return np.uint32(0), np.uint32(groups - ONE), ONE
     if mixed.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
     return low, high, ONE
@@ -97,15 +99,23 @@ def smallest_value(codes, n, high):
 
 
 @inlined
-def list_levels(begin, end, levels, subsets):
-    """Append the levels in the places from `begin` to before `end`; returns their number."""
-    order = levels.order[begin:end]
+def list_levels(begin, end, found, levels, subsets):
+    """Append those of the `found` levels whose groups are in the places from `begin` to before `end`.
+
+    Returns their number. levels.order and levels.rank are used up.
+    """
+    size = ZERO
+    for slot in range(found):
+        place = np.uint64(levels.rank[np.uint64(levels.group[slot])])
+        levels.order[size] = np.uint32(slot)
+        size += np.uint64(begin <= place) & np.uint64(place < end)
+    order = levels.order[:size]
     sort_by_digits(levels.code, order, levels.rank, levels.digits)
     used = subsets.used[0]
-    for i in range(end - begin):
+    for i in range(size):
         subsets.level[used + i] = levels.code[np.uint64(order[i])]
-    subsets.used[0] = used + (end - begin)
-    return np.uint32(end - begin)
+    subsets.used[0] = used + size
+    return np.uint32(size)
 
 
 @inlined
@@ -117,12 +127,13 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, key, mixed, table, scratch, nodes, subsets, number, sums, dictionary):
+def split_mixed(codes, by_row, node, key, least, mixed, table, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    key: of the node; dictionary: of random splits, None for the best. best.split[FEATURE] is twice the feature, plus 1
-    where missing values come last. A split between those and all values has the values on the left, and a right_code
-    of 0. Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
+    key: of the node; least: Rules.min_level; dictionary: of random splits, None for the best. best.split[FEATURE] is
+    twice the feature, plus 1 where missing values come last. A split between those and all values has the values on
+    the left, and a right_code of 0. Returns the number of rows on the left; scratch.total_l gets what they hold
+    (target.py).
     """
     best, work = scratch.best, scratch.work
     feature = np.uint64(best.split[FEATURE]) >> ONE
@@ -133,7 +144,8 @@ def split_mixed(codes, by_row, node, key, mixed, table, scratch, nodes, subsets,
     found = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
-        found = order_levels(work.codes, node, mixed.levels, table, sums, dictionary, split_state(key, feature))
+        state = split_state(key, feature)
+        _, found = order_levels(work.codes, node, least, mixed.levels, table, sums, dictionary, state)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(work.codes, n, high)
@@ -153,7 +165,7 @@ def split_mixed(codes, by_row, node, key, mixed, table, scratch, nodes, subsets,
     if kind == CATEGORY:
         cut = np.uint64(limit) + ONE
         if best.split[W_L] >= best.split[W_R]:
-            subsets.size[number] = list_levels(cut, found, mixed.levels, subsets)
+            subsets.size[number] = list_levels(cut, found, found, mixed.levels, subsets)
         else:
-            subsets.size[number] = list_levels(ZERO, cut, mixed.levels, subsets)
+            subsets.size[number] = list_levels(ZERO, cut, found, mixed.levels, subsets)
     return size_l

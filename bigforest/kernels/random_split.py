@@ -102,8 +102,8 @@ def offer_random(feature, low, high, node, key, rules, table, best, work, mixed,
     alone = False
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
-            found = order_levels(work.codes, node, mixed.levels, table, sums, dictionary, state)
-            code = np.int64(below(mix(state), found - ONE))
+            groups, _ = order_levels(work.codes, node, rules.min_level, mixed.levels, table, sums, dictionary, state)
+            code = np.int64(below(mix(state), groups - ONE))
             offer_cut(code, node, rules, table, number, best, work, sums)
             return
         if low == np.uint32(0) and mixed.kind[feature] == MISSING:

@@ -22,7 +22,8 @@ _DEPTH = 64
 class Rules(NamedTuple):
     """What stops and steers a tree; plain numbers, as kernels take them.
 
-    max_depth -1 is unlimited. chance, of 2**53, is that of a feature to be drawn; -1 where mtry are drawn.
+    max_depth -1 is unlimited. chance, of 2**53, is that of a feature to be drawn; -1 where mtry are drawn. min_level:
+    see category.py lightest_alone.
     """
 
     mtry: int
@@ -32,6 +33,7 @@ class Rules(NamedTuple):
     min_leaf: int
     redraw: bool
     chance: int = -1
+    min_level: int = 1
 
 
 class CodeTree(NamedTuple):

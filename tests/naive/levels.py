@@ -22,6 +22,20 @@ def level_order(totals: Mapping[Level, list[int]], classes: int) -> list[Level]:
     return sorted(ascending, key=lambda level: mean(totals[level], direction))
 
 
+def level_groups(weights: Mapping[Level, int], least: int) -> list[list[Level]]:
+    """The levels, each by itself if it weighs `least` or is one of the heaviest, and those that are taken together.
+
+    The heaviest are at most as many as the weight of all has binary digits; levels of one weight are, or none of them.
+    """
+    room = sum(weights.values()).bit_length()
+    heaviest = sorted(weights.values(), reverse=True)
+    least = min(least, heaviest[room] + 1 if len(heaviest) > room else 1)
+    ascending = sorted(weights, key=lambda level: (level is not None, level))
+    groups = [[level] for level in ascending if weights[level] >= least]
+    light = [level for level in ascending if weights[level] < least]
+    return [*groups, light] if light else groups
+
+
 def mean(counts: Counts, direction: list[int]) -> Fraction:
     """Mean of the direction's entries for the classes of some rows."""
     return Fraction(sum(n * entry for n, entry in zip(counts, direction, strict=True)), sum(counts))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tests.naive.levels import Level, level_order
+from tests.naive.levels import Level, level_groups, level_order
 
 # The orders of a feature's levels or values in a node, each with the places at which it is cut.
 Cuts = Callable[[int, Sequence[Level]], Sequence[tuple[list[Level], Sequence[int]]]]
@@ -21,7 +21,7 @@ class Table(NamedTuple):
 
     They are one and the same array unless the codes are capped. NaN is missing. In `categories` numbers are levels.
     classes: 0 where the target is numbers to predict. A total, a list of int, is what rows hold: class weights, or of
-    numbers the weight and the sum by weight.
+    numbers the weight and the sum by weight. min_level: as in TrainConfig.
     """
 
     low: NDArray[np.float64]
@@ -29,6 +29,7 @@ class Table(NamedTuple):
     target: Sequence[int]
     classes: int
     categories: frozenset[int] = frozenset()
+    min_level: int = 1
 
     def total(self, rows: Sequence[int], weights: Sequence[int]) -> list[int]:
         """What the rows hold; `weights[row]` counts the row."""
@@ -38,6 +39,14 @@ class Table(NamedTuple):
         for row in rows:
             counts[self.target[row]] += weights[row]
         return counts
+
+    def groups(self, feature: int, rows: Sequence[int], weights: Sequence[int]) -> list[list[Level]]:
+        """The values of these rows, each by itself, and the levels that are taken together (levels.py)."""
+        weight_of: dict[Level, int] = {}
+        for row in rows:
+            value = known(self.low[row, feature])
+            weight_of[value] = weight_of.get(value, 0) + weights[row]
+        return level_groups(weight_of, self.min_level if feature in self.categories else 1)
 
     def weight(self, total: list[int]) -> int:
         """The weight of what rows hold."""
@@ -134,9 +143,11 @@ def best_split(
     score_of = SCORES[impurity] if table.classes else variance_score
     everything = table.total(rows, weights)
     for feature in sorted(features):
+        group_of = {group[0]: group for group in table.groups(feature, rows, weights)}
+        first_of = {level: first for first, group in group_of.items() for level in group}
         rows_of: dict[Level, list[int]] = {}
         for row in rows:
-            rows_of.setdefault(known(table.low[row, feature]), []).append(row)
+            rows_of.setdefault(first_of[known(table.low[row, feature])], []).append(row)
         total_of = {level: table.total(here, weights) for level, here in rows_of.items()}
         high_of = {level: float(table.high[here[-1], feature]) for level, here in rows_of.items()}
         if cuts is not None:
@@ -157,8 +168,11 @@ def best_split(
                 score = score_of(left, right)
                 if best_score is None or score > best_score:
                     best_score = score
-                    sides = (order[:place], left), (order[place:], right)
-                    best = as_split(feature, *sides, high_of, feature in table.categories)
+                    one, two = (
+                        [level for first in side for level in group_of[first]]
+                        for side in (order[:place], order[place:])
+                    )
+                    best = as_split(feature, (one, left), (two, right), high_of, feature in table.categories)
     return best
 
 

@@ -13,7 +13,7 @@ from tests.naive import rng
 from tests.naive.levels import Level
 from tests.naive.oblique import ObliqueSplit, find_oblique
 from tests.naive.random_split import drawn_threshold, random_cuts
-from tests.naive.split import Split, Table, best_split, known
+from tests.naive.split import Split, Table, best_split
 from tests.naive.subspace import Cut, find_cut, tree_features
 
 CHANCES = 0x589965CC75374CC3
@@ -114,7 +114,7 @@ def find_split(
         return find_cut(table, rows, key, config, tree_features(config, table.low.shape[1], tree))
     if config.family == "sparse-oblique":
         return find_oblique(table, rows, weights, key, config, split)
-    features = seen_features(table, rows, key, config)
+    features = seen_features(table, rows, weights, key, config)
     if config.splitter == "random":
         cuts = random_cuts(key, table)
         return best_split(table, rows, weights, features, config.impurity, config.min_leaf, cuts)
@@ -126,8 +126,10 @@ def must_be_leaf(targets: int, weight: int, depth: int, config: TrainConfig) -> 
     return targets == 1 or weight < config.min_split or weight < 2 * config.min_leaf or depth == config.max_depth
 
 
-def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConfig) -> list[int]:
-    """The features that are drawn and not constant in the node."""
+def seen_features(
+    table: Table, rows: Sequence[int], weights: Sequence[int], key: int, config: TrainConfig
+) -> list[int]:
+    """The features that are drawn and of which the node has more than one value, or group of levels."""
     features = table.low.shape[1]
     wanted = config.drawn_features(features)
     if config.feature_fraction is not None:
@@ -137,7 +139,7 @@ def seen_features(table: Table, rows: Sequence[int], key: int, config: TrainConf
         counted = len(seen) if config.constants == "redraw" else draws
         if counted >= wanted and seen:
             break
-        if len(set(map(known, table.low[rows, feature].tolist()))) > 1:
+        if len(table.groups(feature, rows, weights)) > 1:
             seen.append(feature)
     return seen
 

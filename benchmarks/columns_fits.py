@@ -1,0 +1,213 @@
+"""The contestants of columns.py: how each is fitted to a table with categories and missing values, and timed."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from datasets import TARGET
+from numpy.typing import NDArray
+
+MOST_ONE_HOT = 100  # levels of a column: with more, one-hot tables of these sets do not fit in memory
+
+Predict = Callable[[pl.DataFrame], NDArray[Any]]
+
+
+class Fitted(NamedTuple):
+    """A forest, by what it predicts for a frame, the seconds of growing it, and those with making its table."""
+
+    predict: Predict
+    grow: float
+    whole: float
+
+
+class Clock:
+    """Seconds since it was made, and of growing."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+
+    def fitted(self, work: Callable[[], Any]) -> tuple[Any, float, float]:
+        """What `work` gives, its seconds, and all until then."""
+        begin = time.perf_counter()
+        result = work()
+        end = time.perf_counter()
+        return result, end - begin, end - self._begin
+
+
+def texts(frame: pl.DataFrame) -> list[str]:
+    """The columns that are categories."""
+    return [name for name, dtype in frame.schema.items() if dtype == pl.String]
+
+
+def ordinal(train: pl.DataFrame) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Replaces categories by the rank of their text in training, others by null."""
+    levels = {name: train[name].drop_nulls().unique().sort() for name in texts(train)}
+
+    def coded(frame: pl.DataFrame) -> pl.DataFrame:
+        columns = [
+            pl.col(name).replace_strict(found, pl.arange(len(found), eager=True), default=None)
+            for name, found in levels.items()
+        ]
+        return frame.with_columns(column.cast(pl.Float64) for column in columns)
+
+    return coded
+
+
+def one_hot(train: pl.DataFrame) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    """Replaces categories by a column of 0 and 1 for each level."""
+    levels = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
+    if any(len(found) > MOST_ONE_HOT for found in levels.values()):
+        raise SystemExit("too many levels")
+
+    def coded(frame: pl.DataFrame) -> pl.DataFrame:
+        columns = [
+            (pl.col(name) == level).fill_null(False).cast(pl.UInt8).alias(f"{name}={level}")
+            for name, found in levels.items()
+            for level in found
+        ]
+        return frame.with_columns(columns).drop(levels)
+
+    return coded
+
+
+def drawn(frame: pl.DataFrame, regression: bool) -> int:
+    """Features that a node draws."""
+    features = frame.width - 1
+    return max(1, features // 3) if regression else math.isqrt(features)
+
+
+def fit_bigforest(train: pl.DataFrame, regression: bool, options: Any, coding: Any = None) -> Fitted:
+    import bigforest
+
+    code, coding_seconds, _ = Clock().fitted(lambda: (lambda frame: frame) if coding is None else coding(train))
+    table, table_seconds, _ = Clock().fitted(lambda: code(train))
+    forest = bigforest.train(
+        table,
+        target=TARGET,
+        trees=options.trees,
+        mtry=drawn(table, regression),
+        min_leaf=options.min_leaf,
+        threads=options.threads,
+    )
+    seconds = dict(forest.run.select("stage", "seconds").iter_rows())
+    whole = coding_seconds + table_seconds + seconds["encode"] + seconds["compile"] + seconds["grow"]
+    return Fitted(lambda frame: forest.predict(code(frame))["prediction"].to_numpy(), seconds["grow"], whole)
+
+
+def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    clock = Clock()
+    code = ordinal(train)
+
+    def matrix(frame: pl.DataFrame) -> NDArray[np.float32]:
+        return code(frame).drop(TARGET).cast(pl.Float32).to_numpy()
+
+    learner = (RandomForestRegressor if regression else RandomForestClassifier)(
+        options.trees,
+        max_features=drawn(train, regression),
+        min_samples_leaf=options.min_leaf,
+        n_jobs=options.threads,
+        random_state=0,
+    )
+    values, target = matrix(train), train[TARGET].to_numpy()
+    _, *seconds = clock.fitted(lambda: learner.fit(values, target))
+    return Fitted(lambda frame: learner.predict(matrix(frame)), *seconds)
+
+
+def fit_ydf(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
+    import ydf
+
+    ydf.verbose(0)
+    clock = Clock()
+
+    def columns(frame: pl.DataFrame) -> dict[str, Any]:
+        categories = texts(frame)
+        return {
+            name: frame[name].fill_null("").to_numpy().astype(str)
+            if name in categories
+            else frame[name].cast(pl.Float32).to_numpy()
+            for name in frame.columns
+            if name != TARGET
+        }
+
+    target = train[TARGET].to_numpy()
+    semantic = ydf.Semantic.NUMERICAL if regression else ydf.Semantic.CATEGORICAL
+    table = ydf.create_vertical_dataset(
+        columns(train) | {TARGET: target}, columns=[(TARGET, semantic)], include_all_columns=True, label=TARGET
+    )
+    learner = ydf.RandomForestLearner(
+        label=TARGET,
+        task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
+        num_trees=options.trees,
+        num_threads=options.threads,
+        num_candidate_attributes=drawn(train, regression),
+        max_depth=-1,
+        min_examples=options.min_leaf,
+        winner_take_all=False,
+        compute_oob_performances=False,
+    )
+    model, *seconds = clock.fitted(lambda: learner.train(table))
+
+    def predict(frame: pl.DataFrame) -> NDArray[Any]:
+        found = model.predict(columns(frame))
+        if regression:
+            return found
+        labels = np.array([int(label) for label in model.label_classes()])
+        return labels[(found > 0.5).astype(int) if found.ndim == 1 else found.argmax(axis=1)]
+
+    return Fitted(predict, *seconds)
+
+
+def fit_lightgbm(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
+    import lightgbm
+
+    clock = Clock()
+    categories = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
+
+    def table(frame: pl.DataFrame) -> Any:
+        import pandas as pd
+
+        found = frame.drop(TARGET).to_pandas()
+        for name, levels in categories.items():
+            found[name] = pd.Categorical(found[name], categories=levels)
+        return found
+
+    classes = train[TARGET].unique().sort().to_numpy()
+    many = not regression and len(classes) > 2
+    parameters = {
+        "boosting": "rf",
+        "objective": "regression" if regression else "multiclass" if many else "binary",
+        "bagging_freq": 1,
+        "bagging_fraction": 0.632,
+        "feature_fraction_bynode": drawn(train, regression) / (train.width - 1),
+        "num_leaves": 1 << 15,
+        "min_data_in_leaf": options.min_leaf,
+        "num_threads": options.threads,
+        "verbose": -1,
+    } | ({"num_class": len(classes)} if many else {})
+    target = train[TARGET].to_numpy() if regression else np.searchsorted(classes, train[TARGET].to_numpy())
+    data = lightgbm.Dataset(table(train), target, params=parameters).construct()
+    model, *seconds = clock.fitted(lambda: lightgbm.train(parameters, data, options.trees))
+
+    def predict(frame: pl.DataFrame) -> NDArray[Any]:
+        found = model.predict(table(frame))
+        return found if regression else classes[found.argmax(axis=1) if many else (found > 0.5).astype(int)]
+
+    return Fitted(predict, *seconds)
+
+
+FITS: dict[str, Callable[[pl.DataFrame, bool, Any], Fitted]] = {
+    "bigforest": fit_bigforest,
+    "bigforest-ordinal": partial(fit_bigforest, coding=ordinal),
+    "bigforest-onehot": partial(fit_bigforest, coding=one_hot),
+    "ydf": fit_ydf,
+    "lightgbm": fit_lightgbm,
+    "scikit-learn": fit_sklearn,
+}
