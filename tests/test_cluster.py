@@ -210,11 +210,16 @@ def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_a
     assert [part.read_bytes() for part in threads] == [part.read_bytes() for part in workers]
 
 
-@pytest.mark.parametrize("options", [{}, {"impurity": "entropy"}, {"sampling": "stratified"}])
+MEANS = {"family": "sparse-oblique", "mean_difference": "all"}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"impurity": "entropy"}, {"sampling": "stratified"}, MEANS, {"family": "rotation", "axes": 3}]
+)
 def test_grow__by_passes(
     client: Client, store: Store, tmp_path: Path, both_alive: None, options: dict[str, Any]
 ) -> None:
-    config = TrainConfig(trees=5, seed=3, max_depth=7, **options)
+    config = TrainConfig.of(trees=5, seed=3, max_depth=7, **options)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
         grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)

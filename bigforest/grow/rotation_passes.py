@@ -19,8 +19,7 @@ from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_family import Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, range_question
 from bigforest.grow.oblique_top import Ends
-from bigforest.grow.rotation import Steps as AxisSteps
-from bigforest.grow.rotation import in_sample, in_terms, moments, principal_axes, random_axes, subsets
+from bigforest.grow.rotation import Grid, in_sample, in_terms, moments, principal_axes, random_axes, subsets
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground
 from bigforest.kernels.axis import make_draw
@@ -72,12 +71,12 @@ class RotationPasses(NamedTuple):
 
     def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
         """See Family: the moments of each subset of features, int64 [subsets, moments]."""
-        steps = AxisSteps(*self.spans)
+        grid = Grid(*self.spans)
         rows = cells.f32.shape[1]
         found = []
         for group, own in enumerate(subsets(self.config, tree, self.scale.size)):
             sample = in_sample(self.config, tree, group, first, first + rows)
-            found.append(moments([steps.of(f, _values(cells, f)[sample]) for f in own.tolist()]))
+            found.append(moments([grid.of(f, _values(cells, f)[sample]) for f in own.tolist()]))
         return np.stack(found)
 
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion:
@@ -85,7 +84,7 @@ class RotationPasses(NamedTuple):
         if sample is None:
             weight = random_axes(self.config, tree, self.scale)
         else:
-            weight = principal_axes(self.config, tree, self.scale, AxisSteps(*self.spans), sample)
+            weight = principal_axes(self.config, tree, self.scale, Grid(*self.spans), sample)
         used = [axis != 0.0 for axis in weight]
         parts = zip(weight, used, strict=True)
         ends = [projection_range(axis[own], self.spans.low[own], self.spans.high[own]) for axis, own in parts]
