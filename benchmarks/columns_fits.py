@@ -147,7 +147,7 @@ def fit_ydf(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
         task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
         num_trees=options.trees,
         num_threads=options.threads,
-        num_candidate_attributes=drawn(train, regression),
+        num_candidate_attributes=max(1, drawn(train, regression) - 1),  # it looks at one more
         max_depth=-1,
         min_examples=options.min_leaf,
         winner_take_all=False,
