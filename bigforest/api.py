@@ -185,6 +185,7 @@ def predict_file(
     vote: str | None = None,
     ties: str | None = None,
     unseen: str = "larger",
+    quantiles: Sequence[float] = (),
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: int | str | None = None,
@@ -203,6 +204,7 @@ def predict_file(
                for forests in subspaces.
     unseen     a level of a category that was not there in training goes with the "larger" child of a node, counts as
                "missing", or is an "error".
+    quantiles  of the numbers to predict, shares from 0 to 1, each a column such as q0.1: see `Forest.predict`.
     memory     most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a
                group at a time. Never changes an answer.
     overwrite  replace a file of predictions that is already at `out`.
@@ -227,6 +229,7 @@ def predict_file(
             vote=vote,
             ties=ties,
             unseen=unseen,
+            quantiles=quantiles,
             resources=resources,
             listener=listener,
             overwrite=overwrite,

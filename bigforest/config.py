@@ -100,6 +100,7 @@ class TrainConfig:
     weight           the column of the weights of the rows; rows of weight 0 are left out.
     class_weight     by what the weights of the rows of each class are multiplied: a mapping of classes, 1 for those not
                      in it; "balanced" for rows / (classes * rows of the class).
+    keep_targets     keep the training targets of every leaf with a forest that predicts numbers, for quantiles.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
@@ -162,6 +163,7 @@ class TrainConfig:
     categories: tuple[str, ...] = ()
     weight: str | None = None
     class_weight: ClassWeight = None
+    keep_targets: bool = False
     vote: Vote = "soft"
     constants: Constants = "redraw"
     splitter: Splitter = "best"
@@ -199,6 +201,7 @@ class TrainConfig:
             _check_int("min_leaf", self.min_leaf, 1, 2**62)
         _check_bool("bootstrap", self.bootstrap)
         _check_bool("replace", self.replace)
+        _check_bool("keep_targets", self.keep_targets)
         if not _is_number(self.sample_fraction) or not 0.0 < self.sample_fraction <= 1.0:
             raise ConfigError(f"sample_fraction must be above 0 and at most 1, not {self.sample_fraction!r}")
         if self.group is not None and not isinstance(self.group, str):
@@ -237,6 +240,8 @@ class TrainConfig:
         if self.task not in (None, task):
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
         if task == "classification":
+            if self.keep_targets:
+                raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; leave it away")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
             return replace(self, task=task, min_leaf=self.min_leaf or 1)

@@ -14,6 +14,7 @@ from bigforest.errors import ConfigError
 from bigforest.grow.need import drawn_from, grow_need
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.oob.plan import oob_need
+from bigforest.oob.residents import residents_need
 from bigforest.places import free_bytes
 from bigforest.resources import Resources
 from bigforest.sample import block_count
@@ -26,6 +27,7 @@ _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], Need], ...] = (
     lambda shape, _, resources: encode_need(shape, resources),
     grow_need,
     oob_need,
+    residents_need,
 )
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
@@ -34,6 +36,7 @@ _READ_CELL = 100.0
 _ENCODE_CELL = 130.0
 _GROW_VISIT = 14.0
 _OOB_ROW_TREE = 400.0
+_TARGETS_ROW_TREE = 400.0
 # Bytes of the store that one more pass reads per nanosecond.
 _PASS_BYTES = 0.5
 
@@ -160,6 +163,8 @@ def _needs(table: Source | Store, shape: Shape, config: TrainConfig, resources: 
     skipped = {"encode"} if isinstance(table, Store) else set()
     if not config.bootstrap:
         skipped.add("oob")
+    if not config.keep_targets:
+        skipped.add("targets")
     needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
     if isinstance(table, Source) and table.spooled:
         memory = BASE_BYTES + table.spooled
@@ -185,6 +190,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
         "encode": shape.rows * shape.features * _ENCODE_CELL,
         "grow": visits * _GROW_VISIT,
         "oob": config.trees * shape.rows * _OOB_ROW_TREE,
+        "targets": config.trees * shape.rows * _TARGETS_ROW_TREE,
     }
     threads = resources.crew().size
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}

@@ -27,6 +27,7 @@ from bigforest.forest.trees import recut
 from bigforest.grow.forest import grow_forest, part_groups
 from bigforest.grow.ranked import ranked_store
 from bigforest.oob.pipeline import write_oob
+from bigforest.oob.residents import write_residents
 from bigforest.output import disk_full, install, remove
 from bigforest.places import free_bytes, place_of, workshop
 from bigforest.resources import Resources
@@ -271,6 +272,8 @@ def _write_forest(
         grow_forest(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
+    if config.keep_targets:
+        write_residents(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
     if validation is not None:
         write_validation(directory, validation, resources, clock)

@@ -36,6 +36,9 @@ CONFIG: dict[str, Choice] = {
     "class_weight": option(
         str | None, None, "balanced|FILE", 'Weights of classes: all alike, or of a JSON file such as {"late": 2.5}.'
     ),
+    "keep_targets": option(
+        bool, False, None, "Keep the targets in each leaf of a regression, for predict --quantiles.", "--keep-targets"
+    ),
     "vote": option(str, "soft", "soft|hard", "Average the leaf posteriors, or count one vote per tree."),
     "constants": option(str, "redraw", "redraw|count", "Whether a feature constant in the node uses up a draw."),
     "splitter": option(str, "best", "best|random", "Take the best split of each drawn feature, or a random one."),

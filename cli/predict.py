@@ -36,6 +36,13 @@ def predict(
             help="A level that was not there in training goes with the larger child, is missing, or is an error.",
         ),
     ] = "larger",
+    quantiles: Annotated[
+        str | None,
+        typer.Option(
+            metavar="F,F,...",
+            help="Also write these quantiles of the number, such as 0.1,0.5,0.9; the forest needs --keep-targets.",
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="The predictions; <stem of DATA>.predictions.parquet unless given."),
@@ -60,6 +67,7 @@ def predict(
     from .show import show
 
     place = out if out is not None else default_output(data, ".predictions.parquet")
+    shares: list[Any] = [] if quantiles is None else quantiles.split(",")
     begin = perf_counter()
     with running(scheduler, quiet=quiet) as (client, ledger):
         done = bigforest.predict_file(
@@ -71,6 +79,7 @@ def predict(
             vote=vote,
             ties=ties,
             unseen=unseen,
+            quantiles=shares,
             threads=threads,
             scratch=scratch,
             memory=memory,

@@ -35,6 +35,7 @@ from tests.commands import Run
 from tests.test_invariance import assert_equal, frame, rows_of
 from tests.test_mixed_forest import options_of
 from tests.test_mixed_forest import table as mixed_table
+from tests.test_run import files
 
 pytestmark = [
     pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels"),
@@ -144,6 +145,18 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert ends[-1:] == totals
 
 
+def test_train__until_settled_with_targets(client: Client, tmp_path: Path, both_alive: None) -> None:
+    path = tmp_path / "t.parquet"
+    mixed_table().write_parquet(path)
+    options = options_of("minutes") | {"trees": 60, "stop_oob": 0.5, "keep_targets": True}
+    for out, scheduler in ((tmp_path / "one", "threads"), (tmp_path / "two", client)):
+        forest = bigforest.train(path, out=out, scheduler=scheduler, **options)
+        bigforest.predict_file(forest, path, out.with_suffix(".q"), quantiles=[0.5], scheduler=scheduler)
+    assert 40 <= forest.trees < 60
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    assert pl.read_parquet(tmp_path / "one.q").equals(pl.read_parquet(tmp_path / "two.q"))
+
+
 @pytest.mark.parametrize("target", ["kind", "minutes"])
 def test_train__categories_gaps_weights_and_numbers(
     client: Client, target: str, tmp_path: Path, both_alive: None
@@ -197,11 +210,16 @@ def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_a
     assert [part.read_bytes() for part in threads] == [part.read_bytes() for part in workers]
 
 
-@pytest.mark.parametrize("options", [{}, {"impurity": "entropy"}, {"sampling": "stratified"}])
+MEANS = {"family": "sparse-oblique", "mean_difference": "all"}
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"impurity": "entropy"}, {"sampling": "stratified"}, MEANS, {"family": "rotation", "axes": 3}]
+)
 def test_grow__by_passes(
     client: Client, store: Store, tmp_path: Path, both_alive: None, options: dict[str, Any]
 ) -> None:
-    config = TrainConfig(trees=5, seed=3, max_depth=7, **options)
+    config = TrainConfig.of(trees=5, seed=3, max_depth=7, **options)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
         grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)

@@ -28,12 +28,18 @@ from bigforest.grow.top import Limits
 from bigforest.resources import Resources
 from bigforest.schedule.crew import Threads
 from tests.grown import frame_of, store_of
-from tests.strategies import EXTREMES, Data, sparse_configs, tables
+from tests.strategies import EXTREMES, Data, rotation_configs, sparse_configs, tables
 from tests.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
 
 
-@given(data=tables(), config=sparse_configs(), way=ways(), ranks=st.booleans(), bins=st.sampled_from(["exact", 3]))
-@settings(deadline=None, max_examples=40)
+@given(
+    data=tables(),
+    config=st.one_of(sparse_configs(), sparse_configs(), rotation_configs()),
+    way=ways(),
+    ranks=st.booleans(),
+    bins=st.sampled_from(["exact", 3]),
+)
+@settings(deadline=None, max_examples=30)
 def test_passes__give_the_files_of_growing_in_memory(
     data: Data, config: TrainConfig, way: Way, ranks: bool, bins: str | int
 ) -> None:
@@ -43,28 +49,36 @@ def test_passes__give_the_files_of_growing_in_memory(
         assert parts(store, config, way) == parts(store, config, WHOLE)
 
 
+SPARSE = {"family": "sparse-oblique"}
+MEANS = {**SPARSE, "mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}
+ROTATION = {"family": "rotation", "axes": 3}
+PRINCIPAL = {"family": "rotation", "rotation": "pca"}
+
+
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize(
-    "options", [{}, {"mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}]
-)
+@pytest.mark.parametrize("options", [SPARSE, MEANS, ROTATION, PRINCIPAL])
 def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
     store = store_of(wide_table(140_000, 3), tmp_path)
-    config = TrainConfig.of(family="sparse-oblique", trees=2, seed=7, max_depth=8, **options)
+    config = TrainConfig.of(trees=2, seed=7, max_depth=8, **options)
     tight = Limits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
     assert parts(store, config, Way(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 
-def test_passes__weigh_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{**SPARSE, "mean_difference": "consecutive"}, ROTATION])
+def test_passes__weigh_rows(tmp_path: Path, options: dict[str, Any]) -> None:
     table = wide_table(600, 3).with_columns(weight=1 + pl.int_range(pl.len()) % 5)
     store = bigforest.encode_store(table, tmp_path / "s", target="y", weight="weight")
-    config = TrainConfig.of(family="sparse-oblique", trees=2, mean_difference="consecutive")
+    config = TrainConfig.of(trees=2, **options)
     assert parts(store, config, Way(1, Limits(40, 100, 64, 1000), 2, 0)) == parts(store, config, WHOLE)
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-def test_train__under_a_budget_gives_the_same_forest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("family", ["sparse-oblique", "rotation"])
+def test_train__under_a_budget_gives_the_same_forest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
     table = wide_table(4_000, 2)
-    options: dict[str, Any] = {"target": "y", "family": "sparse-oblique", "trees": 3, "threads": 1}
+    options: dict[str, Any] = {"target": "y", "family": family, "trees": 3, "threads": 1}
     whole = bigforest.train(table, out=tmp_path / "whole", **options)
     limits = Limits(rows=500, keys=1_000, cells=1 << 8, room=1 << 12)
     monkeypatch.setattr("bigforest.grow.forest.choose_way", lambda *_: Way(1, limits, 2, 0))
@@ -126,7 +140,7 @@ def test_scratch__refuses_a_flipped_byte(
 
     def damage(*arguments: Any) -> Any:
         if not done:
-            done.extend(list(tmp_path.rglob(pattern))[:1])
+            done.append(max(tmp_path.rglob(pattern), key=lambda path: path.stat().st_size))
             flip(done[0], place)
         return read(*arguments)
 
@@ -189,12 +203,12 @@ def test_direction__bounds_all_projections(terms: list[tuple[float, float, float
             assert not np.isfinite(projection) or least <= projection <= most
 
 
-OPTIONS: list[dict[str, Any]] = [{}, {"mean_difference": "all", "projection_kind": "gaussian"}, {"ranks": True}]
+OPTIONS: list[dict[str, Any]] = [SPARSE, MEANS, {**SPARSE, "ranks": True}, ROTATION, PRINCIPAL]
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_choose_way__grows_by_passes_where_memory_is_short(options: dict[str, Any]) -> None:
-    config = TrainConfig.of(trees=4, family="sparse-oblique", **options)
+    config = TrainConfig.of(trees=4, **options)
     need = grow_need(SHAPE, config, Resources(threads=2))
     assert need.smallest < grow_need(SHAPE, config, Resources(threads=1)).memory
     way = choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest))

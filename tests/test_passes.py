@@ -212,8 +212,9 @@ store = Store.open(Path(sys.argv[1]))
 oblique = {"family": "sparse-oblique", "mean_difference": "all"}
 others = [{"replace": False, "sample_fraction": 0.6, "impurity": "entropy"}]
 others += [{**oblique, "mean_difference_scope": scope} for scope in ("tree", "node")]
+others += [{"family": "rotation", "rotation": kind} for kind in ("random", "pca")]
 for options in ({}, *others):
-    config = TrainConfig(trees=2, **options)
+    config = TrainConfig.of(trees=2, **options)
     compile_for(store.shape.extras, config, True, None)
     before = compiled()
     parts(store, config, Way(1, Limits(50, 100, 64, 1000), 2, 0))
@@ -258,7 +259,9 @@ def test_choose_way__too_little_names_the_smallest() -> None:
     choose_way(SHAPE, config, Resources(threads=2, memory=smallest))
 
 
-@pytest.mark.parametrize("options", FAMILIES[2:])
+@pytest.mark.parametrize(
+    "options", [{"family": "subspace-cap"}, {"family": "subspace-perceptron", "subspace_per": "node"}]
+)
 def test_choose_way__families_that_grow_in_memory_say_so(options: dict[str, object]) -> None:
     config = TrainConfig.of(trees=4, **options)
     need = grow_need(SHAPE, config, Resources(threads=2))

@@ -25,7 +25,10 @@ from bigforest.memory import Shape
 from bigforest.oob.plan import oob_need
 from bigforest.oob.watch import settled_at
 from bigforest.resources import Resources
+from tests.commands import Run, folder, run
 from tests.test_run import files
+
+__all__ = ["folder", "run"]  # fixtures
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many trees for uncompiled kernels")
 OPTIONS: dict[str, Any] = {"trees": 90, "seed": 2, "stop_oob": 0.05, "target": "kind", "exclude": ["number"]}
@@ -193,3 +196,17 @@ def test_oob_need__counts_the_votes_that_wait() -> None:
     resources = Resources(threads=1, memory=10**9)
     plain, watched = (oob_need(shape, replace(config, stop_oob=stop), resources) for stop in (None, 0.1))
     assert watched == replace(plain, scratch=2 * 30 * 10**6)
+
+
+@compiled
+def test_cli__says_why_there_are_so_many_trees(folder: Path, run: Run) -> None:
+    frame().write_parquet("t.parquet")
+    train = ("train", "t.parquet", "--target", "kind", "--exclude", "number", "--overwrite")
+    told = run.json(*train, "--stop-oob", "0.9", "--trees", "70")
+    assert (told["trees"], told["stop"]) == (40, {"tolerance": 0.9, "most": 70})
+    assert "the out-of-bag error has settled within 0.9 of it" in run(*train, "--stop-oob", "0.9").out
+    assert (
+        "at all 7: before, the error had not settled within 0.9 of it"
+        in run(*train, "--stop-oob", "0.9", "--trees", "7").out
+    )
+    assert run.json(*train, "--trees", "2")["stop"] is None

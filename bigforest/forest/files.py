@@ -1,9 +1,10 @@
 """One Parquet file of a forest: written whole or not at all, and checked before any of it is believed.
 
 Every file carries, under the key "bigforest" of its Parquet schema metadata, one JSON object: version (of the format),
-kind ("trees", "features", "levels", "run", "ranks", or "oob-" and "rows", "curve", "confusion" or "metrics"), spec
-(DataSpec) and config (TrainConfig). All files of one forest carry the same spec and config; the run file also has
-"origin" (origin.py). A file is written under a temporary name that starts with a dot and is renamed when complete.
+kind ("trees", "features", "levels", "run", "ranks", "targets", "target-values", or "oob-" and "rows", "curve",
+"confusion" or "metrics"), spec (DataSpec) and config (TrainConfig). All files of one forest carry the same spec and
+config; the run file also has "origin" (origin.py). A file is written under a temporary name that starts with a dot and
+is renamed when complete.
 
 Pages carry Parquet's checksums, which other readers can verify too. They leave out page headers and the footer, so the
 file has one of its own: the entry "bigforest.crc32" of its key-value metadata holds, as eight hexadecimal digits, the
@@ -42,7 +43,7 @@ _READ_BYTES = 1 << 20
 # entry.
 _ENCODING = {
     **dict.fromkeys(["tree", "node", "left", "right", "depth", "weight"], "DELTA_BINARY_PACKED"),
-    "counts.list.element": "DELTA_BINARY_PACKED",
+    **dict.fromkeys((f"{name}.list.element" for name in ("counts", "targets", "weights")), "DELTA_BINARY_PACKED"),
     **dict.fromkeys(["threshold", "value"], "BYTE_STREAM_SPLIT"),
 }
 # Lists of text repeat a few names.

@@ -23,6 +23,7 @@ from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.reading import Reader
 from bigforest.forest.report import OutOfBag
 from bigforest.forest.table import CALIBRATED, FEATURES, PRUNED, RANKS, RUN, VALIDATION, VALIDATION_KIND
+from bigforest.forest.targets import targets_files
 from bigforest.forest.votes import Rule, label_type
 from bigforest.levels import FILE as LEVELS_FILE
 from bigforest.levels import Levels
@@ -90,7 +91,7 @@ class Forest:
         self._identity = header.identity
         self._parts = list(parts)
         self._holding = holding
-        self._loader = Loader(directory, self._parts, self.spec)
+        self._loader = Loader(directory, self._parts, header)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
         """A forest is handed to other processes as its place, and read there once for as long as it does not change."""
@@ -170,6 +171,11 @@ class Forest:
         return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
 
     @property
+    def has_targets(self) -> bool:
+        """Whether the training targets in its leaves are kept with the forest, from which it predicts quantiles."""
+        return self.config.keep_targets
+
+    @property
     def has_validation(self) -> bool:
         """Whether the forest was trained with a validation set."""
         return (self.directory / VALIDATION_FILE).exists()
@@ -198,6 +204,7 @@ class Forest:
         threads: int | None = None,
         memory: int | str | None = None,
         unseen: str = "larger",
+        quantiles: Sequence[float] = (),
     ) -> Any:
         """The class of every row, in order, or the number that the trees predict on average.
 
@@ -216,8 +223,13 @@ class Forest:
         unseen   a level of a category that was not there in training goes with the "larger" child of a node, counts as
                  "missing", or is an "error".
 
+        quantiles  of the numbers to predict: shares from 0 to 1. A forest that was trained with keep_targets gives each
+                 row the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight
+                 (Meinshausen 2006); a quantile is the smallest target whose share, with all below it, reaches that.
+
         Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
-        numbers); for numpy an array [rows], where a rejected row is nan or None. A LazyFrame stays lazy and streams.
+        numbers), and those of the quantiles, `q0.1` and so on; for numpy an array [rows], where a rejected row is nan
+        or None, or with quantiles [rows, quantiles] of these. A LazyFrame stays lazy and streams.
         Random draws are keyed by the number of the row in `data`.
 
         Raises ConfigError for an unusable option or too little memory; DataError for a feature that is not there or of
@@ -226,7 +238,8 @@ class Forest:
         """
         from bigforest.predict.memory import predict
 
-        return predict(self, data, self.rule(vote, ties, unseen), keep=keep, threads=threads, memory=memory)
+        rule = self.rule(vote, ties, unseen, quantiles)
+        return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
 
     def predict_proba(
         self,
@@ -276,13 +289,24 @@ class Forest:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(fetched(source), target)
 
-    def rule(self, vote: str | None = None, ties: str | None = None, unseen: str = "larger") -> Rule:
+    def rule(
+        self,
+        vote: str | None = None,
+        ties: str | None = None,
+        unseen: str = "larger",
+        quantiles: Sequence[float] = (),
+    ) -> Rule:
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
+        shares = _shares(quantiles)
+        if shares and not self.is_regression:
+            raise ConfigError("the forest predicts classes, which have no quantiles; ask for their probabilities")
+        if shares and not self.has_targets:
+            raise ConfigError("the forest does not know the training targets in its leaves: train it with keep_targets")
         if self.is_regression and (vote is not None or ties is not None):
             raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
         vote = vote or self.config.vote
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
-        return Rule(vote, ties or own, self.config.seed, unseen)
+        return Rule(vote, ties or own, self.config.seed, unseen, shares)
 
     def voting(self, rule: Rule, memory: int | str | None = None, threads: int | None = None) -> Voting:
         """The trees, ready to answer rows by a rule.
@@ -328,8 +352,16 @@ class Forest:
         small += [self.directory / training_ranks.FILE] if self.config.ranks else []
         small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
         small += [self.directory / VALIDATION_FILE] if self.has_validation else []
+        small += targets_files(self.directory) if self.has_targets else []
         names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
+
+
+def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
+    try:
+        return tuple(float(share) for share in quantiles)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {quantiles!r}") from error
 
 
 @lru_cache(maxsize=2)

@@ -17,11 +17,13 @@ from pathlib import Path
 from bigforest.config import MAX_TREES
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, FormatError
+from bigforest.forest.files import header_of
 from bigforest.forest.forest import Forest, is_forest, read_forest
 from bigforest.forest.levels import write_levels
 from bigforest.forest.origin import Origin, Piece
 from bigforest.forest.ranks import write_ranks
 from bigforest.forest.summary import write_features, write_run
+from bigforest.forest.targets import copy_targets
 from bigforest.forest.trees import copy_parts
 from bigforest.output import staged
 
@@ -52,6 +54,9 @@ def merge(paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = Fal
         write_levels(directory, first.levels, first.spec, config)
         if first.ranks is not None:
             write_ranks(directory, first.ranks.knots(), first.spec, config)
+        if config.keep_targets:
+            sources = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
+            copy_targets(sources, directory, first.spec, config)
         write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
     return read_forest(out)
 

@@ -15,7 +15,7 @@ from bigforest.errors import DataError
 from bigforest.forest.groups import Trees
 from bigforest.forest.values import CHUNK_BYTES, Rows
 from bigforest.forest.votes import answer_width
-from bigforest.forest.voting import Answers, Voting
+from bigforest.forest.voting import LEAF_CELLS, Answers, Voting
 from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
@@ -74,19 +74,27 @@ class Passes(NamedTuple):
         for begin in range(first, rows, max(1, self.rows)):
             end = min(begin + self.rows, rows)
             votes: NDArray[np.float64] | None = None
+            leaves: NDArray[np.uint32] | None = None
             for number, entries in enumerate(self.groups):
                 voting = self.load(entries)
                 if votes is None and len(self.groups) > 1:
                     votes = np.zeros((end - begin, answer_width(voting.spec)))
+                    if voting.residents is not None:
+                        leaves = np.empty((end - begin, voting.forest_trees), np.uint32)
                 last = number == len(self.groups) - 1
                 for start, found, batch in batches(begin, end, last):
-                    own = None if votes is None else votes[start - begin : start - begin + found.rows]
+                    here = slice(start - begin, start - begin + found.rows)
+                    own = None if votes is None else votes[here]
+                    known = None if leaves is None else leaves[here]
                     try:
                         if last:
-                            yield batch, voting.answer(found, start, proba=proba, workers=workers, votes=own)
+                            answered = voting.answer(
+                                found, start, proba=proba, workers=workers, votes=own, leaves=known
+                            )
+                            yield batch, answered
                         else:
                             assert own is not None
-                            voting.add(found, own, workers)
+                            voting.add(found, own, workers, known)
                     except DataError as error:
                         raise located(error, start, found.rows) from error
                 del voting
@@ -127,48 +135,61 @@ def predict_need(
 
 
 def choose_passes(
-    shape: Shape, resources: Resources, trees: Trees, held: int, load: Callable[[range], Voting]
+    shape: Shape, resources: Resources, trees: Trees, held: int, load: Callable[[range], Voting], quantiles: int = 0
 ) -> Passes:
     """The passes over a table of `shape` (see `predict_need`) within the memory of `resources`.
 
+    quantiles  how many are wanted of a row.
+
     Raises ConfigError naming the smallest budget that would do.
     """
-    passes, need = _plan(shape, resources, trees.sizes(), trees.first, held)
+    passes, need = _plan(shape, resources, trees.sizes(), trees.first, held, quantiles)
     assert resources.memory is not None
     check_budget("predicting", need, resources.memory)
     assert trees.used is not None
     return passes._replace(used=trees.used, load=load)
 
 
-def whole_need(trees: Trees, workers: int) -> Need:
-    """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query."""
-    room = BASE_BYTES + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
+def whole_need(trees: Trees, workers: int, held: int = 0) -> Need:
+    """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query.
+
+    held  bytes of what it has beside its trees.
+    """
+    room = BASE_BYTES + held + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
     memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())
     return Need("predict", memory, memory)
 
 
 def _plan(
-    shape: Shape, resources: Resources, sizes: NDArray[np.int64], first: NDArray[np.int64], held: int
+    shape: Shape,
+    resources: Resources,
+    sizes: NDArray[np.int64],
+    first: NDArray[np.int64],
+    held: int,
+    quantiles: int = 0,
 ) -> tuple[Passes, Need]:
     # A batch is there as it was read, as one chunk and as it is written; so are its answers.
-    row_batch = 3 * shape.row_bytes + 24 * shape.classes + 64
+    row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles) + 64
+    # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
+    row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0)
     table_rows = max(1, shape.rows)
     tiles = max(CHUNK_BYTES, 256 * 8 * shape.features)
-    fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * max(3 * tiles, LOADING_BYTES)
+    chunk = 8 * LEAF_CELLS if quantiles else 0
+    fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
     fewest = min(_FEWEST_ROWS, table_rows)
-    smallest = fixed + int(sizes.max()) + fewest * (row_batch + 8 * shape.classes)
+    smallest = fixed + int(sizes.max()) + fewest * (row_batch + row_votes)
     batch = min(default_batch(shape.features), table_rows)
     room = int(sizes.sum()) + batch * row_batch
     if resources.memory is not None:
         room = max(parse_bytes(resources.memory), smallest) - fixed
         batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
-        batch = min(batch, (room - int(sizes.max()) - fewest * 8 * shape.classes) // row_batch)
+        batch = min(batch, (room - int(sizes.max()) - fewest * row_votes) // row_batch)
     visit = Visit(
         stage="predict",
         rows=table_rows,
         classes=shape.classes,
         fixed=fixed + batch * row_batch,
-        row_bytes=8 * shape.classes,
+        row_bytes=row_votes,
         step=fewest,
         row_ns=_CELL_NS * shape.features,
         group_ns=0.0,

@@ -112,6 +112,21 @@ VALIDATION = pa.schema(
 PRUNED = "prune"
 CALIBRATED = "calibrate"
 
+# value          different targets of the training table, ascending
+TARGET_VALUES = pa.schema([pa.field("value", pa.float64(), nullable=False)])
+
+# node           number of a leaf in its tree; leaves come in the order of trees and nodes
+# targets        places in TARGET_VALUES of the targets of its bag rows, ascending, each once
+# weights        bag rows with this target, repeats and weights counted
+LEAF_TARGETS = pa.schema(
+    [
+        pa.field("tree", pa.uint32(), nullable=False),
+        pa.field("node", pa.uint32(), nullable=False),
+        pa.field("targets", pa.list_(pa.field("element", pa.uint32(), nullable=False)), nullable=False),
+        pa.field("weights", pa.list_(pa.field("element", pa.uint32(), nullable=False)), nullable=False),
+    ]
+)
+
 # value          distinct values of the training table, ascending; both ends of the bins where max_bins capped them
 # rank           average rank of its rows, from 1
 RANKS = pa.schema(

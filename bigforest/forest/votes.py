@@ -33,14 +33,18 @@ class Rule:
     seed  of the draws. Those of a row depend on the seed and on the number of the row, on nothing else.
     unseen  what a level of a category is that was not there in training: it goes with the "larger" child of every node
           on the category, is as if it were "missing", or an "error".
+    quantiles  of the numbers that trees predict, besides: shares from 0 to 1 (Meinshausen 2006).
     """
 
     vote: str
     ties: str
     seed: int
     unseen: str = "larger"
+    quantiles: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
+        if not all(0.0 <= share <= 1.0 for share in self.quantiles) or len(set(self.quantiles)) < len(self.quantiles):
+            raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {list(self.quantiles)}")
         if self.vote not in get_args(Vote):
             raise ConfigError(f"vote must be one of {', '.join(get_args(Vote))}, not {self.vote!r}")
         if self.ties not in get_args(Ties):
@@ -49,6 +53,11 @@ class Rule:
             raise ConfigError(f"unseen must be one of {', '.join(get_args(Unseen))}, not {self.unseen!r}")
         if self.vote == "stochastic" and self.ties != "lowest":
             raise ConfigError("a stochastic vote has no ties to decide; drop ties or choose another vote")
+
+    @property
+    def quantile_names(self) -> list[str]:
+        """The columns of the quantiles: q0.1 and so on."""
+        return [f"q{share!r}" for share in self.quantiles]
 
     @property
     def ballots(self) -> str:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import FormatError
 from bigforest.forest.packed import Packed
 from bigforest.forest.ranks import Ranks
+from bigforest.forest.targets import Targets
 from bigforest.forest.values import Rows, missing_error
 from bigforest.forest.votes import Rule, answer_width
 from bigforest.forest.walker import Walker, chunk_rows
+
+if TYPE_CHECKING:
+    from bigforest.kernels.ballots import Leaves, Votes
 
 # Fewer visits of a tree by a row than this take less time than starting a thread does.
 SMALL = 30_000
 
 # Most chunks per thread beyond those the cache asks for: threads which are held up leave work to the others.
 PIECES = 8
+
+# Leaves of a chunk, where they are wanted: rows times trees.
+LEAF_CELLS = 1 << 21
 
 
 class Answers(NamedTuple):
@@ -28,11 +36,38 @@ class Answers(NamedTuple):
     codes  int32 [rows], class of each row or REJECTED; none where numbers are predicted.
     proba  float64 [rows, classes], votes over trees; None if not asked for.
     value  float64 [rows], mean of what the trees predict; None where classes are predicted.
+    quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
     """
 
     codes: NDArray[np.int32]
     proba: NDArray[np.float64] | None
     value: NDArray[np.float64] | None = None
+    quantiles: NDArray[np.float64] | None = None
+
+
+class Residents(NamedTuple):
+    """The targets in the leaves of a forest, for a group of its trees.
+
+    first   number of the first of these trees; leaf: number of their first leaf.
+    """
+
+    targets: Targets
+    first: int
+    leaf: int
+
+    @classmethod
+    def of(cls, targets: Targets, trees: range, leaves: int) -> Residents:
+        """Those of these trees, which have so many leaves together. Raises FormatError where they have not."""
+        begin, end = targets.first[[trees.start, trees.stop]].tolist()
+        if end - begin != leaves:
+            raise FormatError(f"{leaves} leaves have targets of {end - begin} leaves; the forest is damaged")
+        return cls(targets, trees.start, begin)
+
+    def noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> Leaves:
+        """What `note_leaves` writes to: votes, and uint32 [rows, trees of the forest]."""
+        from bigforest.kernels.ballots import Leaves
+
+        return Leaves(cast, np.uint32(self.leaf), np.uint64(self.first), leaves)
 
 
 class Voting(NamedTuple):
@@ -41,6 +76,7 @@ class Voting(NamedTuple):
     mixed  what the mixed leaves cast, see Packed.ballots.
     trees  trees of the whole forest; None for those that are here.
     ranks  of the training table, where the trees split on ranks; None where they split on values.
+    residents  for quantiles; None where the rule asks for none.
     """
 
     packed: Packed
@@ -49,6 +85,7 @@ class Voting(NamedTuple):
     spec: DataSpec
     trees: int | None = None
     ranks: Ranks | None = None
+    residents: Residents | None = None
 
     def answer(
         self,
@@ -58,33 +95,40 @@ class Voting(NamedTuple):
         proba: bool,
         workers: int = 1,
         votes: NDArray[np.float64] | None = None,
+        leaves: NDArray[np.uint32] | None = None,
     ) -> Answers:
         """Answers to all rows, which have the used features (packed.used).
 
         numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
         votes    those of the trees before these, float64 [rows, classes], or [rows, 1] of numbers; added to.
+        leaves   for quantiles, those of the trees before these, uint32 [rows, trees]; set.
 
         Rows are independent: the answers do not depend on how many come together, nor on the number of
         threads. Raises DataError where a value is missing and some splits are on projections.
         """
         count, target = rows.rows, self.spec.target
         if target.task == "regression":
-            answers = Answers(np.empty(0, np.int32), None, np.empty(count))
+            wanted = len(self.rule.quantiles)
+            quantiles = np.empty((count, wanted)) if wanted else None
+            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles)
         else:
             shares = np.empty((count, len(target.classes))) if proba else None
             answers = Answers(np.empty(count, np.int32), shares)
-        self._vote(rows, numbers, votes, answers, workers)
+        self._vote(rows, numbers, votes, leaves, answers, workers)
         return answers
 
-    def add(self, rows: Rows, votes: NDArray[np.float64], workers: int) -> None:
+    def add(
+        self, rows: Rows, votes: NDArray[np.float64], workers: int, leaves: NDArray[np.uint32] | None = None
+    ) -> None:
         """Add the votes of these trees to those of the trees before, float64 [rows, classes]; else as `answer`."""
-        self._vote(rows, 0, votes, None, workers)
+        self._vote(rows, 0, votes, leaves, None, workers)
 
     def _vote(
         self,
         rows: Rows,
         numbers: NDArray[np.uint64] | int,
         votes: NDArray[np.float64] | None,
+        leaves: NDArray[np.uint32] | None,
         answers: Answers | None,
         workers: int,
     ) -> None:
@@ -95,12 +139,14 @@ class Voting(NamedTuple):
             rows = rows.ranked(self.ranks, self.packed.used)
         count = rows.rows
         chunk = chunk_rows(self.packed, rows)
+        if self.residents is not None:
+            chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
         if count * self.packed.roots.size < SMALL:
             workers = 1
         if workers > 1:
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
         starts = iter(range(0, count, chunk))
-        if not all(together(lambda: self._vote_chunks(rows, numbers, votes, answers, chunk, starts), workers)):
+        if not all(together(lambda: self._vote_chunks(rows, numbers, votes, leaves, answers, chunk, starts), workers)):
             raise missing_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
 
     def _pieces(self, rows: int) -> int:
@@ -116,14 +162,16 @@ class Voting(NamedTuple):
         rows: Rows,
         numbers: NDArray[np.uint64] | int,
         votes: NDArray[np.float64] | None,
+        leaves: NDArray[np.uint32] | None,
         answers: Answers | None,
         chunk: int,
         starts: Iterator[int],
     ) -> bool:
         """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
-        from bigforest.kernels.ballots import Votes, vote
+        from bigforest.kernels.ballots import Votes, note_leaves, vote
+        from bigforest.kernels.quantile import find_quantiles
 
-        trees = self.trees or self.packed.roots.size
+        trees = self.forest_trees
         walker = Walker(self.packed)
         for first in starts:
             last = min(first + chunk, rows.rows)
@@ -131,16 +179,30 @@ class Voting(NamedTuple):
             if way is None:
                 return False
             here = np.zeros((last - first, answer_width(self.spec))) if votes is None else votes[first:last]
-            vote(way, self.packed.roots, Votes(self.mixed, here), walker.scratch)
+            cast = Votes(self.mixed, here)
+            if self.residents is None:
+                vote(way, self.packed.roots, cast, walker.scratch)
+            else:
+                known = np.empty((last - first, trees), np.uint32) if leaves is None else leaves[first:last]
+                note_leaves(way, self.packed.roots, self.residents.noted(cast, known), walker.scratch)
             if answers is None:
                 continue
             if answers.value is not None:
                 answers.value[first:last] = here[:, 0] / trees
+                if self.residents is not None and answers.quantiles is not None:
+                    targets = self.residents.targets
+                    shares = np.array(self.rule.quantiles)
+                    find_quantiles(known, *targets[1:], shares, answers.quantiles[first:last])
                 continue
             answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
             if answers.proba is not None:
                 answers.proba[first:last] = here / trees
         return True
+
+    @property
+    def forest_trees(self) -> int:
+        """Trees of the whole forest."""
+        return self.trees or self.packed.roots.size
 
     def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:
         if not self.rule.draws:

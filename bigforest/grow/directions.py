@@ -40,16 +40,23 @@ class Direction(NamedTuple):
 
     def range(self, spans: Spans) -> tuple[float, float]:
         """Bounds of all its finite projections."""
-        low, high = spans.low[self.feature], spans.high[self.feature]
         if self.single:
-            return float(low[0]), float(high[0])
-        with np.errstate(over="ignore", invalid="ignore"):
-            ends = np.stack([self.weight * low, self.weight * high])
-            room = (self.feature.size + 2) * (_ROUNDED * np.abs(ends).max(axis=0).sum() + _TINY)
-            least, most = float(ends.min(axis=0).sum() - room), float(ends.max(axis=0).sum() + room)
-        if not np.isfinite([least, most]).all():
-            return -_LARGEST, _LARGEST
-        return least, most
+            feature = self.feature[0]
+            return float(spans.low[feature]), float(spans.high[feature])
+        return projection_range(self.weight, spans.low[self.feature], spans.high[self.feature])
+
+
+def projection_range(
+    weight: NDArray[np.float64], low: NDArray[np.float64], high: NDArray[np.float64]
+) -> tuple[float, float]:
+    """Bounds of all finite sums of weight * value, whose values are from low to high; float64 [terms]."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        ends = np.stack([weight * low, weight * high])
+        room = (weight.size + 2) * (_ROUNDED * np.abs(ends).max(axis=0).sum() + _TINY)
+        least, most = float(ends.min(axis=0).sum() - room), float(ends.max(axis=0).sum() + room)
+    if not np.isfinite([least, most]).all():
+        return -_LARGEST, _LARGEST
+    return least, most
 
 
 def single(feature: int) -> Direction:
@@ -231,11 +238,17 @@ class AxisSearch(FeatureSearch):
     """The search for a split on a coordinate of a rotated table.
 
     spans  of the coordinates
-    known  the coordinates as directions
+    known  coordinates as directions, that have been asked about
     """
 
     spans: Spans
-    known: dict[int, Direction]
+    known: dict[int, Direction] = field(default_factory=dict, init=False)
+
+    def begin(self) -> AxisSearch:
+        """Ask the first questions."""
+        self._draw()
+        return self
 
     def _histogram(self, feature: int, most: int) -> Histogram:
+        self.known[feature] = single(feature)
         return Band.first(feature, self.known[feature], self.spans, most)

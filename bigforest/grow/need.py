@@ -49,7 +49,7 @@ _WRITTEN = 200
 _WRITTEN_TERM = 64
 # Families that split on features, and others that grow by passes, too, over values instead of codes.
 _ON_FEATURES = ("axis", "tree")
-BY_VALUES = ("sparse-oblique",)
+BY_VALUES = ("sparse-oblique", "rotation")
 # Bytes of a level of a category while a node is split, and of a row of a level where classes are more than two.
 _LEVEL = 44
 _LEVEL_ROW = 12
@@ -202,9 +202,9 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
         return Need("grow", way.memory, smallest)
     rows = distinct_rows(shape.rows, config, shape.classes)
     by_values = config.family in BY_VALUES
-    columns = 8 * shape.features if by_values else shape.row_bytes
+    columns = 8 * drawn_from(shape.features, config) if by_values else shape.row_bytes
     scratch = way.group * rows * (columns + 4 + STANDING_ROW + _target_bytes(shape))
-    scratch += shape.rows * columns if by_values else 0
+    scratch += 8 * shape.features * shape.rows if by_values else 0
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     groups = -(-config.trees // way.group)
     return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
@@ -337,13 +337,19 @@ def _passes(shape: Shape, config: TrainConfig) -> _Passes:
         target = _target_bytes(shape)
         block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
         return _Passes(drawn, block, 2 * shape.row_bytes + target)  # codes by columns and by rows
+    terms = math.ceil(_TERM * config.most_terms(shape.features))
+    if config.family == "rotation":
+        axes = drawn_from(shape.features, config)
+        drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
+        # Values of a row three times, its projections twice.
+        block = BLOCK_ROWS * (24 * shape.features + 16 * axes + 68 + 12 * (drawn + 1))
+        return _Passes(drawn, block, 24 * axes, terms, 24 * axes * shape.features * kept_trees(shape, config))
     pairs, of_tree = _pairs(shape, config), config.mean_difference_scope == "tree"
     drawn = config.drawn_projections(shape.features) + pairs
     # Values of a row twice, before they are written; what is collected of it, for each direction.
     block = BLOCK_ROWS * (16 * shape.features + 68 + 12 * (drawn + 1))
     # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
     row = (24 + (4 if pairs else 0)) * shape.features + _PROJECTED + (8 * pairs if of_tree else 0)
-    terms = math.ceil(_TERM * config.most_terms(shape.features))
     return _Passes(drawn, block, row + terms, terms, 12 * shape.features * pairs * kept_trees(shape, config))
 
 

@@ -21,6 +21,7 @@ from bigforest.kernels.level_values import Cells, Steps
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.target import Classes
 from bigforest.kernels.tree import CodeTree, Rules
+from bigforest.store.store import Store
 
 
 class Subtree(NamedTuple):
@@ -39,18 +40,24 @@ class Family(Protocol):
 
     columns  that a tree splits on: features, or axes.
     steps    in which features are summed for differences of class means.
+    sampled  whether what a tree has of its own follows from rows of the table, besides its bag.
     """
 
     @property
     def columns(self) -> int: ...
     @property
     def steps(self) -> Steps: ...
+    @property
+    def sampled(self) -> bool: ...
 
-    def survey(self, tree: int, tally: Tally) -> DirectionQuestion | None:
-        """What has to be known of the bag of a tree before it grows, asked of its root."""
+    def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
+        """What follows for a tree from a block, whose first row is `first`; added up over all blocks."""
 
-    def own(self, tree: int, total: Counts, reply: DirectionReply | None) -> tuple[Any, NDArray[np.bool_]]:
-        """What the tree has of its own, and which columns are constant in it, from the reply to `survey`."""
+    def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion | None:
+        """What has to be known of the bag of a tree before it grows, asked of its root; sample: None unless sampled."""
+
+    def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
+        """What the tree has of its own, and bool [columns], the columns that are constant in it, from its survey."""
 
     def search(
         self, own: Any, key: np.uint64, judge: Judge, constant: NDArray[np.bool_], ground: Ground
@@ -65,6 +72,9 @@ class Family(Protocol):
 
     def layout(self, decoded: Decoded) -> Decoded:
         """Where the columns are in their cells: `place` and `matrices` are used."""
+
+    def ends(self, store: Store) -> Ends:
+        """From values of a column to the largest ones that are the same to the forest."""
 
     def grow(self, own: Any, columns: Sequence[NDArray[Any]], subtree: Subtree, ends: Ends) -> tuple[CodeTree, Pool]:
         """The subtree below a small node, with all thresholds in the pool; columns: values of its rows."""

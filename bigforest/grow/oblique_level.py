@@ -62,6 +62,18 @@ def split_large(
             tell(tops[at], entries, asked, reply)
 
 
+def sample(table: Table, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
+    """Task: Family.sample of some blocks for each of the trees, [trees, ...]."""
+    with ValueReader(table.store, table.decoded, blocks) as reader:
+        found: list[NDArray[np.int64]] = []
+        for block in blocks:
+            cells = reader.read(block, range(len(table.decoded.place)))
+            first = block * table.store.block_rows
+            here = [table.family.sample(tree, first, cells) for tree in trees]
+            found = [one + two for one, two in zip(found, here, strict=True)] if found else here
+    return np.stack(found)
+
+
 def answer(table: Table, questions: list[DirectionQuestion], folder: Path, blocks: range) -> list[DirectionReply]:
     """Task: the replies of some blocks to the questions."""
     value = np.empty(BLOCK_ROWS)

@@ -22,10 +22,11 @@ from bigforest.grow.bag import check_bag
 from bigforest.grow.decoded import decode
 from bigforest.grow.level import block_ranges
 from bigforest.grow.oblique_family import Subtree
-from bigforest.grow.oblique_level import Table, answer, spill, spilled_both, split_large
+from bigforest.grow.oblique_level import Table, answer, sample, spill, spilled_both, split_large
 from bigforest.grow.oblique_question import DirectionReply, merged_all, question
 from bigforest.grow.oblique_top import DirectionTop, Ends
 from bigforest.grow.passes import Seedling, count_bags, grow_all, subtree_path
+from bigforest.grow.rotation_passes import rotation_passes
 from bigforest.grow.sparse_passes import sparse_passes
 from bigforest.grow.spill import load_rows
 from bigforest.grow.top import Ground, root_key
@@ -56,7 +57,8 @@ def prepare(store: Store, config: TrainConfig, ground: Ground, folder: Path, cre
     # A task has as much room for a dictionary as for its histograms and keys, of 4 bytes a count.
     most = max(ground.limits.room // 2, store.block_rows)
     decoded = decode(store, ranges, folder, crew, most)
-    family = sparse_passes(store, config, decoded.spans, most)
+    make = rotation_passes if config.family == "rotation" else sparse_passes
+    family = make(store, config, decoded.spans, most)
     return Prepared(Table(store, Sampler.of(store, config), decoded, family), ranges, ground)
 
 
@@ -97,7 +99,8 @@ def grow_oblique_by_passes(
                 subtree_path(folder, tree, entry).unlink(missing_ok=True)
         on_trees(len(parts[index]))
 
-    stems = {top.tree: _stem(top, sizes[top.tree], store, config) for top in tops}
+    ends = table.family.ends(store)
+    stems = {top.tree: _stem(top, sizes[top.tree], store, ends, config) for top in tops}
     tasks = [([stems[tree] for tree in part], [own[tree] for tree in part]) for part in parts]
     crew.run(write_stems, tasks, end, (table, config, directory, folder))
 
@@ -107,13 +110,17 @@ def _survey(
 ) -> dict[int, tuple[Any, NDArray[np.bool_]]]:
     """What each tree has of its own, and its constant columns; see Family.own."""
     table, ranges, ground = prepared
-    questions = [table.family.survey(tree, ground.tally) for tree in trees]
+    samples: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
+    if table.family.sampled:
+        samples = [*crew.reduce(sample, ranges, np.add, (table, trees))]
+    surveys = zip(trees, samples, strict=True)
+    questions = [table.family.survey(tree, ground.tally, found) for tree, found in surveys]
     asked = [question for question in questions if question is not None]
     replies: list[DirectionReply | None] = [None] * len(trees)
     if asked:
         replies = [*crew.reduce(answer, ranges, merged_all, (table, asked, folder))]
-    of_tree = zip(trees, totals, replies, strict=True)
-    return {tree: table.family.own(tree, total, reply) for tree, total, reply in of_tree}
+    of_tree = zip(trees, questions, totals, replies, strict=True)
+    return {tree: table.family.own(*known) for tree, *known in of_tree}
 
 
 def grow_seedling(
@@ -126,7 +133,7 @@ def grow_seedling(
     target = Classes(ground.tally.classes, ground.table)
     subtree = Subtree(items, target, ground.rules, seedling.key, seedling.depth, seedling.constant)
     columns = [matrices[width == 8][slot] for width, slot in layout.place.tolist()]
-    nodes, pool = table.family.grow(own[seedling.tree], columns, subtree, _ends(store))
+    nodes, pool = table.family.grow(own[seedling.tree], columns, subtree, table.family.ends(store))
     _write_subtree(path, nodes, pool)
     del columns, matrices, items, subtree
     release_freed()
@@ -142,8 +149,8 @@ class Stem(NamedTuple):
     sizes: dict[int, int]
 
 
-def _stem(top: DirectionTop, sizes: dict[int, int], store: Store, config: TrainConfig) -> Stem:
-    pool = top.pool(_ends(store))
+def _stem(top: DirectionTop, sizes: dict[int, int], store: Store, ends: Ends, config: TrainConfig) -> Stem:
+    pool = top.pool(ends)
     nodes = tree_arrays(top.skeleton(), store.dictionaries, config.impurity, pool, known=pool.threshold)
     return Stem(top.tree, nodes, list(top.preorder()), sizes)
 
@@ -165,17 +172,6 @@ def write_stems(
     trees = (pieces(*each) for each in zip(stems, own, strict=True))
     write_part(directory, stems[0].tree, trees, table.store.spec, config)
     release_freed()
-
-
-def _ends(store: Store) -> Ends:
-    """From values of a feature to the largest ones of the same codes."""
-
-    def ends(feature: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        if store.max_bins == "exact":
-            return values
-        return store.high(feature)[store.low(feature).searchsorted(values)]
-
-    return ends
 
 
 def _write_subtree(path: Path, nodes: CodeTree, pool: Pool) -> None:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.directions import Band, Direction, Found, Sums
+from bigforest.grow.directions import Band, Direction, Found, Spans, Sums, single
 from bigforest.grow.frontier import Answer, Collect, Counted, Probe
 from bigforest.grow.oblique_top import DirectionTop
 from bigforest.grow.question import asking
@@ -209,6 +209,17 @@ def tell(top: DirectionTop, entries: Sequence[int], asked: DirectionQuestion, re
 
 def bag_question(tree: int, tally: Tally) -> DirectionQuestion:
     """The question for the sums of the bag of a tree."""
+    return _of_root(tree, tally, None, [], np.zeros(1, np.uint32))
+
+
+def range_question(tree: int, tally: Tally, own: Any, columns: int) -> DirectionQuestion:
+    """The question for the range of each of the columns of the bag of a tree."""
+    spans = Spans(np.zeros(columns), np.zeros(columns))
+    bands = [Band.first(column, single(column), spans, 2) for column in range(columns)]
+    return _of_root(tree, tally, own, bands, np.zeros(0, np.uint32))
+
+
+def _of_root(tree: int, tally: Tally, own: Any, bands: Sequence[Band], sums: NDArray[np.uint32]) -> DirectionQuestion:
     none = np.zeros(0, np.uint32)
     return DirectionQuestion(
         tree=tree,
@@ -217,10 +228,10 @@ def bag_question(tree: int, tally: Tally) -> DirectionQuestion:
         ways=terms_of([]),
         standing={},
         tally=tally,
-        own=None,
-        asked=terms_of([]),
-        counts=_bands([], {}),
+        own=own,
+        asked=terms_of([band.direction for band in bands]),
+        counts=_bands([(0, band) for band in bands], {(0, band.number): band.number for band in bands}),
         collects=_bands([], {}),
         wanted=np.zeros(0, np.bool_),
-        sums=np.zeros(1, np.uint32),
+        sums=sums,
     )

@@ -7,6 +7,7 @@ is grown on these as on features; its nodes are then written as terms in the uni
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,14 +35,25 @@ def tree_axes(store: Store, config: TrainConfig, tree: int, scale: NDArray[np.fl
 
     scale  float64 [features], 1 / deviation of each feature, 0 where it has none.
     """
-    key = _key(config.seed, tree, 0)
-    features = scale.size
-    if config.rotation == "pca":
-        axes = _principal_axes(store, config, tree, scale)
-    else:
-        axes = np.empty((config.axes or features, features))
-        with np.errstate(over="ignore"):
-            draw_axes(key, config.orthogonal, axes)
+    if config.rotation != "pca":
+        return random_axes(config, tree, scale)
+    ends = [store.low(feature)[[0, -1]] for feature in range(scale.size)]
+    grid = Grid(*np.array(ends).T)
+
+    def columns(own: NDArray[np.int64], group: int) -> list[NDArray[np.int64]]:
+        sample = in_sample(config, tree, group, 0, store.rows)
+        return [grid.of(int(f), store.low(f))[store.feature_codes(f)[sample]] for f in own.tolist()]
+
+    groups = subsets(config, tree, scale.size)
+    sums = [moments(columns(own, group)) for group, own in enumerate(groups)]
+    return principal_axes(config, tree, scale, grid, np.stack(sums))
+
+
+def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Axes of random directions."""
+    axes = np.empty((config.axes or scale.size, scale.size))
+    with np.errstate(over="ignore"):
+        draw_axes(_key(config.seed, tree, 0), config.orthogonal, axes)
     return axes * scale
 
 
@@ -91,49 +103,77 @@ def _key(seed: int, tree: int, stream: int) -> np.uint64:
         return np.uint64(stream_key(np.uint64(seed), PURPOSE_AXES, np.uint64(tree), np.uint64(stream)))
 
 
-def _principal_axes(store: Store, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Principal components of disjoint random subsets of the features, each of its own sample of the rows."""
-    features = scale.size
-    order = np.argsort(_random(_key(config.seed, tree, 0), features), kind="stable")
-    axes = np.zeros((features, features))
-    for group, start in enumerate(range(0, features, _SUBSET)):
-        own = np.sort(order[start : start + _SUBSET])
-        random = _random(_key(config.seed, tree, group + 1), store.rows)
-        sample = random < np.uint64(int(_SAMPLE * 2**64))
-        columns = [_steps(store, int(f), sample) for f in own]
-        moments = _covariance([steps for steps, _ in columns])
-        unit = np.array([worth for _, worth in columns]) * scale[own]
-        axes[start : start + own.size][:, own] = _eigenvectors(moments * np.outer(unit, unit))
-    return axes
+def subsets(config: TrainConfig, tree: int, features: int) -> list[NDArray[np.int64]]:
+    """The disjoint random subsets of the features that have principal components of their own."""
+    order = np.argsort(_random(_key(config.seed, tree, 0), 0, features), kind="stable")
+    return [np.sort(order[start : start + _SUBSET]) for start in range(0, features, _SUBSET)]
 
 
-def _random(key: np.uint64, count: int) -> NDArray[np.uint64]:
-    """The first numbers of a stream."""
-    random = np.empty(count, np.uint64)
+def in_sample(config: TrainConfig, tree: int, group: int, begin: int, end: int) -> NDArray[np.bool_]:
+    """Which of the rows from `begin` to before `end` a subset's components are of."""
+    sample: NDArray[np.bool_] = _random(_key(config.seed, tree, group + 1), begin, end) < np.uint64(_SAMPLE * 2**64)
+    return sample
+
+
+def _random(key: np.uint64, begin: int, end: int) -> NDArray[np.uint64]:
+    """The numbers of a stream from `begin` to before `end`."""
+    random = np.empty(end - begin, np.uint64)
     with np.errstate(over="ignore"):
-        draw_rows(key, np.arange(count, dtype=np.uint64), random)
+        draw_rows(key, np.arange(begin, end, dtype=np.uint64), random)
     return random
 
 
-def _steps(store: Store, feature: int, sample: NDArray[np.bool_]) -> tuple[NDArray[np.int64], float]:
-    """The values of sampled rows in whole steps of the column's range, and what a step is worth; 0 if none."""
-    low = store.low(feature)
-    span = float(low[-1]) - float(low[0])
-    if not 0.0 < span < math.inf:
-        return np.zeros(np.count_nonzero(sample), np.int64), 0.0
-    steps = np.rint((low - low[0]) / span * _STEPS).astype(np.int64)
-    return steps[store.feature_codes(feature)[sample]], span / _STEPS
+class Grid(NamedTuple):
+    """Smallest and largest value of each feature, float64 [features]: values are counted in steps of this range."""
+
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
+
+    def of(self, feature: int, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        """Values of a feature in whole steps from the smallest on; 0 where a step is worth nothing."""
+        if not self.worth(feature):
+            return np.zeros(values.size, np.int64)
+        low = self.low[feature]
+        steps: NDArray[np.int64] = np.rint((values - low) / (self.high[feature] - low) * _STEPS).astype(np.int64)
+        return steps
+
+    def worth(self, feature: int) -> float:
+        """What a step of a feature is worth; 0 where there is no range."""
+        span = float(self.high[feature]) - float(self.low[feature])
+        return span / _STEPS if 0.0 < span < math.inf else 0.0
 
 
-def _covariance(columns: list[NDArray[np.int64]]) -> NDArray[np.float64]:
-    """Covariances of columns of whole numbers, from exact sums."""
-    rows = max(columns[0].size, 1)
-    sums = [int(column.sum()) for column in columns]
+def moments(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Number of rows, sums and sums of products of at most _SUBSET columns in steps; those of pieces can be added."""
+    found = np.zeros(1 + _SUBSET + _SUBSET * _SUBSET, np.int64)
+    found[0] = columns[0].size
+    for i, one in enumerate(columns):
+        found[1 + i] = one.sum()
+        for j, two in enumerate(columns):
+            found[1 + _SUBSET * (i + 1) + j] = (one * two).sum()
+    return found
+
+
+def principal_axes(
+    config: TrainConfig, tree: int, scale: NDArray[np.float64], grid: Grid, sums: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Principal components of the subsets, from the `moments` of each, int64 [subsets, moments], as axes."""
+    axes = np.zeros((scale.size, scale.size))
+    start = 0
+    for own, found in zip(subsets(config, tree, scale.size), sums, strict=True):
+        unit = np.array([grid.worth(int(feature)) for feature in own]) * scale[own]
+        axes[start : start + own.size][:, own] = _eigenvectors(_covariance(found, own.size) * np.outer(unit, unit))
+        start += own.size
+    return axes * scale
+
+
+def _covariance(found: NDArray[np.int64], size: int) -> NDArray[np.float64]:
+    """Covariances from exact sums, see `moments`."""
+    rows, *rest = found.tolist()
+    rows = max(rows, 1)
+    sums, products = rest[:_SUBSET], rest[_SUBSET:]
     return np.array(
-        [
-            [(rows * int((one * two).sum()) - a * b) / rows**2 for two, b in zip(columns, sums, strict=True)]
-            for one, a in zip(columns, sums, strict=True)
-        ]
+        [[(rows * products[_SUBSET * i + j] - sums[i] * sums[j]) / rows**2 for j in range(size)] for i in range(size)]
     )
 
 

@@ -56,13 +56,20 @@ class SparsePasses(NamedTuple):
         """Whether trees have differences of class means of their own."""
         return self.pairing != NO_PAIRS and not self.by_node
 
-    def survey(self, tree: int, tally: Tally) -> DirectionQuestion | None:
+    @property
+    def sampled(self) -> bool:
         """See Family."""
+        return False
+
+    def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
+        """See Family."""
+        return np.zeros(0, np.int64)
+
+    def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion | None:
+        """See Family: the sums of the bag, where class means are of the tree."""
         return bag_question(tree, tally) if self._of_tree else None
 
-    def own(
-        self, tree: int, total: Counts, reply: DirectionReply | None
-    ) -> tuple[dict[int, Direction], NDArray[np.bool_]]:
+    def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
         """See Family."""
         own = {} if reply is None else self._differences(reply.sums[0], total[: reply.sums.shape[2]])
         return own, np.zeros(self.columns, np.bool_)
@@ -145,6 +152,16 @@ class SparsePasses(NamedTuple):
     def layout(self, decoded: Decoded) -> Decoded:
         """See Family."""
         return decoded
+
+    def ends(self, store: Store) -> Ends:
+        """See Family."""
+
+        def ends(feature: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+            if store.max_bins == "exact":
+                return values
+            return store.high(feature)[store.low(feature).searchsorted(values)]
+
+        return ends
 
     def grow(
         self, own: dict[int, Direction], columns: Sequence[NDArray[Any]], subtree: Subtree, ends: Ends

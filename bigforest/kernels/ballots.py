@@ -79,6 +79,21 @@ class Counts(NamedTuple):
     counts: NDArray[np.int64]
 
 
+class Leaves(NamedTuple):
+    """The leaves of trees that predict numbers in which rows end, and their votes.
+
+    cast    Votes
+    first   uint32, number that the first leaf of these trees has: they are numbered in the order of the nodes
+    tree    uint64, number of the first of these trees
+    leaves  uint32 [rows, trees], set for these trees
+    """
+
+    cast: Votes
+    first: np.uint32
+    tree: np.uint64
+    leaves: NDArray[np.uint32]
+
+
 @inlined
 def _always(state, tree, row):
     return True
@@ -150,6 +165,13 @@ def _count(state, layout, tree, row, node):
     state.counts[node, np.uint64(state.truth[row])] += 1
 
 
+@inlined
+def _note(state, layout, tree, row, node):
+    _cast(state.cast, layout, tree, row, node)
+    ballot = np.uint64(layout.links[node + node]) & layout.ballot
+    state.leaves[row, state.tree + tree] = state.first + np.uint32(ballot - _ONE)  # ballot 0 is for a class
+
+
 @kernel
 def vote(way, roots, votes, scratch):
     """Add the ballots of all trees, in their order, to Votes; way, roots and scratch are those of route.py send.
@@ -158,6 +180,12 @@ def vote(way, roots, votes, scratch):
     Oracle: tests/naive/predict.py sum_of_votes.
     """
     send(way, roots, _always, _cast, votes, scratch)
+
+
+@kernel
+def note_leaves(way, roots, leaves, scratch):
+    """Like `vote`, but writes down Leaves as well. Oracle: tests/naive/predict.py find_leaf."""
+    send(way, roots, _always, _note, leaves, scratch)
 
 
 @kernel

@@ -107,7 +107,7 @@ def _judge(
     changes = np.zeros((2, sampler.config.trees), np.int64)
     pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
     for entries in work.groups:
-        group = _load(sampler, work, entries)
+        group = load_group(sampler, work, entries)
         sampler.store.fetch(group.packed.used.tolist(), range(begin // BLOCK_ROWS, -(-end // BLOCK_ROWS)))
         here = slice(group.trees.start, group.trees.stop)
 
@@ -124,7 +124,7 @@ def _judge(
     return changes
 
 
-def _load(sampler: Sampler, work: Work, entries: range) -> Group:
+def load_group(sampler: Sampler, work: Work, entries: range) -> Group:
     """A group of entries of the trees; the only group there is stays loaded in the process until `forget`."""
     if work.run in _loaded:
         return _loaded[work.run]
@@ -220,6 +220,25 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int,
             classes = Classes(bag, store.labels(first, last), tally.prediction[here], change[0])
             vote_out_of_bag(way, packed.roots, classes, walker.scratch)
     return change
+
+
+def leaves_in(sampler: Sampler, group: Group, own: int, start: int, stop: int) -> NDArray[np.uint32]:
+    """The leaves of the tree in place `own` of a group in which rows `start` to before `stop`, of one block, end.
+
+    Leaves are numbered within the group, in the order of the nodes. For trees that predict numbers.
+    """
+    from bigforest.kernels.ballots import Leaves, Votes, note_leaves
+
+    walker = Walker(group.packed)
+    step = min(chunk_rows(group.packed, _columns(sampler.store, group, start, start)), stop - start)
+    found, votes = np.empty((stop - start, 1), np.uint32), np.zeros((stop - start, 1))
+    for first in range(start, stop, step):
+        here = slice(first - start, min(first + step, stop) - start)
+        way = walker.way(_columns(sampler.store, group, first, here.stop + start), 0, here.stop - here.start)
+        assert way is not None  # trees that predict numbers have no oblique nodes
+        leaves = Leaves(Votes(group.mixed, votes[here]), np.uint32(0), np.uint64(0), found[here])
+        note_leaves(way, group.packed.roots[own : own + 1], leaves, walker.scratch)
+    return found[:, 0]
 
 
 def _columns(store: Store, group: Group, first: int, last: int) -> Rows:

@@ -10,7 +10,7 @@ import polars as pl
 
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
-from bigforest.forest.votes import answer_width, labels, proba_names
+from bigforest.forest.votes import Rule, answer_width, labels, proba_names
 from bigforest.forest.voting import Answers
 from bigforest.memory import Shape
 
@@ -48,15 +48,17 @@ def check_proba(spec: DataSpec, proba: bool) -> None:
         )
 
 
-def answer_names(spec: DataSpec, proba: bool, both: bool = False) -> list[str]:
+def answer_names(spec: DataSpec, rule: Rule, proba: bool, both: bool = False) -> list[str]:
     """The columns of an answer."""
-    return [*([PREDICTION] if both or not proba else []), *(proba_names(spec) if proba else [])]
+    return [*([PREDICTION] if both or not proba else []), *rule.quantile_names, *(proba_names(spec) if proba else [])]
 
 
-def no_answers(spec: DataSpec) -> Answers:
+def no_answers(spec: DataSpec, rule: Rule) -> Answers:
     """The answers to no rows."""
     value = np.empty(0) if spec.target.task == "regression" else None
-    return Answers(np.empty(0, np.int32), np.empty((0, len(spec.target.classes))), value)
+    return Answers(
+        np.empty(0, np.int32), np.empty((0, len(spec.target.classes))), value, np.empty((0, len(rule.quantiles)))
+    )
 
 
 def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
@@ -64,12 +66,19 @@ def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
     return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
 
 
-def answer_table(answers: Answers, spec: DataSpec, proba: bool) -> pl.DataFrame:
+def answer_table(answers: Answers, spec: DataSpec, rule: Rule, proba: bool) -> pl.DataFrame:
     """The answers as the columns `answer_names`."""
     if not proba:
-        return prediction(answers, spec).to_frame()
+        return pl.DataFrame([prediction(answers, spec), *quantile_columns(answers, rule)])
     assert answers.proba is not None
     return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec))})
+
+
+def quantile_columns(answers: Answers, rule: Rule) -> list[pl.Series]:
+    """The quantiles as columns, if there are any."""
+    if answers.quantiles is None:
+        return []
+    return [pl.Series(name, answers.quantiles[:, place]) for place, name in enumerate(rule.quantile_names)]
 
 
 def check_kept(keep: list[str], present: Sequence[str], made: list[str]) -> None:

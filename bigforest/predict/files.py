@@ -30,7 +30,6 @@ from bigforest.predict.columns import (
     answer_table,
     check_kept,
     check_proba,
-    prediction,
     shape_of,
 )
 from bigforest.predict.score import FilePrediction, NumberScore, Score, score_of
@@ -65,13 +64,14 @@ def predict_file(
     vote: str | None = None,
     ties: str | None = None,
     unseen: str = "larger",
+    quantiles: Sequence[float] = (),
     resources: Resources | None = None,
     listener: Listener = silent,
     overwrite: bool = False,
 ) -> FilePrediction:
     """Stream the rows of `source` into predictions in the Parquet file `out`, in order, in bounded memory.
 
-    Columns of the file: those of `keep`, then prediction, then with `proba` p_<class>. Its metadata has,
+    Columns of the file: those of `keep`, then prediction, quantiles, and with `proba` p_<class>. Its metadata has,
     under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in
     `Forest.predict`; draws are keyed by the number of the row in the source. The file appears when it is
     complete. With a memory limit, trees that do not fit are loaded a group at a time (see forest/passes.py).
@@ -86,9 +86,9 @@ def predict_file(
     keep = [keep] if isinstance(keep, str) else list(keep)
     check_proba(spec, proba)
     check_schema(source.schema, spec)
-    check_kept(keep, list(source.schema), answer_names(spec, proba, both=True))
+    rule = forest.rule(vote, ties, unseen, quantiles)
+    check_kept(keep, list(source.schema), answer_names(spec, rule, proba, both=True))
     score = score_of(spec, source.schema)
-    rule = forest.rule(vote, ties, unseen)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None))
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
@@ -122,7 +122,7 @@ class _Job:
 
     def answered(self, score: Score | NumberScore, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
         """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
-        table = _Table(self.source, self.forest.reader(self.rule), list(self.keep), score)
+        table = _Table(self.source, self.forest.reader(self.rule), self.rule, list(self.keep), score)
         passes = self.forest.passes(self.rule, table.shape, self.resources, 0, table.found.narrow)
         end = self.source.rows if end is None else end
         for frame in table.answered(passes, self.proba, self.resources.workers, begin, end):
@@ -168,8 +168,9 @@ def _everywhere(job: _Job, score: Score | NumberScore, resources: Resources) -> 
 class _Table:
     """A source of rows, answered batch by batch."""
 
-    def __init__(self, source: Source, reader: Reader, keep: list[str], score: Score | NumberScore) -> None:
+    def __init__(self, source: Source, reader: Reader, rule: Rule, keep: list[str], score: Score | NumberScore) -> None:
         self._source = source
+        self._rule = rule
         self._reader = reader
         self._spec = reader.spec
         self._keep = keep
@@ -193,8 +194,9 @@ class _Table:
         for batch, answers in passes.answers(stop, batches, proba=wanted, workers=workers, first=first):
             if self._score.active:
                 self._score.add(batch.get_column(self._spec.target.name), answers)
-            parts = [batch.select(self._keep), prediction(answers, self._spec).to_frame()]
-            yield pl.concat(parts + ([answer_table(answers, self._spec, True)] if proba else []), how="horizontal")
+            parts = [batch.select(self._keep), answer_table(answers, self._spec, self._rule, False)]
+            parts += [answer_table(answers, self._spec, self._rule, True)] if proba else []
+            yield pl.concat(parts, how="horizontal")
 
     def _columns(self, used: NDArray[np.int64], last: bool) -> list[str]:
         """Columns to read before the last group of trees, or for it."""

@@ -9,7 +9,7 @@ import polars as pl
 
 from bigforest.errors import ConfigError
 from bigforest.forest.schema import check_schema
-from bigforest.forest.votes import Rule, label_type, proba_names
+from bigforest.forest.votes import Rule, label_type
 from bigforest.predict.columns import (
     PREDICTION,
     answer_names,
@@ -22,6 +22,10 @@ from bigforest.resources import Resources
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest
+
+
+# The struct of an answer of several columns.
+SEVERAL = "probabilities"
 
 
 def expression(
@@ -58,11 +62,12 @@ def expression(
         found = check_schema(frame.schema, spec, voting.packed.used)
         given = 0 if row is None else frame[numbers].cast(pl.UInt64).to_numpy()
         answers = voting.answer(reader.frame(frame, found, voting.packed.used), given, proba=proba)
-        return answer_table(answers, spec, proba).to_struct() if proba else prediction(answers, spec)
+        return answer_table(answers, spec, rule, proba).to_struct() if several else prediction(answers, spec)
 
-    dtype = pl.Struct(dict.fromkeys(proba_names(spec), pl.Float64())) if proba else label_type(spec)
+    several = proba or bool(rule.quantiles)
+    dtype = pl.Struct(dict.fromkeys(answer_names(spec, rule, proba), pl.Float64())) if several else label_type(spec)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
-    return struct.alias("probabilities" if proba else PREDICTION)
+    return struct.alias(SEVERAL if several else PREDICTION)
 
 
 def predict_lazy(
@@ -75,7 +80,7 @@ def predict_lazy(
 ) -> pl.LazyFrame:
     schema = frame.collect_schema()
     check_schema(schema, forest.spec)
-    check_kept(keep, list(schema), answer_names(forest.spec, proba))
+    check_kept(keep, list(schema), answer_names(forest.spec, rule, proba))
     row = None
     forest.voting(rule, resources.memory, resources.workers)
     if rule.draws and not proba:
@@ -85,4 +90,4 @@ def predict_lazy(
         frame = frame.with_row_index(row)
     answer = expression(forest, rule, proba=proba, row=row, schema=schema)
     answered = frame.select(*keep, answer)
-    return answered.unnest("probabilities") if proba else answered
+    return answered.unnest(SEVERAL) if proba or rule.quantiles else answered

@@ -85,7 +85,9 @@ def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: Rule, proba: boo
             yield start, reader.matrix(matrix[start : min(start + step, end)], passes.used), None
 
     found = [answers for _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
-    found = found or [no_answers(spec)]
+    found = found or [no_answers(spec, rule)]
+    if rule.quantiles:
+        return np.concatenate([answers.quantiles for answers in found if answers.quantiles is not None])
     if proba:
         shares = [answers.proba for answers in found if answers.proba is not None]
         return np.concatenate(shares) if len(shares) > 1 else shares[0]
@@ -97,7 +99,7 @@ def _predict_frame(
 ) -> pl.DataFrame:
     spec, reader = forest.spec, forest.reader(rule)
     found = check_schema(frame.schema, spec)
-    check_kept(keep, frame.columns, answer_names(spec, proba))
+    check_kept(keep, frame.columns, answer_names(spec, rule, proba))
     passes = forest.passes(
         rule,
         lambda used: shape_of(frame.schema, found.columns(used), frame.height, spec),
@@ -112,5 +114,5 @@ def _predict_frame(
             yield start, reader.frame(frame.slice(start, min(step, end - start)), found, passes.used), None
 
     given = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
-    made = pl.concat([answer_table(answers, spec, proba) for answers in given or [no_answers(spec)]])
+    made = pl.concat([answer_table(answers, spec, rule, proba) for answers in given or [no_answers(spec, rule)]])
     return pl.DataFrame([frame.get_column(name) for name in keep] + made.get_columns())

@@ -1,0 +1,164 @@
+"""Rotation trees that do not fit in memory: what the passes know of the family (oblique_family.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.forest.table import TreeArrays
+from bigforest.grow.coded import code_columns, with_thresholds
+from bigforest.grow.decoded import Decoded
+from bigforest.grow.directions import AxisSearch, Spans, projection_range
+from bigforest.grow.families import feature_scale
+from bigforest.grow.judge import Judge
+from bigforest.grow.oblique_family import Subtree
+from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, range_question
+from bigforest.grow.oblique_top import Ends
+from bigforest.grow.rotation import Grid, in_sample, in_terms, moments, principal_axes, random_axes, subsets
+from bigforest.grow.tally import Counts, Tally
+from bigforest.grow.top import Ground
+from bigforest.kernels.axis import make_draw
+from bigforest.kernels.grow import grow
+from bigforest.kernels.level import draw_order
+from bigforest.kernels.level_values import Cells, Steps
+from bigforest.kernels.oblique import Pool
+from bigforest.kernels.rotate import project_rows
+from bigforest.kernels.rows import by_rows
+from bigforest.kernels.tree import CodeTree
+from bigforest.store.store import Store
+
+
+class Axes(NamedTuple):
+    """What a tree has of its own.
+
+    weight  float64 [axes, features], in units of the table
+    spans   of the projections on them
+    lost    bool [axes], those on which a row of the bag has no finite projection: they tell no rows apart
+    """
+
+    weight: NDArray[np.float64]
+    spans: Spans
+    lost: NDArray[np.bool_]
+
+
+class RotationPasses(NamedTuple):
+    """The family. scale: float64 [features], see rotation.tree_axes."""
+
+    config: TrainConfig
+    scale: NDArray[np.float64]
+    spans: Spans
+
+    @property
+    def columns(self) -> int:
+        """See Family."""
+        return self.config.axes or self.scale.size
+
+    @property
+    def steps(self) -> Steps:
+        """See Family; no sums are asked for."""
+        return Steps(np.zeros(0), np.zeros(0))
+
+    @property
+    def sampled(self) -> bool:
+        """See Family."""
+        return self.config.rotation == "pca"
+
+    def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
+        """See Family: the moments of each subset of features, int64 [subsets, moments]."""
+        grid = Grid(*self.spans)
+        rows = cells.f32.shape[1]
+        found = []
+        for group, own in enumerate(subsets(self.config, tree, self.scale.size)):
+            sample = in_sample(self.config, tree, group, first, first + rows)
+            found.append(moments([grid.of(f, _values(cells, f)[sample]) for f in own.tolist()]))
+        return np.stack(found)
+
+    def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion:
+        """See Family: whether all projections of the bag are finite."""
+        if sample is None:
+            weight = random_axes(self.config, tree, self.scale)
+        else:
+            weight = principal_axes(self.config, tree, self.scale, Grid(*self.spans), sample)
+        used = [axis != 0.0 for axis in weight]
+        parts = zip(weight, used, strict=True)
+        ends = [projection_range(axis[own], self.spans.low[own], self.spans.high[own]) for axis, own in parts]
+        low, high = np.array(ends).T.copy()
+        axes = Axes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
+        return range_question(tree, tally, axes, self.columns)
+
+    def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
+        """See Family."""
+        assert question is not None
+        assert reply is not None
+        lost = reply.unfit > 0
+        return question.own._replace(lost=lost), lost
+
+    def search(
+        self, own: Axes, key: np.uint64, judge: Judge, constant: NDArray[np.bool_], ground: Ground
+    ) -> AxisSearch:
+        """See Family."""
+        draw = make_draw(self.columns)
+        wanted = int(draw_order(key, ground.rules, draw))
+        limits = ground.limits
+        search = AxisSearch(
+            judge, constant.copy(), limits.keys, limits.cells, ground.rules, (), draw.perm, wanted, own.spans
+        )
+        return search.begin()
+
+    def needed(self, columns: Iterable[int]) -> Iterable[int]:
+        """See Family."""
+        return np.flatnonzero(self.scale).tolist()
+
+    def view(self, own: Axes, cells: Cells) -> Cells:
+        """See Family."""
+        used = np.flatnonzero(own.weight.any(axis=0))
+        rows = cells.f32.shape[1]
+        values = np.empty((used.size, rows))
+        for place, feature in enumerate(used.tolist()):
+            values[place] = _values(cells, feature)
+        projections = np.empty((self.columns, rows))
+        project_rows(values, np.ascontiguousarray(own.weight[:, used]), projections)
+        return Cells(np.empty((0, rows), np.float32), projections, _place(self.columns))
+
+    def layout(self, decoded: Decoded) -> Decoded:
+        """See Family."""
+        return decoded._replace(place=_place(self.columns))
+
+    def ends(self, store: Store) -> Ends:
+        """See Family: every projection is one of its own."""
+        return lambda axis, values: values
+
+    def grow(self, own: Axes, columns: Sequence[NDArray[Any]], subtree: Subtree, ends: Ends) -> tuple[CodeTree, Pool]:
+        """See Family."""
+        fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
+        codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
+        items, target, rules, key, depth, constant = subtree
+        nodes = grow(codes, by_rows(codes), items, target, key, rules, depth, constant)
+        size = np.zeros(nodes.feature.size, np.uint32)
+        pool = Pool(np.empty(size.size), size, np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.uint64))
+        return nodes, with_thresholds(nodes, dictionaries, pool)
+
+    def finished(self, own: Axes, nodes: TreeArrays) -> TreeArrays:
+        """See Family."""
+        return in_terms(nodes, own.weight)
+
+
+def rotation_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationPasses:
+    """The family of a rotation forest; see families.feature_scale for `most`."""
+    return RotationPasses(config, feature_scale(store, "zscore", most), spans)
+
+
+def _values(cells: Cells, feature: int) -> NDArray[np.float64]:
+    """A column of a block."""
+    width, slot = cells.place[feature].tolist()
+    column: NDArray[Any] = (cells.f32 if width == 4 else cells.f64)[slot]
+    return column.astype(np.float64, copy=False)
+
+
+def _place(axes: int) -> NDArray[np.uint32]:
+    """Where projections are in their cells."""
+    return np.array([(8, axis) for axis in range(axes)], np.uint32)

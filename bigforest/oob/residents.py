@@ -1,0 +1,159 @@
+"""Which training targets are in which leaves, written once the trees are grown: forest/targets.py reads them.
+
+Bags are recomputed, and their rows sent down the trees again, as for the out-of-bag report; so it does not matter how
+the trees were grown.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.events import Listener, stage
+from bigforest.forest.files import write_tables
+from bigforest.forest.groups import outline
+from bigforest.forest.table import LEAF_TARGETS
+from bigforest.forest.targets import LEAVES_KIND, leaves_path, leaves_tables, write_values
+from bigforest.forest.ways import check_budget, loading_bytes, tree_bytes
+from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.oob.judge import Group, Work, leaves_in, load_group
+from bigforest.resources import Resources
+from bigforest.sample import Sampler, block_count, distinct_rows, draws_bytes, most_nodes
+from bigforest.store.store import Store
+
+# Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides.
+_BAG_ROW = 56
+_ROW = 16
+# Nodes of a part of several trees, at most (grow/need.py part_size).
+_PART_NODES = 2_000_000
+# Bytes of tiles and of a block on its way.
+_TILES = 32 << 20
+
+
+def residents_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
+    """What keeping the targets of the leaves needs."""
+    shared, own = _bytes(shape, config)
+    return Need("targets", shared + _workers(shape, config, resources) * own, shared + own)
+
+
+def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
+    """Bytes that all tasks take together, and that each takes besides."""
+    tree = most_nodes(shape.rows, config)
+    nodes = max(tree, min(config.trees * tree, _PART_NODES))
+    trees = tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
+    own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
+    own += _BAG_ROW * distinct_rows(shape.rows, config) + _ROW * shape.rows
+    return BASE_BYTES + 24 * shape.rows, own
+
+
+def _workers(shape: Shape, config: TrainConfig, resources: Resources) -> int:
+    """Tasks at once in each process."""
+    if resources.memory is None:
+        return resources.workers
+    shared, own = _bytes(shape, config)
+    return max(1, min(resources.workers, (resources.memory - shared) // own))
+
+
+def write_residents(
+    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
+) -> None:
+    """Write the files of forest/targets.py of the forest grown into `directory`.
+
+    They do not depend on the resources. Raises ConfigError when the memory of `resources` is too little.
+    """
+    if resources.memory is not None:
+        need = residents_need(store.shape, config, resources)
+        check_budget("keeping the targets of leaves", need, resources.memory)
+    trees = outline(directory)
+    entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
+    crew = resources.crew(_workers(store.shape, config, resources))
+    target = store.spec.target
+    values = np.asarray(target.offset + _codes(store) * target.step, np.float64)
+    write_values(directory, values, store.spec, config)
+    with stage("targets", config.trees, "trees", listener) as progress:
+        work = Work("", trees, [], 1, None, 1.0)  # no group is needed twice, and none is kept
+        try:
+            crew.run(
+                write_leaves,
+                [(own,) for own in entries],
+                lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
+                (Sampler.of(store, config), work, directory),
+            )
+        finally:
+            crew.everywhere(forget_codes)
+            forget_codes()
+
+
+def write_leaves(sampler: Sampler, work: Work, directory: Path, entries: range) -> None:
+    """Task: write the targets of the leaves of the trees of a part."""
+    store, config = sampler.store, sampler.config
+    group = load_group(sampler, work, entries)
+    store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
+    path = leaves_path(directory, group.trees.start)
+    codes = np.searchsorted(_codes(store), store.target).astype(np.uint32)
+    nodes = leaf_nodes(group)
+    first = np.cumsum([0, *map(len, nodes)])
+    tables = (
+        table
+        for own, tree in enumerate(group.trees)
+        for table in leaves_tables(tree, nodes[own], *_residents(sampler, group, own, codes, first[own : own + 2]))
+    )
+    write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, store.spec, config)
+
+
+def forget_codes() -> None:
+    """Give the memory back of what the tasks of a process share."""
+    _codes.cache_clear()
+
+
+@lru_cache(maxsize=1)
+def _codes(store: Store) -> NDArray[np.int64]:
+    """The different targets, ascending, as the store has them."""
+    return np.unique(store.target)
+
+
+def _residents(
+    sampler: Sampler, group: Group, own: int, codes: NDArray[np.uint32], leaves: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Where the targets of each leaf of the tree in place `own` of a group begin, these targets, and their weights.
+
+    codes   uint32 [rows], the target of each row.
+    leaves  numbers within the group of the first leaf of the tree, and of the first after them.
+    """
+    store, tree = sampler.store, group.trees[own]
+    leaf: list[NDArray[np.uint32]] = []
+    weight: list[NDArray[np.uint32]] = []
+    rows: list[NDArray[np.int64]] = []
+    for block in range(block_count(store.rows)):
+        start = block * store.block_rows
+        bag = sampler.block(tree, block).astype(np.uint32)
+        stop = start + bag.size
+        if store.weight is not None:
+            bag *= store.weight[start:stop]
+        here = np.flatnonzero(bag)
+        leaf.append(leaves_in(sampler, group, own, start, stop)[here])
+        weight.append(bag[here])
+        rows.append(start + here)
+    key = np.concatenate(leaf).astype(np.uint64) << np.uint64(32) | codes[np.concatenate(rows)]
+    order = np.argsort(key)
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    weights = np.add.reduceat(np.concatenate(weight)[order], first, dtype=np.uint32)
+    start_of = np.searchsorted(key[first] >> np.uint64(32), np.arange(leaves[0], leaves[1] + 1, dtype=np.uint64))
+    return start_of, key[first].astype(np.uint32), weights
+
+
+def leaf_nodes(group: Group) -> list[NDArray[np.uint32]]:
+    """The numbers of the leaves of each tree of a group, within the tree."""
+    layout = group.packed.layout(group.narrow)
+    leaves = np.flatnonzero(np.isnan(layout.thresholds[::2]))
+    ends = [*group.packed.roots.tolist(), group.packed.nodes]
+    return [
+        (leaves[np.searchsorted(leaves, begin) : np.searchsorted(leaves, end)] - begin).astype(np.uint32)
+        for begin, end in pairwise(ends)
+    ]
