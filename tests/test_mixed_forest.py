@@ -142,8 +142,8 @@ def test_kernel_grow_tree__of_any_table(
 def test_rules__count_weight_in_rows_of_the_mean(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": range(4), "w": [1, 2, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
-    rules = growing._rules(store, TrainConfig(min_split=5, min_leaf=3))
-    assert (rules.min_split, rules.min_leaf) == (2 + 3 * 3, 1 + 2 * 3)
+    rules = growing._rules(store, TrainConfig(min_split=5, min_leaf=3, min_level=6))
+    assert (rules.min_split, rules.min_leaf, rules.min_level) == (2 + 3 * 3, 1 + 2 * 3, 1 + 5 * 3)
     rules = growing._rules(store, TrainConfig())
     assert (rules.min_split, rules.min_leaf) == (2, 1)
     numbers = bigforest.encode_store(frame, tmp_path / "n", task="regression")
