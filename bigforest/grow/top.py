@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
+from bigforest.grow.feature_search import FeatureSearch
 from bigforest.grow.features import Features
-from bigforest.grow.frontier import Cut, FeatureSearch, Search
+from bigforest.grow.frontier import Cut, Search
 from bigforest.grow.judge import Judge
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
 from bigforest.kernels.impurity import entropy_table
