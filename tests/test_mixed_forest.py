@@ -303,22 +303,6 @@ def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any,
         choose_way(shape(**extras), TrainConfig.of(**options), Resources(threads=1))
 
 
-@pytest.mark.parametrize(
-    ("extras", "words"),
-    [
-        ({"odd": ("zip",), "category": 9}, "trees on categories and missing values, here in 'zip', grow whole"),
-    ],
-)
-def test_choose_way__whole_in_memory_or_the_smallest_budget(extras: Any, words: str) -> None:
-    config = TrainConfig(trees=4)
-    with pytest.raises(ConfigError, match=words) as caught:
-        choose_way(shape(**extras), config, Resources(threads=1, memory=230 * 10**6))
-    smallest = int(str(caught.value).split("smallest budget is ")[1].split(" ")[0].replace(",", ""))
-    assert choose_way(shape(**extras), config, Resources(threads=1, memory=smallest)).limits is None
-    with pytest.raises(ConfigError, match="grow whole"):
-        choose_way(shape(**extras), config, Resources(threads=1, memory=smallest - 1))
-
-
 def test_train__a_family_that_takes_no_category(tmp_path: Path) -> None:
     with pytest.raises(BigForestError, match="projects numbers, and categories or missing values are in 'carrier'"):
         bigforest.train(table(), "kind", out=tmp_path / "f", family="sparse-oblique", exclude=["minutes"])
