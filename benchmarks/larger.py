@@ -112,7 +112,7 @@ def growth(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
         per_n_log_n=pl.col("processor") / (pl.col("rows") * pl.col("rows").log(2)) * 1e9
     )
     draw_growth(runs, options.out / "larger_growth.png")
-    return runs, markdown(whole, _GROWTH) + "\n\n" + text
+    return runs, markdown(in_units(whole), _GROWTH) + "\n\n" + text
 
 
 def _fits(options: argparse.Namespace, sizes: list[int]) -> tuple[pl.DataFrame, str]:

@@ -186,7 +186,7 @@ def _count_batch(
     known = whole.forest.ranks
     if known is not None:
         rows = rows.ranked(known, packed.used)
-    walker, step = Walker(packed), chunk_rows(packed, rows)
+    walker, step = Walker(packed), chunk_rows(rows)
     pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
     for first in range(0, rows.rows, step):
         way = walker.way(rows, first, min(first + step, rows.rows))

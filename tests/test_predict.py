@@ -128,7 +128,7 @@ def test_vote__values_of_one_byte(data: st.DataObject) -> None:
     codes, shares = expected(grown, matrix.astype(np.float64).tolist())
     for nodes in (ready, ready._replace(packed=ready.packed._replace(narrow=None))):
         used = Rows([matrix[:, place].copy() for place in ready.packed.used])
-        assert used.tile_type(True) == np.uint8 and used.tile_type(False) == np.float64
+        assert used.width == 1
         answers = nodes.answer(used, 0, proba=True)
         assert answers.codes.tolist() == codes
         assert answers.proba is not None

@@ -30,7 +30,7 @@ from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, r
 from bigforest.forest.table import NODES, TreeArrays, join_trees, part_path, write_part
 from bigforest.kernels.layout import LEAF, OBLIQUE
 from bigforest.kernels.packing import SOUND, check_nodes, narrow_nodes
-from bigforest.kernels.route import TILE_SHIFT, Layout
+from bigforest.kernels.route import TERMS, TILE_SHIFT, Layout
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import is_preorder, round_down
 
@@ -132,10 +132,14 @@ def _check_columns(found: Packed, trees: TreeArrays) -> None:
     assert column[oblique].tolist() == (2 * found.used.size + np.arange(np.count_nonzero(oblique))).tolist()
     assert (found.directions is None) == (trees.terms is None)
     if found.directions is not None and trees.terms is not None:
-        assert found.directions.begin == 2 * found.used.size
-        assert found.directions.first.tolist() == [0, *trees.terms.start[1:][oblique].tolist()]
-        assert found.used[(found.directions.at >> TILE_SHIFT).astype(int)].tolist() == trees.terms.feature.tolist()
-        assert found.directions.weight.tolist() == trees.terms.weight.tolist()
+        sizes = [*[1] * found.used.size, *[0] * found.used.size, *np.diff(trees.terms.start)[oblique].tolist()]
+        assert np.diff(found.directions.first).tolist() == [-(-size // TERMS) for size in sizes]
+        weight, at = found.directions.weight[1::2], found.directions.at[::2] >> TILE_SHIFT
+        assert (at[weight == 0] == found.used.size).all()
+        assert weight[weight != 0].tolist() == [*[1.0] * found.used.size, *trees.terms.weight.tolist()]
+        places = at[weight != 0].astype(int)
+        assert places[: found.used.size].tolist() == list(range(found.used.size))
+        assert found.used[places[found.used.size :]].tolist() == trees.terms.feature.tolist()
 
 
 def test_write_part__rows_are_the_nodes(tmp_path: Path) -> None:

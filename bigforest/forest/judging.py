@@ -30,7 +30,7 @@ def judge(
 
     if voting.ranks is not None:
         rows = rows.ranked(voting.ranks, voting.packed.used)
-    step = min(chunk_rows(voting.packed, rows), -(-rows.rows // (_PIECES * workers * TILE)) * TILE)
+    step = min(chunk_rows(rows), -(-rows.rows // (_PIECES * workers * TILE)) * TILE)
     tasks = [
         (voting, rows, first, truth, votes, start, min(start + step, rows.rows))
         for start in range(0, rows.rows, max(step, 1))

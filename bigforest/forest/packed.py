@@ -104,8 +104,8 @@ def load(
 
     used  the features that will be at hand; those that some node splits on when None.
 
-    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, 28 per term, 8 per level that a node lists, and a few
-    times parts.PIECE_BYTES per thread. Raises FormatError for a part that is damaged, for trees that are missing or
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, ENTRY_BYTES (ways.py) per term, 8 per level that a node
+    lists, and LOADING_BYTES per thread. Raises FormatError for a part that is damaged, for trees that are missing or
     there more than once, for features that are not in `used`, and beyond 4,294,967,295 nodes.
     """
     from bigforest.schedule.tasks import run
@@ -251,15 +251,27 @@ def _wide(words: NDArray[np.uint64]) -> Layout:
 
 
 def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
-    """The directions of all oblique nodes, in the order of the nodes; place as for number_nodes."""
-    from bigforest.kernels.route import TILE_SHIFT, Directions
+    """What is at each place of the used features, and of the directions of all oblique nodes, in their order.
+
+    place  as for number_nodes.
+    """
+    from bigforest.kernels.route import TERMS, TILE_SHIFT, Directions
 
     parts = [part for own in trees for part in own.terms]
     terms = join_lists(parts, [part.start.size - 1 for part in parts])
     if terms is None:
         return None
-    start = terms.start.astype(np.uint64)
-    return Directions(np.uint64(2 * features), start, place[terms.feature] << TILE_SHIFT, terms.weight)
+    own = np.arange(features)
+    sizes = np.concatenate([np.ones(features, np.int64), np.zeros(features, np.int64), np.diff(terms.start)])
+    first = np.concatenate([[0], np.cumsum(-(-sizes // TERMS))])
+    at = np.full((TERMS * int(first[-1]), 2), np.uint64(features) << TILE_SHIFT)
+    weight = at.view(np.float64)
+    weight[:, 1] = 0.0
+    begin = np.cumsum(sizes) - sizes
+    filled = np.arange(int(sizes.sum())) + np.repeat(TERMS * first[:-1] - begin, sizes)
+    at[filled, 0] = np.concatenate([own.astype(np.uint64), place[terms.feature]]) << TILE_SHIFT
+    weight[filled, 1] = np.concatenate([np.ones(features), terms.weight])
+    return Directions(first.astype(np.uint64), at.reshape(-1), weight.reshape(-1))
 
 
 def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:

@@ -25,7 +25,7 @@ from bigforest.places import readable
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 
 # Bytes of decoded nodes held at a time, of one of them besides its counts, terms and levels, and of one of those.
-PIECE_BYTES = 8 << 20
+PIECE_BYTES = 2 << 20
 NODE_BYTES = 80
 ENTRY_BYTES = 32
 

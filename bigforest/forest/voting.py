@@ -138,7 +138,7 @@ class Voting(NamedTuple):
         if self.ranks is not None:
             rows = rows.ranked(self.ranks, self.packed.used)
         count = rows.rows
-        chunk = chunk_rows(self.packed, rows)
+        chunk = chunk_rows(rows)
         if self.residents is not None:
             chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
         if count * self.packed.roots.size < SMALL:

@@ -37,9 +37,10 @@ class Walker:
         from bigforest.kernels.route import Way
 
         packed = self.packed
-        layout = packed.layout(packed.wide is None or (packed.narrow is not None and rows.narrow_in(start, stop)))
-        tiles = self._empty(rows, stop - start, layout is packed.narrow)
-        missing = None if rows.fill(tiles, start, stop) else True
+        narrow = packed.wide is None or rows.narrow_in(start, stop)
+        layout = packed.layout(narrow)
+        tiles = self._empty(rows, stop - start, narrow)
+        missing = None if rows.fill(tiles[:, : rows.features], start, stop) else True
         if missing and packed.directions is not None:
             return None
         together = len(tiles)
@@ -54,13 +55,14 @@ class Walker:
 
         kind, needed = rows.tile_type(narrow), -(-count // TILE)
         if len(self._tiles.get(kind, ())) < needed:
-            self._tiles[kind] = np.empty((needed, rows.features, TILE), kind)
+            zeros = int(self.packed.directions is not None)
+            self._tiles[kind] = np.empty((needed, rows.features + zeros, TILE), kind)
+            self._tiles[kind][:, rows.features :] = 0
         return self._tiles[kind]
 
 
-def chunk_rows(packed: Packed, rows: Rows) -> int:
+def chunk_rows(rows: Rows) -> int:
     """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
     from bigforest.kernels.route import TILE
 
-    width = rows.tile_type(packed.narrow is not None).itemsize
-    return max(1, CHUNK_BYTES // (width * rows.features * TILE)) * TILE
+    return max(1, CHUNK_BYTES // (rows.width * rows.features * TILE)) * TILE

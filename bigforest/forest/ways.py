@@ -17,10 +17,10 @@ from bigforest.sizes import parse_bytes
 # node or a level, as it comes and as it is kept.
 NODE_BYTES = 16
 MIXED_BYTES = 12
-ENTRY_BYTES = 40
+ENTRY_BYTES = 72
 
 # What reading takes per thread: a piece, what Arrow decodes it from, and what it is checked with. Measured.
-LOADING_BYTES = 6 * PIECE_BYTES
+LOADING_BYTES = 16 * PIECE_BYTES
 
 # Nanoseconds to load a node on one thread, and for each of its counts.
 LOADING_NS = 60

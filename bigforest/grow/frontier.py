@@ -4,6 +4,10 @@ A node draws features as kernels/axis.py does, or directions (directions.py), an
 edge of a bucket is a split and is offered. A bucket that could hide a better one is looked into: its rows' keys are
 collected (`Collect`), or, where they alone are too many, it is counted again in narrower buckets. When nothing is left
 to ask, the best split stands, and it is the one that growing in memory finds.
+
+Values that are missing, of code 0, are in no bucket: they are what is not counted of the node. All splits are offered
+with them on the left, and on the right (kernels/mixed.py). A category has a bucket for each level; put in their order,
+these hide nothing.
 """
 
 from __future__ import annotations
@@ -11,15 +15,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.grow.features import Features
 from bigforest.grow.judge import Judge, Keys, boundaries
 from bigforest.grow.tally import Counts, Tally
 from bigforest.kernels.axis import make_draw
-from bigforest.kernels.level import draw_order
+from bigforest.kernels.level import AFTER_ALL, BY_CODE, LISTED_LEFT, LISTED_RIGHT, MISSING_RIGHT, draw_order
+from bigforest.kernels.mixed import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT, UNSEEN
 from bigforest.kernels.tree import Rules
 
 # A histogram of a node has about one bucket for so many bag rows, within these limits. More buckets cost memory, fewer
@@ -171,6 +177,25 @@ class Hidden:
     waiting: NDArray[np.bool_]
 
 
+class Cut(NamedTuple):
+    """How the rows of a node are split.
+
+    feature  or direction
+    code     largest code, or projection, that goes left
+    left     int64 [parts], what goes left
+    way      see kernels/level.py Splits
+    missing  see kernels/mixed.py Subsets
+    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/level.py Splits)
+    """
+
+    feature: int
+    code: float
+    left: Counts
+    way: int = BY_CODE
+    missing: int = UNSEEN
+    listed: NDArray[np.uint8] | None = None
+
+
 @dataclass(slots=True)
 class Search(ABC):
     """The search for the split of one node. `asking` holds its first probes, none where there is nothing to split on.
@@ -193,7 +218,18 @@ class Search(ABC):
 
     @abstractmethod
     def _is_usable(self, probe: Any, answer: Counted) -> bool:
-        """Take note of what is seen of a feature or direction for the first time; whether it may split the node."""
+        """Take note of what is seen of a feature or direction for the first time; whether its edges are offered."""
+
+    def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
+        """The orders in which a feature or direction is split: their numbers, and what comes before all buckets."""
+        return [(number, 0)]
+
+    def cut(self) -> Cut | None:
+        """The best split, when nothing is asked any more; None where there is none."""
+        judge = self.judge
+        if judge.best is None:
+            return None
+        return Cut(judge.best.number, judge.best.code, judge.tally.moved(judge.best.left, judge.centre))
 
     def hear(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `asking`, in order, and ask anew; `asking` is empty when the best split is known."""
@@ -225,7 +261,8 @@ class Search(ABC):
                 return
             left = np.zeros(self.judge.tally.parts, np.int64)
         after = left + np.cumsum(answer.counts, axis=0)
-        self.judge.offer(probe.number, probe.ends(), after)
+        for number, ahead in self._orders(probe.number):
+            self.judge.offer(number, probe.ends(), ahead + after)
         waiting = probe.several() & (self.judge.tally.rows(answer.counts) > 1)
         if waiting.any():
             self._open.append(Hidden(probe, after - answer.counts, answer.counts, waiting))
@@ -237,7 +274,8 @@ class Search(ABC):
         """
         found = []
         for hidden in self._open:
-            bounds = self.judge.bounds(hidden.before, hidden.counts)
+            orders = self._orders(hidden.probe.number)
+            bounds = np.max([self.judge.bounds(ahead + hidden.before, hidden.counts) for _, ahead in orders], axis=0)
             hidden.waiting &= bounds >= self.judge.limit
             found.append(bounds[hidden.waiting])
         self._open = [hidden for hidden in self._open if hidden.waiting.any()]
@@ -284,7 +322,8 @@ class Search(ABC):
             starts = np.flatnonzero(np.diff(number, prepend=last))
             ahead = np.concatenate([passed[None], upto[:-1]])
             bases[number[starts]] = probe.left[number[starts]] - ahead[starts]
-            self.judge.offer(count.number, values, upto + bases[number])
+            for order, before in self._orders(count.number):
+                self.judge.offer(order, values, before + upto + bases[number])
             passed, last = upto[-1], int(number[-1])
 
 
@@ -292,17 +331,21 @@ class Search(ABC):
 class FeatureSearch(Search):
     """The search for a split on a feature.
 
-    codes   codes of each feature in the table
-    order   int64 [features], in which they are drawn
-    wanted  how many are
+    order      int64 [features], in which they are drawn
+    wanted     how many are
+    most_room  counts of all histograms that are asked for at once, unless it is one alone
     """
 
     rules: Rules
-    codes: Sequence[int]
+    features: Features
     order: NDArray[np.int64]
     wanted: int
+    most_room: int
     _drawn: int = field(default=0, init=False)
     _usable: int = field(default=0, init=False)
+    _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with some in the node
+    # Of a category, if the best split is on one: the levels of the node, and their places in the order.
+    _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
 
     @classmethod
     def start(
@@ -310,43 +353,107 @@ class FeatureSearch(Search):
         key: np.uint64,
         judge: Judge,
         rules: Rules,
-        codes: Sequence[int],
+        features: Features,
         constant: NDArray[np.bool_],
         most_keys: int,
         most_cells: int,
+        most_room: int,
     ) -> FeatureSearch:
         """Begin: there are no first probes when every feature is known to be constant."""
-        draw = make_draw(len(codes))
+        draw = make_draw(len(features.codes))
         wanted = int(draw_order(key, rules, draw))
-        search = cls(judge, constant.copy(), most_keys, most_cells, rules, codes, draw.perm, wanted)
+        search = cls(judge, constant.copy(), most_keys, most_cells, rules, features, draw.perm, wanted, most_room)
         search._draw()
         return search
 
     def _draw(self) -> None:
         """Ask for features until as many usable ones are drawn as are wanted, if none of those asked is constant.
 
-        Features found constant afterwards are replaced in the next round.
+        Features found constant afterwards are replaced in the next round, and those there is no room for wait for it.
         """
-        hoped = self._usable
+        hoped, room = self._usable, self.most_room
         while self._drawn < self.order.size and (
             hoped < self.wanted if self.rules.redraw else (self._drawn < self.wanted or hoped == 0)
         ):
             feature = int(self.order[self._drawn])
-            self._drawn += 1
             if not self.constant[feature]:
+                probe = self._histogram(feature, self._most(self.judge.rows))
+                room -= probe.cells(self.judge.tally.parts)
+                if room < 0 and self.asking:
+                    return
                 hoped += 1
-                self.asking.append(self._histogram(feature, self._most(self.judge.rows)))
+                self.asking.append(probe)
+            self._drawn += 1
 
     def _histogram(self, feature: int, most: int) -> Histogram:
-        """The first question about a feature, in at most `most` buckets."""
-        return Count.of(feature, 0, self.codes[feature], most, None)
+        """The first question about a feature, in at most `most` buckets if it is no category."""
+        codes, kind = self.features.codes[feature], self.features.kinds[feature]
+        if kind == CATEGORY:
+            return Count(feature, 0, codes, 0)
+        low = int(kind == MISSING)
+        return Count.of(feature, low, codes - low, most, None)
 
     def _is_usable(self, probe: Histogram, answer: Counted) -> bool:
+        feature, judge = probe.number, self.judge
         if answer.low == answer.high:
-            self.constant[probe.number] = True
+            self.constant[feature] = True
+            return False
+        if self.features.kinds[feature] == CATEGORY:
+            self._usable += self._offer_levels(feature, answer.counts)
             return False
         self._usable += 1
+        if self.features.kinds[feature] == MISSING and answer.low == 0:
+            self._missing[feature] = judge.tally.moved(judge.total - answer.counts.sum(axis=0), 0)
+            judge.offer(2 * feature, np.zeros(1, np.int64), self._missing[feature][np.newaxis])
         return True
+
+    def _offer_levels(self, feature: int, counts: Counts) -> bool:
+        """Offer the splits of a category, in the order of its levels; whether there are any."""
+        judge = self.judge
+        present = np.flatnonzero(judge.tally.weight(counts))
+        places = judge.places(counts[present], self.rules.min_level)
+        held = np.zeros((int(places.max()) + 1, judge.tally.parts), np.int64)
+        np.add.at(held, places, counts[present])
+        if len(held) == 1:  # all levels are taken together
+            return False
+        judge.offer(2 * feature, np.arange(len(held)), np.cumsum(held, axis=0))
+        if judge.best is not None and judge.best.number == 2 * feature:
+            self._levels = present, places
+        return True
+
+    def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
+        if number not in self._missing:
+            return [(2 * number, 0)]
+        return [(2 * number, self._missing[number]), (2 * number + 1, 0)]
+
+    def cut(self) -> Cut | None:
+        """See Search."""
+        cut = Search.cut(self)
+        if cut is None:
+            return None
+        feature, missing_last = divmod(cut.feature, 2)
+        cut = cut._replace(feature=feature)
+        if self.features.kinds[feature] == CATEGORY:
+            return self._cut_levels(cut)
+        if feature not in self._missing:
+            return cut
+        if cut.code == 0:  # missing values alone, which go right
+            whole = self.judge.tally.moved(self.judge.total, self.judge.centre)
+            return Cut(feature, AFTER_ALL - 1, whole - cut.left, MISSING_RIGHT, SEEN_RIGHT)
+        if missing_last:
+            return cut._replace(way=MISSING_RIGHT, missing=SEEN_RIGHT)
+        return cut._replace(missing=SEEN_LEFT)
+
+    def _cut_levels(self, cut: Cut) -> Cut:
+        """The cut of the order of levels after place `cut.code`, which lists those of the lighter side."""
+        assert self._levels is not None
+        levels, places = self._levels
+        judge = self.judge
+        right = 2 * judge.tally.weight(cut.left) >= judge.tally.weight(judge.total)
+        listed = np.zeros(self.features.codes[cut.feature], np.bool_)
+        listed[levels[(places > cut.code) == right]] = True
+        bits = np.packbits(listed, bitorder="little")
+        return cut._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)
 
 
 def buckets_for(rows: int, parts: int, most_cells: int) -> int:

@@ -38,15 +38,15 @@ def tree_axes(store: Store, config: TrainConfig, tree: int, scale: NDArray[np.fl
     if config.rotation != "pca":
         return random_axes(config, tree, scale)
     ends = [store.low(feature)[[0, -1]] for feature in range(scale.size)]
-    steps = Steps(*np.array(ends).T)
+    grid = Grid(*np.array(ends).T)
 
     def columns(own: NDArray[np.int64], group: int) -> list[NDArray[np.int64]]:
         sample = in_sample(config, tree, group, 0, store.rows)
-        return [steps.of(int(f), store.low(f))[store.feature_codes(f)[sample]] for f in own.tolist()]
+        return [grid.of(int(f), store.low(f))[store.feature_codes(f)[sample]] for f in own.tolist()]
 
     groups = subsets(config, tree, scale.size)
     sums = [moments(columns(own, group)) for group, own in enumerate(groups)]
-    return principal_axes(config, tree, scale, steps, np.stack(sums))
+    return principal_axes(config, tree, scale, grid, np.stack(sums))
 
 
 def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -123,7 +123,7 @@ def _random(key: np.uint64, begin: int, end: int) -> NDArray[np.uint64]:
     return random
 
 
-class Steps(NamedTuple):
+class Grid(NamedTuple):
     """Smallest and largest value of each feature, float64 [features]: values are counted in steps of this range."""
 
     low: NDArray[np.float64]
@@ -155,13 +155,13 @@ def moments(columns: list[NDArray[np.int64]]) -> NDArray[np.int64]:
 
 
 def principal_axes(
-    config: TrainConfig, tree: int, scale: NDArray[np.float64], steps: Steps, sums: NDArray[np.int64]
+    config: TrainConfig, tree: int, scale: NDArray[np.float64], grid: Grid, sums: NDArray[np.int64]
 ) -> NDArray[np.float64]:
     """Principal components of the subsets, from the `moments` of each, int64 [subsets, moments], as axes."""
     axes = np.zeros((scale.size, scale.size))
     start = 0
     for own, found in zip(subsets(config, tree, scale.size), sums, strict=True):
-        unit = np.array([steps.worth(int(feature)) for feature in own]) * scale[own]
+        unit = np.array([grid.worth(int(feature)) for feature in own]) * scale[own]
         axes[start : start + own.size][:, own] = _eigenvectors(_covariance(found, own.size) * np.outer(unit, unit))
         start += own.size
     return axes * scale

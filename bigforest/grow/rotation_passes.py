@@ -14,18 +14,19 @@ from bigforest.grow.coded import code_columns, with_thresholds
 from bigforest.grow.decoded import Decoded
 from bigforest.grow.directions import AxisSearch, Spans, projection_range
 from bigforest.grow.families import feature_scale
+from bigforest.grow.features import Features
 from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_family import Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, range_question
 from bigforest.grow.oblique_top import Ends
-from bigforest.grow.rotation import Steps as AxisSteps
-from bigforest.grow.rotation import in_sample, in_terms, moments, principal_axes, random_axes, subsets
+from bigforest.grow.rotation import Grid, in_sample, in_terms, moments, principal_axes, random_axes, subsets
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground
 from bigforest.kernels.axis import make_draw
 from bigforest.kernels.grow import grow
 from bigforest.kernels.level import draw_order
 from bigforest.kernels.level_values import Cells, Steps
+from bigforest.kernels.mixed import NUMBER
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.rotate import project_rows
 from bigforest.kernels.rows import by_rows
@@ -70,12 +71,12 @@ class RotationPasses(NamedTuple):
 
     def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
         """See Family: the moments of each subset of features, int64 [subsets, moments]."""
-        steps = AxisSteps(*self.spans)
+        grid = Grid(*self.spans)
         rows = cells.f32.shape[1]
         found = []
         for group, own in enumerate(subsets(self.config, tree, self.scale.size)):
             sample = in_sample(self.config, tree, group, first, first + rows)
-            found.append(moments([steps.of(f, _values(cells, f)[sample]) for f in own.tolist()]))
+            found.append(moments([grid.of(f, _values(cells, f)[sample]) for f in own.tolist()]))
         return np.stack(found)
 
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion:
@@ -83,7 +84,7 @@ class RotationPasses(NamedTuple):
         if sample is None:
             weight = random_axes(self.config, tree, self.scale)
         else:
-            weight = principal_axes(self.config, tree, self.scale, AxisSteps(*self.spans), sample)
+            weight = principal_axes(self.config, tree, self.scale, Grid(*self.spans), sample)
         used = [axis != 0.0 for axis in weight]
         parts = zip(weight, used, strict=True)
         ends = [projection_range(axis[own], self.spans.low[own], self.spans.high[own]) for axis, own in parts]
@@ -105,9 +106,9 @@ class RotationPasses(NamedTuple):
         draw = make_draw(self.columns)
         wanted = int(draw_order(key, ground.rules, draw))
         limits = ground.limits
-        search = AxisSearch(
-            judge, constant.copy(), limits.keys, limits.cells, ground.rules, (), draw.perm, wanted, own.spans
-        )
+        features = Features((), np.full(self.columns, NUMBER, np.uint8))
+        drawn = (ground.rules, features, draw.perm, wanted, limits.room)
+        search = AxisSearch(judge, constant.copy(), limits.keys, limits.cells, *drawn, own.spans)
         return search.begin()
 
     def needed(self, columns: Iterable[int]) -> Iterable[int]:

@@ -20,8 +20,8 @@ There are two layouts, which give the same answers: wide (float64 and uint64 wor
 (float32 and uint32 words) for values that are all float32. A narrow threshold is the wide one rounded down:
 then x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
 
-Values come in tiles, of the thresholds' precision or of one byte each, [tiles, used features, TILE] in C order:
-one row of the table is one column of a tile. All tiles of a call go through one tree before the next, so that
+Values come in tiles, of float64, or of float32 or of one byte where these hold all of them, [tiles, used features,
+TILE] in C order: one row of the table is one column of a tile. Many tiles go through one tree before the next, so that
 the tree stays in the cache, and within a tile the rows advance level by level, so that many independent loads
 are under way at once. A row that reached its leaf drops out of the list without a branch: a branch that follows
 the data would be mispredicted at every other step, which costs more than the step.
@@ -35,9 +35,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.jit import inlined
+from bigforest.kernels.prefetch import prefetch
 
 TILE = 256
 TILE_SHIFT = np.uint64(8)
+# Terms of a block of a direction.
+TERMS = 4
 
 _ONE = np.uint64(1)
 
@@ -60,15 +63,17 @@ class Layout(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """Directions of oblique nodes: number d has the terms first[d]:first[d + 1].
+    """What nodes look at in forests where some are oblique: that at place p has the blocks first[p]:first[p + 1].
 
-    begin       uint64, place of the first direction; those of features are below it
-    first       uint64 [directions + 1]
-    at          uint64 [terms], where the feature's values begin in a flat tile
-    weight      float64 [terms]
+    A block is TERMS terms, a cache line. What is left of the last one has the weight 0, for the zeros that a tile has
+    after the used features. Most directions are one block, and so is a feature, with the weight 1: the processor
+    cannot foresee where a loop over terms ends, nor which nodes are oblique.
+
+    first   uint64 [places + 1]; there is nothing at the places of categories
+    at      uint64 [2 * TERMS * blocks], word 2t is where the values for term t begin in a flat tile
+    weight  float64, a view of it: word 2t + 1 is the weight of term t
     """
 
-    begin: np.uint64
     first: NDArray[np.uint64]
     at: NDArray[np.uint64]
     weight: NDArray[np.float64]
@@ -97,7 +102,8 @@ class LevelSets(NamedTuple):
 class Way(NamedTuple):
     """Rows in tiles, and the nodes they are sent down.
 
-    tiles       [tiles, used features, TILE], of the thresholds' type or uint8; row r is column r % TILE of tile
+    tiles       [tiles, used features, TILE], of float64, float32 or uint8; after the features comes one of zeros where
+                there are directions; row r is column r % TILE of tile
                 r // TILE, and there may be more tiles than rows need
     rows        their number
     together    tiles that go through a tree before the next
@@ -122,20 +128,27 @@ def new_scratch() -> NDArray[np.uint32]:
 
 
 @inlined
+def add_block(tile, directions, block, row, projection):
+    """Add the terms of a block, one after the other."""
+    for term in range(TERMS):
+        word = np.uint64(2) * (block * np.uint64(TERMS) + np.uint64(term))
+        projection += directions.weight[word + _ONE] * np.float64(tile[row + directions.at[word]])
+    return projection
+
+
+@inlined
 def value_at(tile, directions, column, row):
     """What a node whose link begins with `column` looks at: a value, or a projection (layout.py Terms).
 
-    directions None, where no node is oblique, is compiled apart: axis forests take no branch here.
+    directions None, where no node is oblique, is compiled apart: axis forests pay nothing for it.
     """
     if directions is None:
         return tile[row + (column << TILE_SHIFT)]
     else:  # noqa: RET505, only this form is dropped when directions is None
-        if column < directions.begin:
-            return np.float64(tile[row + (column << TILE_SHIFT)])
-        number = column - directions.begin
-        projection = 0.0
-        for term in range(directions.first[number], directions.first[number + _ONE]):
-            projection += directions.weight[term] * np.float64(tile[row + directions.at[term]])
+        block = directions.first[column]
+        projection = add_block(tile, directions, block, row, 0.0)
+        for more in range(block + _ONE, directions.first[column + _ONE]):
+            projection = add_block(tile, directions, np.uint64(more), row, projection)
         return projection
 
 
@@ -199,6 +212,19 @@ def step(tile, layout, directions, sets, missing, place, row):
 
 
 @inlined
+def look_ahead(layout, directions, active, listed, place):
+    """Ask for the first blocks that the rows in a list need next; nothing where no node is oblique.
+
+    There are few rows under way at once in the processor where each takes so many instructions, and so few cache lines.
+    """
+    if directions is not None:
+        for i in range(listed):
+            node = np.uint64(place[np.uint64(active[np.uint64(i)])])
+            column = np.uint64(layout.links[node + node + _ONE]) >> layout.shift
+            prefetch(directions.at, directions.first[column] * np.uint64(2 * TERMS))
+
+
+@inlined
 def descend(tile, layout, directions, sets, missing, active, listed, place):
     """Move the first `listed` rows of the list `active` to their leaves.
 
@@ -208,8 +234,10 @@ def descend(tile, layout, directions, sets, missing, active, listed, place):
     Cost: one visit per row and level. Oracle: tests/naive/predict.py find_leaf.
     """
     while listed > np.uint64(0):
+        look_ahead(layout, directions, active, listed, place)
         for i in range(listed):
             step(tile, layout, directions, sets, missing, place, np.uint64(active[np.uint64(i)]))
+        look_ahead(layout, directions, active, listed, place)
         kept = np.uint64(0)
         for i in range(listed):
             row = np.uint64(active[np.uint64(i)])

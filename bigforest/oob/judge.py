@@ -206,7 +206,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int,
         bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
     change = np.zeros((2, len(group.trees)), dtype=np.int64)
     walker = Walker(packed)
-    step = min(chunk_rows(packed, _columns(store, group, start, start)), stop - start)
+    step = min(chunk_rows(_columns(store, group, start, start)), stop - start)
     for first in range(start, stop, step):
         last = min(first + step, stop)
         way = walker.way(_columns(store, group, first, last), 0, last - first)
@@ -230,7 +230,7 @@ def leaves_in(sampler: Sampler, group: Group, own: int, start: int, stop: int) -
     from bigforest.kernels.ballots import Leaves, Votes, note_leaves
 
     walker = Walker(group.packed)
-    step = min(chunk_rows(group.packed, _columns(sampler.store, group, start, start)), stop - start)
+    step = min(chunk_rows(_columns(sampler.store, group, start, start)), stop - start)
     found, votes = np.empty((stop - start, 1), np.uint32), np.zeros((stop - start, 1))
     for first in range(start, stop, step):
         here = slice(first - start, min(first + step, stop) - start)
