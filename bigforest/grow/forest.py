@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import MAX_TREES, TrainConfig
+from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
@@ -145,9 +145,9 @@ class Grower:
                     grow_by_passes(store, ground, *rest, crew=self._crew, on_trees=advance)
 
 
-def part_groups(rows: int, trees: int, most: int = MAX_TREES) -> list[range]:
-    """The trees of each part, at most so many, in order."""
-    size = min(part_size(rows, trees), most)
+def part_groups(rows: int, trees: int) -> list[range]:
+    """The trees of each part, in order."""
+    size = part_size(rows, trees)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
