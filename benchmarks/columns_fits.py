@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -18,26 +18,32 @@ MOST_ONE_HOT = 100  # levels of a column: with more, one-hot tables of these set
 Predict = Callable[[pl.DataFrame], NDArray[Any]]
 
 
-class Fitted(NamedTuple):
-    """A forest, by what it predicts for a frame, the seconds of growing it, and those with making its table."""
-
-    predict: Predict
-    grow: float
-    whole: float
-
-
 class Clock:
-    """Seconds since it was made, and of growing."""
+    """Seconds of growing a forest.
+
+    grow   by the clock on the wall
+    cpu    of the processor, in all threads: what a busy machine changes least
+    whole  by the clock on the wall, since this object was made
+    """
 
     def __init__(self) -> None:
-        self._begin = time.perf_counter()
+        self._made = time.perf_counter()
 
-    def fitted(self, work: Callable[[], Any]) -> tuple[Any, float, float]:
-        """What `work` gives, its seconds, and all until then."""
-        begin = time.perf_counter()
-        result = work()
+    def start(self) -> None:
+        """Growing begins."""
+        self._begin, self._spent = time.perf_counter(), time.process_time()
+
+    def stop(self) -> None:
+        """Growing ends."""
         end = time.perf_counter()
-        return result, end - begin, end - self._begin
+        self.grow, self.cpu, self.whole = end - self._begin, time.process_time() - self._spent, end - self._made
+
+    def timed(self, work: Callable[[], Any]) -> Any:
+        """What `work` gives, which is growing."""
+        self.start()
+        result = work()
+        self.stop()
+        return result
 
 
 def texts(frame: pl.DataFrame) -> list[str]:
@@ -82,11 +88,18 @@ def drawn(frame: pl.DataFrame, regression: bool) -> int:
     return max(1, features // 3) if regression else math.isqrt(features)
 
 
-def fit_bigforest(train: pl.DataFrame, regression: bool, options: Any, coding: Any = None) -> Fitted:
+def fit_bigforest(train: pl.DataFrame, regression: bool, options: Any, clock: Clock, coding: Any = None) -> Predict:
     import bigforest
+    from bigforest.events import Event, StageFinished, StageStarted
 
-    code, coding_seconds, _ = Clock().fitted(lambda: (lambda frame: frame) if coding is None else coding(train))
-    table, table_seconds, _ = Clock().fitted(lambda: code(train))
+    def listen(event: Event) -> None:
+        if isinstance(event, StageStarted) and event.stage == "grow":
+            clock.start()
+        if isinstance(event, StageFinished) and event.stage == "grow":
+            clock.stop()
+
+    code = (lambda frame: frame) if coding is None else coding(train)
+    table = code(train)
     forest = bigforest.train(
         table,
         target=TARGET,
@@ -94,16 +107,14 @@ def fit_bigforest(train: pl.DataFrame, regression: bool, options: Any, coding: A
         mtry=drawn(table, regression),
         min_leaf=options.min_leaf,
         threads=options.threads,
+        listener=listen,
     )
-    seconds = dict(forest.run.select("stage", "seconds").iter_rows())
-    whole = coding_seconds + table_seconds + seconds["encode"] + seconds["compile"] + seconds["grow"]
-    return Fitted(lambda frame: forest.predict(code(frame))["prediction"].to_numpy(), seconds["grow"], whole)
+    return lambda frame: forest.predict(code(frame))["prediction"].to_numpy()
 
 
-def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
+def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -> Predict:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    clock = Clock()
     code = ordinal(train)
 
     def matrix(frame: pl.DataFrame) -> NDArray[np.float32]:
@@ -117,15 +128,14 @@ def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
         random_state=0,
     )
     values, target = matrix(train), train[TARGET].to_numpy()
-    _, *seconds = clock.fitted(lambda: learner.fit(values, target))
-    return Fitted(lambda frame: learner.predict(matrix(frame)), *seconds)
+    clock.timed(lambda: learner.fit(values, target))
+    return lambda frame: learner.predict(matrix(frame))
 
 
-def fit_ydf(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
+def fit_ydf(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -> Predict:
     import ydf
 
     ydf.verbose(0)
-    clock = Clock()
 
     def columns(frame: pl.DataFrame) -> dict[str, Any]:
         categories = texts(frame)
@@ -147,13 +157,13 @@ def fit_ydf(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
         task=ydf.Task.REGRESSION if regression else ydf.Task.CLASSIFICATION,
         num_trees=options.trees,
         num_threads=options.threads,
-        num_candidate_attributes=drawn(train, regression),
+        num_candidate_attributes=max(1, drawn(train, regression) - 1),  # it looks at one more
         max_depth=-1,
         min_examples=options.min_leaf,
         winner_take_all=False,
         compute_oob_performances=False,
     )
-    model, *seconds = clock.fitted(lambda: learner.train(table))
+    model = clock.timed(lambda: learner.train(table))
 
     def predict(frame: pl.DataFrame) -> NDArray[Any]:
         found = model.predict(columns(frame))
@@ -162,13 +172,12 @@ def fit_ydf(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
         labels = np.array([int(label) for label in model.label_classes()])
         return labels[(found > 0.5).astype(int) if found.ndim == 1 else found.argmax(axis=1)]
 
-    return Fitted(predict, *seconds)
+    return predict
 
 
-def fit_lightgbm(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
+def fit_lightgbm(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -> Predict:
     import lightgbm
 
-    clock = Clock()
     categories = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
 
     def table(frame: pl.DataFrame) -> Any:
@@ -194,16 +203,16 @@ def fit_lightgbm(train: pl.DataFrame, regression: bool, options: Any) -> Fitted:
     } | ({"num_class": len(classes)} if many else {})
     target = train[TARGET].to_numpy() if regression else np.searchsorted(classes, train[TARGET].to_numpy())
     data = lightgbm.Dataset(table(train), target, params=parameters).construct()
-    model, *seconds = clock.fitted(lambda: lightgbm.train(parameters, data, options.trees))
+    model = clock.timed(lambda: lightgbm.train(parameters, data, options.trees))
 
     def predict(frame: pl.DataFrame) -> NDArray[Any]:
         found = model.predict(table(frame))
         return found if regression else classes[found.argmax(axis=1) if many else (found > 0.5).astype(int)]
 
-    return Fitted(predict, *seconds)
+    return predict
 
 
-FITS: dict[str, Callable[[pl.DataFrame, bool, Any], Fitted]] = {
+FITS: dict[str, Callable[[pl.DataFrame, bool, Any, Clock], Predict]] = {
     "bigforest": fit_bigforest,
     "bigforest-ordinal": partial(fit_bigforest, coding=ordinal),
     "bigforest-onehot": partial(fit_bigforest, coding=one_hot),

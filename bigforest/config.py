@@ -151,7 +151,7 @@ class TrainConfig:
     max_depth: int | None = None
     min_split: int = 2
     min_leaf: int | None = None
-    min_level: int = 100
+    min_level: int = 1000
     bootstrap: bool = True
     stop_oob: float | None = None
     sample_fraction: float = 1.0

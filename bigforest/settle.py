@@ -1,6 +1,6 @@
 """Growing trees until the out-of-bag error has settled (TrainConfig.stop_oob).
 
-Trees are grown some at a time, in a folder of their own, and judged in their order. How many are grown at a time
+Trees are grown some at a time, in a folder and files of their own, and judged in their order. How many at a time
 depends on the machine, where they stop does not: trees beyond that are dropped. The others are cut into the parts of a
 forest of so many trees, which then is in no way different from one that was asked for.
 """
@@ -46,7 +46,7 @@ def grow_until_settled(
     """
     assert config.stop_oob is not None
     growing = directory / _GROWING
-    parts = part_groups(store.rows, config.trees, STEP)
+    parts = [range(tree, tree + 1) for tree in range(config.trees)]  # a task each, so that none is waited for long
     if settled is None:
         growing.mkdir(exist_ok=True)
         settled = _grow(store, config, growing, parts, resources, listener)

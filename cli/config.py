@@ -14,7 +14,7 @@ CONFIG: dict[str, Choice] = {
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
     "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),
     "min_level": option(
-        int, 100, "N", "Levels of fewer bag rows in a node are split as one, but for as many as log2 of its rows."
+        int, 1000, "N", "Levels of fewer bag rows in a node are split as one, but for as many as log2 of its rows."
     ),
     "max_bins": option(
         str,

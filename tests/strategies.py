@@ -152,7 +152,7 @@ def configs(draw: st.DrawFn) -> TrainConfig:
         max_depth=draw(st.sampled_from([None, None, None, 0, 1, 2, 5])),
         min_split=draw(st.sampled_from([2, 2, 3, 10])),
         min_leaf=draw(st.sampled_from([1, 1, 2, 5])),
-        min_level=draw(st.sampled_from([1, 2, 3, 6, 100])),
+        min_level=draw(st.sampled_from([1, 2, 3, 6, 1000])),
         constants=draw(st.sampled_from(["redraw", "count"])),
         **bag,
         **draw(st.sampled_from([*({"mtry": mtry} for mtry in ("all", "all", "sqrt", "log2", 1, 2, 0.5)), FRACTION])),
@@ -241,7 +241,7 @@ def sparse_configs(draw: st.DrawFn) -> TrainConfig:
     return replace(
         plain,
         family="sparse-oblique",
-        min_level=100,
+        min_level=TrainConfig().min_level,
         mtry="sqrt",
         feature_fraction=None,
         constants="redraw",
@@ -261,7 +261,7 @@ def rotation_configs(draw: st.DrawFn) -> TrainConfig:
     return replace(
         draw(configs()),
         family="rotation",
-        min_level=100,
+        min_level=TrainConfig().min_level,
         rotation=rotation,
         axes=None if rotation == "pca" else draw(st.sampled_from([None, 1, 3, 9])),
         orthogonal=draw(st.booleans()),

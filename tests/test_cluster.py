@@ -228,6 +228,21 @@ def test_grow__by_passes(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+@pytest.mark.parametrize("target", ["kind", "minutes"])
+def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_alive: None, target: str) -> None:
+    told = {name: value for name, value in options_of(target).items() if name not in ("trees", "seed")}
+    data = pl.concat([mixed_table()] * 23)  # two blocks
+    store = bigforest.encode_store(data, tmp_path / "s", scheduler="threads", **told)
+    columns = {name: value for name, value in told.items() if name not in ("target", "exclude")}
+    config = TrainConfig(trees=2, seed=3, max_depth=6, **columns)
+    (tmp_path / "scratch").mkdir()
+    cluster = Resources(threads=1, scratch=tmp_path / "scratch", cluster=Cluster(client))
+    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
+        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
+    assert contents[0] == contents[1]
+
+
 def test_choose_way__few_large_trees_are_divided() -> None:
     class Many:
         def threads(self) -> dict[str, int]:

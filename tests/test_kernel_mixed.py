@@ -75,7 +75,7 @@ def test_level_groups__by_weight_or_rank() -> None:
     weights: dict[float | None, int] = {None: 10, 0.0: 9, 1.0: 9, 2.0: 10, **dict.fromkeys(light, 1)}
     heavy: list[list[float | None]] = [[None], [0.0], [1.0], [2.0]]  # of 44 rows, and so of six levels at most
     assert level_groups(weights, 1) == heavy + [[level] for level in light]
-    assert level_groups(weights, 2) == level_groups(weights, 100) == [*heavy, light]
+    assert level_groups(weights, 2) == level_groups(weights, 1000) == [*heavy, light]
     even = dict.fromkeys(map(float, range(9)), 2)
     assert level_groups(even, 2) == [[level] for level in even]
     assert level_groups(even, 3) == [list(even)]

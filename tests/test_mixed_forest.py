@@ -142,8 +142,8 @@ def test_kernel_grow_tree__of_any_table(
 def test_rules__count_weight_in_rows_of_the_mean(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": range(4), "w": [1, 2, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
-    rules = growing._rules(store, TrainConfig(min_split=5, min_leaf=3))
-    assert (rules.min_split, rules.min_leaf) == (2 + 3 * 3, 1 + 2 * 3)
+    rules = growing._rules(store, TrainConfig(min_split=5, min_leaf=3, min_level=6))
+    assert (rules.min_split, rules.min_leaf, rules.min_level) == (2 + 3 * 3, 1 + 2 * 3, 1 + 5 * 3)
     rules = growing._rules(store, TrainConfig())
     assert (rules.min_split, rules.min_leaf) == (2, 1)
     numbers = bigforest.encode_store(frame, tmp_path / "n", task="regression")
@@ -301,22 +301,6 @@ def shape(**extras: Any) -> Shape:
 def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         choose_way(shape(**extras), TrainConfig.of(**options), Resources(threads=1))
-
-
-@pytest.mark.parametrize(
-    ("extras", "words"),
-    [
-        ({"odd": ("zip",), "category": 9}, "trees on categories and missing values, here in 'zip', grow whole"),
-    ],
-)
-def test_choose_way__whole_in_memory_or_the_smallest_budget(extras: Any, words: str) -> None:
-    config = TrainConfig(trees=4)
-    with pytest.raises(ConfigError, match=words) as caught:
-        choose_way(shape(**extras), config, Resources(threads=1, memory=230 * 10**6))
-    smallest = int(str(caught.value).split("smallest budget is ")[1].split(" ")[0].replace(",", ""))
-    assert choose_way(shape(**extras), config, Resources(threads=1, memory=smallest)).limits is None
-    with pytest.raises(ConfigError, match="grow whole"):
-        choose_way(shape(**extras), config, Resources(threads=1, memory=smallest - 1))
 
 
 def test_train__a_family_that_takes_no_category(tmp_path: Path) -> None:

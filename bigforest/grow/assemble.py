@@ -14,8 +14,10 @@ from bigforest.config import Impurity
 from bigforest.errors import FormatError
 from bigforest.forest.table import TreeArrays
 from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.features import Grown
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.layout import LEAF
+from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import midpoints
 from bigforest.places import fetched, made
@@ -26,21 +28,25 @@ _THRESHOLDS = ".thresholds"
 # Nodes whose thresholds are looked up at a time.
 _LOOKED_UP = 1 << 18
 _HEAD = np.dtype("<u8")
-# The arrays of a CodeTree as they follow each other in a file; sum is not there of classes.
-_TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4", "<i8")
+# The arrays of a CodeTree, and those of Subsets but the last, as they follow each other in a file; `sum` is empty of
+# classes, and Subsets where there are none.
+_TYPES = ("<i4", "<u4", "<u4", "<u4", "<u4", "<u4", "<i8", "<u1", "<u4", "<u4")
 
 
-def write_subtree(path: Path, nodes: CodeTree) -> None:
+def write_subtree(path: Path, grown: Grown) -> None:
     """Keep a finished subtree in a file of its own: the sizes of its arrays, a checksum, and one after the other."""
-    arrays = [np.empty(0) if array is None else array for array in nodes]
+    nodes, subsets = grown
+    given = (*nodes, *((None, None, None) if subsets is None else subsets[:3]))
+    arrays = [np.empty(0) if array is None else array for array in given]
     write_arrays(path, [array.astype(kind, copy=False) for array, kind in zip(arrays, _TYPES, strict=True)])
 
 
-def read_subtree(path: Path) -> CodeTree:
+def read_subtree(path: Path) -> Grown:
     """Inverse of `write_subtree`. Raises FormatError for a damaged file."""
-    feature, right, depth, left_code, right_code, counts, sums = read_arrays(path, _TYPES)
+    feature, right, depth, left_code, right_code, counts, sums, missing, size, level = read_arrays(path, _TYPES)
     counts = counts.reshape(feature.size, -1)
-    return CodeTree(feature, right, depth, left_code, right_code, counts, sums if sums.size else None)
+    nodes = CodeTree(feature, right, depth, left_code, right_code, counts, sums if sums.size else None)
+    return nodes, Subsets(missing, size, level, np.array([level.size], np.uint64)) if missing.size else None
 
 
 def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
@@ -49,7 +55,7 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
     Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
     read at random costs a page for every node. Memory: 64 bytes per node. Raises FormatError for a damaged file.
     """
-    trees = [read_subtree(path)[:5] for path in paths]
+    trees = [read_subtree(path)[0][:5] for path in paths]
     feature, left, right = (np.concatenate([tree[k] for tree in trees]) for k in (0, 3, 4))
     sizes = [tree[0].size for tree in trees]
     del trees
@@ -125,12 +131,15 @@ def assemble(
     """
     scale = (store.spec.target.offset, store.spec.target.step)
 
+    def finished(grown: Grown, known: NDArray[np.float64] | None) -> TreeArrays:
+        nodes, subsets = grown
+        return tree_arrays(nodes, store.dictionaries, impurity, known=known, subsets=subsets, scale=scale)
+
     def below(entry: int) -> TreeArrays:
         path = subtrees[entry][0]
-        known = read_thresholds(path)
-        return tree_arrays(read_subtree(path), store.dictionaries, impurity, known=known, scale=scale)
+        return finished(read_subtree(path), read_thresholds(path))
 
-    upper = tree_arrays(top.skeleton(), store.dictionaries, impurity, scale=scale)
+    upper = finished((top.skeleton(), top.subsets()), None)
     return join_pieces(upper, list(top.preorder()), {entry: size for entry, (_, size) in subtrees.items()}, below)
 
 

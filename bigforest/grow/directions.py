@@ -15,7 +15,8 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.frontier import Answer, Counted, FeatureSearch, Histogram, Probe, Search
+from bigforest.grow.feature_search import FeatureSearch
+from bigforest.grow.frontier import Answer, Counted, Histogram, Probe, Search
 from bigforest.grow.judge import Keys, boundaries
 from bigforest.grow.tally import Counts, Tally
 

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import MAX_TREES, TrainConfig
+from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.table import TreeArrays, write_part
@@ -19,6 +19,7 @@ from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
+from bigforest.grow.features import Features, grow_on_features
 from bigforest.grow.need import BY_VALUES, Way, choose_way, drawn_from, part_size
 from bigforest.grow.oblique_passes import Prepared, grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
@@ -30,10 +31,9 @@ from bigforest.grow.tally import Tally
 from bigforest.grow.top import make_ground, root_key
 from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.draw import pack_items
-from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
+from bigforest.kernels.grow import grow, grow_oblique
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Rows
-from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, make_mixed
 from bigforest.kernels.oblique import Oblique
 from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rows import NO_ROWS, by_rows
@@ -132,8 +132,7 @@ class Grower:
             own = [(part,) for part in wanted]
             self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
-        codes = tuple(feature.codes for feature in store.spec.features)
-        ground = make_ground(_rules(store, config), Tally.of(store), codes, limits)
+        ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits)
         if wanted and config.family in BY_VALUES and self._prepared is None:
             values = self._values.enter_context(TemporaryFolder(self._scratch))
             self._prepared = prepare(store, config, ground, values, self._crew)
@@ -146,9 +145,9 @@ class Grower:
                     grow_by_passes(store, ground, *rest, crew=self._crew, on_trees=advance)
 
 
-def part_groups(rows: int, trees: int, most: int = MAX_TREES) -> list[range]:
-    """The trees of each part, at most so many, in order."""
-    size = min(part_size(rows, trees), most)
+def part_groups(rows: int, trees: int) -> list[range]:
+    """The trees of each part, in order."""
+    size = part_size(rows, trees)
     return [range(first, min(first + size, trees)) for first in range(0, trees, size)]
 
 
@@ -162,7 +161,6 @@ class _Shared(NamedTuple):
 
     family  of splits that are oblique, but for rotation, None otherwise
     scale   float64 [features], of rotation (rotation.py tree_axes); None in other families
-    kind    uint8 [features], see kernels/mixed.py; None where all features are plain numbers
     levels  of the categories
     random  for random splits; None for the best
     """
@@ -173,7 +171,7 @@ class _Shared(NamedTuple):
     target: Classes | Numbers
     family: SparseFamily | SubspaceFamily | None
     scale: NDArray[np.float64] | None
-    kind: NDArray[np.uint8] | None
+    features: Features
     levels: Levels
     random: Dictionary | None
 
@@ -184,19 +182,10 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
     classes = len(store.spec.target.classes)
     target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
-    kind = _kinds(store) if store.shape.extras.odd else None
     random = Dictionary(*store.dictionaries[:2]) if config.splitter == "random" else None
     rules = _rules(store, config)
-    return _Shared(Sampler.of(store, config), by_row, rules, target, family, scale, kind, store.levels(), random)
-
-
-def _kinds(store: Store) -> NDArray[np.uint8]:
-    """What each feature is to the kernels, [features]."""
-    kinds = [
-        CATEGORY if feature.kind == "category" else MISSING if feature.missing else NUMBER
-        for feature in store.spec.features
-    ]
-    return np.array(kinds, np.uint8)
+    features, levels = Features.of(store), store.levels()
+    return _Shared(Sampler.of(store, config), by_row, rules, target, family, scale, features, levels, random)
 
 
 # What the trees of the forests that grow in this process share.
@@ -255,6 +244,11 @@ def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
     if way.limits is None and draws > _MOST_ROWS_IN_MEMORY:
         raise DataError(f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} grow in memory: set a budget of it")
+    if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # see kernels/category.py find_means
+        raise DataError(
+            f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} are possible with categories: sample a "
+            "fraction of them"
+        )
 
 
 def _rules(store: Store, config: TrainConfig) -> Rules:
@@ -293,12 +287,7 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
         family = shared.family.scratch(store, shared.by_row, items, tree)
         nodes, pool = grow_oblique(store.codes, shared.by_row, items, shared.target, key, shared.rules, family)
         return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
-    subsets = None
-    if shared.kind is None:
-        nodes = grow(store.codes, shared.by_row, *arguments, dictionary=shared.random)
-    else:
-        mixed = make_mixed(shared.kind, store.shape.extras.category, items.size, store.shape.classes)
-        nodes, subsets = grow_mixed(store.codes, shared.by_row, *arguments, mixed, shared.random)
+    nodes, subsets = grow_on_features(store.codes, shared.by_row, *arguments, shared.features, shared.random)
     scale = (store.spec.target.offset, store.spec.target.step)
     known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
     return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)

@@ -1,6 +1,6 @@
 """A node too large for memory, on its way to a split: what it asks of the next pass, and what it makes of the answer.
 
-A node draws features as kernels/axis.py does, or directions (directions.py), and asks for a histogram of each. Every
+A node draws features (feature_search.py), or directions (directions.py), and asks for a histogram of each. Every
 edge of a bucket is a split and is offered. A bucket that could hide a better one is looked into: its rows' keys are
 collected (`Collect`), or, where they alone are too many, it is counted again in narrower buckets. When nothing is left
 to ask, the best split stands, and it is the one that growing in memory finds.
@@ -11,16 +11,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.judge import Judge, Keys, boundaries
+from bigforest.grow.judge import Judge
 from bigforest.grow.tally import Counts, Tally
-from bigforest.kernels.axis import make_draw
-from bigforest.kernels.level import draw_order
-from bigforest.kernels.tree import Rules
+from bigforest.kernels.level import BY_CODE
+from bigforest.kernels.mixed import UNSEEN
 
 # A histogram of a node has about one bucket for so many bag rows, within these limits. More buckets cost memory, fewer
 # make more rows be looked at twice.
@@ -69,56 +68,6 @@ class Histogram(Probe, Protocol):
 
     def walk(self, keys: Any, tally: Tally) -> Iterator[tuple[NDArray[Any], Counts]]:
         """The distinct values of collected rows in ascending pieces, and what is up to each; see `boundaries`."""
-
-
-@dataclass(frozen=True, slots=True)
-class Count:
-    """Ask what rows with codes low .. low + codes - 1 of a feature hold, in buckets of 1 << shift codes."""
-
-    key_cells: ClassVar[int] = 1
-    number: int
-    low: int
-    codes: int
-    shift: int
-    left: Counts | None = None
-
-    @classmethod
-    def of(cls, feature: int, low: int, codes: int, most: int, left: Counts | None) -> Count:
-        """A Count in at most `most` buckets."""
-        shift = 0
-        while ((codes - 1) >> shift) >= most:
-            shift += 1
-        return cls(feature, low, codes, shift, left)
-
-    @property
-    def buckets(self) -> int:
-        """See Histogram."""
-        return ((self.codes - 1) >> self.shift) + 1
-
-    def cells(self, parts: int) -> int:
-        """See Probe."""
-        return self.buckets * parts
-
-    def ends(self) -> NDArray[np.int64]:
-        """See Histogram; past the largest code in the last bucket."""
-        return self.low + (np.arange(1, self.buckets + 1) << self.shift) - 1
-
-    def bucket(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
-        """See Histogram."""
-        return (values - self.low) >> self.shift
-
-    def several(self) -> NDArray[np.bool_]:
-        """See Histogram."""
-        return np.full(self.buckets, self.shift > 0)
-
-    def within(self, bucket: int, most: int, left: Counts) -> Count:
-        """See Histogram."""
-        first = bucket << self.shift
-        return Count.of(self.number, self.low + first, min(1 << self.shift, self.codes - first), most, left)
-
-    def walk(self, keys: Keys, tally: Tally) -> Iterator[tuple[NDArray[np.int64], Counts]]:
-        """See Histogram."""
-        return boundaries(keys.sorted(), tally)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +120,25 @@ class Hidden:
     waiting: NDArray[np.bool_]
 
 
+class Cut(NamedTuple):
+    """How the rows of a node are split.
+
+    feature  or direction
+    code     largest code, or projection, that goes left
+    left     int64 [parts], what goes left
+    way      see kernels/level.py Splits
+    missing  see kernels/mixed.py Subsets
+    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/level.py Splits)
+    """
+
+    feature: int
+    code: float
+    left: Counts
+    way: int = BY_CODE
+    missing: int = UNSEEN
+    listed: NDArray[np.uint8] | None = None
+
+
 @dataclass(slots=True)
 class Search(ABC):
     """The search for the split of one node. `asking` holds its first probes, none where there is nothing to split on.
@@ -193,7 +161,18 @@ class Search(ABC):
 
     @abstractmethod
     def _is_usable(self, probe: Any, answer: Counted) -> bool:
-        """Take note of what is seen of a feature or direction for the first time; whether it may split the node."""
+        """Take note of what is seen of a feature or direction for the first time; whether its edges are offered."""
+
+    def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
+        """The orders in which a feature or direction is split: their numbers, and what comes before all buckets."""
+        return [(number, 0)]
+
+    def cut(self) -> Cut | None:
+        """The best split, when nothing is asked any more; None where there is none."""
+        judge = self.judge
+        if judge.best is None:
+            return None
+        return Cut(judge.best.number, judge.best.code, judge.tally.moved(judge.best.left, judge.centre))
 
     def hear(self, answers: Sequence[Answer]) -> None:
         """Take the answers to `asking`, in order, and ask anew; `asking` is empty when the best split is known."""
@@ -225,7 +204,8 @@ class Search(ABC):
                 return
             left = np.zeros(self.judge.tally.parts, np.int64)
         after = left + np.cumsum(answer.counts, axis=0)
-        self.judge.offer(probe.number, probe.ends(), after)
+        for number, ahead in self._orders(probe.number):
+            self.judge.offer(number, probe.ends(), ahead + after)
         waiting = probe.several() & (self.judge.tally.rows(answer.counts) > 1)
         if waiting.any():
             self._open.append(Hidden(probe, after - answer.counts, answer.counts, waiting))
@@ -237,7 +217,8 @@ class Search(ABC):
         """
         found = []
         for hidden in self._open:
-            bounds = self.judge.bounds(hidden.before, hidden.counts)
+            orders = self._orders(hidden.probe.number)
+            bounds = np.max([self.judge.bounds(ahead + hidden.before, hidden.counts) for _, ahead in orders], axis=0)
             hidden.waiting &= bounds >= self.judge.limit
             found.append(bounds[hidden.waiting])
         self._open = [hidden for hidden in self._open if hidden.waiting.any()]
@@ -284,69 +265,9 @@ class Search(ABC):
             starts = np.flatnonzero(np.diff(number, prepend=last))
             ahead = np.concatenate([passed[None], upto[:-1]])
             bases[number[starts]] = probe.left[number[starts]] - ahead[starts]
-            self.judge.offer(count.number, values, upto + bases[number])
+            for order, before in self._orders(count.number):
+                self.judge.offer(order, values, before + upto + bases[number])
             passed, last = upto[-1], int(number[-1])
-
-
-@dataclass(slots=True)
-class FeatureSearch(Search):
-    """The search for a split on a feature.
-
-    codes   codes of each feature in the table
-    order   int64 [features], in which they are drawn
-    wanted  how many are
-    """
-
-    rules: Rules
-    codes: Sequence[int]
-    order: NDArray[np.int64]
-    wanted: int
-    _drawn: int = field(default=0, init=False)
-    _usable: int = field(default=0, init=False)
-
-    @classmethod
-    def start(
-        cls,
-        key: np.uint64,
-        judge: Judge,
-        rules: Rules,
-        codes: Sequence[int],
-        constant: NDArray[np.bool_],
-        most_keys: int,
-        most_cells: int,
-    ) -> FeatureSearch:
-        """Begin: there are no first probes when every feature is known to be constant."""
-        draw = make_draw(len(codes))
-        wanted = int(draw_order(key, rules, draw))
-        search = cls(judge, constant.copy(), most_keys, most_cells, rules, codes, draw.perm, wanted)
-        search._draw()
-        return search
-
-    def _draw(self) -> None:
-        """Ask for features until as many usable ones are drawn as are wanted, if none of those asked is constant.
-
-        Features found constant afterwards are replaced in the next round.
-        """
-        hoped = self._usable
-        while self._drawn < self.order.size and (
-            hoped < self.wanted if self.rules.redraw else (self._drawn < self.wanted or hoped == 0)
-        ):
-            feature = int(self.order[self._drawn])
-            self._drawn += 1
-            if not self.constant[feature]:
-                hoped += 1
-                self.asking.append(self._histogram(feature, self._most(self.judge.rows)))
-
-    def _histogram(self, feature: int, most: int) -> Histogram:
-        """The first question about a feature, in at most `most` buckets."""
-        return Count.of(feature, 0, self.codes[feature], most, None)
-
-    def _is_usable(self, probe: Histogram, answer: Counted) -> bool:
-        if answer.low == answer.high:
-            self.constant[probe.number] = True
-            return False
-        self._usable += 1
-        return True
 
 
 def buckets_for(rows: int, parts: int, most_cells: int) -> int:

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
+from bigforest.kernels.category import make_levels
 from bigforest.kernels.impurity import GINI, VARIANCE
 from bigforest.kernels.judge import bucket_bounds, integer_score, split_scores
+from bigforest.kernels.order_counted import order_counted
 
 # A float score this much below the best, relatively, cannot be as good: rounding is about 1e-15.
 _NEAR = 1e-12
@@ -27,21 +29,23 @@ _CELLS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """A split of a node: codes of `feature`, or projections on this direction, up to `code` go left; `left` int64
-    [parts] is what the rows there hold."""
+    """A split of a node: codes, or projections, up to `code` go left; `left` int64 [parts] is what the rows there hold.
 
-    feature: int
+    number  of the order of codes (frontier.py), or of the direction
+    """
+
+    number: int
     code: float
     left: Counts
     score: Fraction | int
 
     def beats(self, other: Split | None) -> bool:
-        """Whether it is better than the other, or as good with a lower feature, or with a lower code."""
+        """Whether it is better than the other, or as good with a lower number, or with a lower code."""
         if other is None:
             return True
         if self.score != other.score:
             return self.score > other.score
-        return (self.feature, self.code) < (other.feature, other.code)
+        return (self.number, self.code) < (other.number, other.code)
 
 
 class Judge:
@@ -68,7 +72,7 @@ class Judge:
         self._judged = self.total[: tally.judged]
         self._scratch = np.empty(tally.judged, np.int64)
 
-    def offer(self, feature: int, codes: NDArray[Any], left: Counts) -> None:
+    def offer(self, number: int, codes: NDArray[Any], left: Counts) -> None:
         """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
         scores = np.empty(codes.size)
         least = max(self._min_leaf, 1)
@@ -79,9 +83,21 @@ class Judge:
         self.limit = max(self.limit, _lowered(best))
         for place in np.flatnonzero(scores >= self.limit):
             here = left[place].copy()  # no view: it stays
-            split = Split(feature, codes[place].item(), here, self._exact(here))
+            split = Split(number, codes[place].item(), here, self._exact(here))
             if split.beats(self.best):
                 self.best = split
+
+    def places(self, counts: Counts, min_level: int) -> NDArray[np.uint32]:
+        """The place of each level of a category in the order in which they are split, uint32 [levels].
+
+        counts     int64 [levels, parts], what the rows of each hold; none weighs nothing
+        min_level  of Rules: lighter levels may share a place
+        """
+        cells = int(np.count_nonzero(counts[:, : self.tally.classes]))
+        levels = make_levels(len(counts), max(len(counts), cells), self.tally.classes or 1)
+        places = np.empty(len(counts), np.uint32)
+        order_counted(counts, self._judged, self.tally.numbers, min_level, levels, places)
+        return places
 
     def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
         """No split inside bucket b has a higher score than bounds[b], float64 [buckets].

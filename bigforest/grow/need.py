@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_right
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -51,11 +52,20 @@ _WRITTEN_TERM = 64
 _ON_FEATURES = ("axis", "tree")
 BY_VALUES = ("sparse-oblique", "rotation")
 # Bytes of a level of a category while a node is split, and of a row of a level where classes are more than two.
-_LEVEL = 44
+_LEVEL = 52
 _LEVEL_ROW = 12
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
 _LISTED = 8
 _WRITTEN_LEVEL = 24
+# And in the upper part of a tree that is split by passes, once its levels are no longer bits.
+_LISTED_ABOVE = 12
+# Bytes of a count of a category besides, while its levels are put in order, and of lists of levels for each count that
+# there is room for.
+_ORDERED = 48
+_LISTS = 16
+# Nodes that are split by passes are so many times the bag's rows over those that are grown in memory: children are of
+# unequal size, and come at several depths.
+_TOP = 4
 # Bytes of a row of a growing tree that predicts numbers, besides, and of a node of it; of a row that has a weight.
 _NUMBER = 24
 _NUMBER_NODE = 24
@@ -129,8 +139,10 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
         limits = _limits(shape, config, workers, budget)
         if limits is not None:
             parts = _tally(shape).parts
-            root = _passes(shape, config).drawn * buckets_for(shape.rows, parts, limits.cells) * parts
-            group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root))
+            buckets = _passes(shape, config).drawn * buckets_for(shape.rows, parts, limits.cells)
+            root = max(buckets, shape.extras.category) * parts
+            lists = _LISTS * limits.room // max(_listed(shape, config, limits.rows), 1)
+            group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root, lists))
             return Way(workers, limits, group, budget)
     raise ConfigError(
         f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is {smallest:,} bytes"
@@ -165,17 +177,14 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
 
 def _by_passes(shape: Shape, config: TrainConfig) -> bool:
     """Whether trees may be grown by passes."""
-    family = config.family in (*_ON_FEATURES, *BY_VALUES)
-    return family and config.splitter == "best" and not shape.extras.odd
+    return config.family in (*_ON_FEATURES, *BY_VALUES) and config.splitter == "best"
 
 
 def _why_whole(shape: Shape, config: TrainConfig) -> str:
     """Why trees are not grown by passes, in words."""
     if config.family not in (*_ON_FEATURES, *BY_VALUES):
         return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
-    if config.splitter == "random":
-        return "trees of random splits grow whole in memory, those of the best splits need not"
-    return f"trees on categories and missing values, here in {_some(shape.extras.odd)}, grow whole in memory"
+    return "trees of random splits grow whole in memory, those of the best splits need not"
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
@@ -231,14 +240,14 @@ def _in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
         + min(nodes, GROUP_NODES) * _written(shape.classes) // GROUP_NODES
     )
     shared, own = _oblique_bytes(shape, config, rows, nodes // 2)
-    own += _extra_bytes(shape, rows, nodes)
+    own += _extra_bytes(shape, rows, nodes) + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
     return _base(shape, config) + by_row + shared + workers * (tree + own)
 
 
 def _extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
     """What each tree of so many rows and nodes takes besides, for what is more than numbers and classes."""
     extras = shape.extras
-    size = _number_bytes(shape, rows, nodes) + (_WEIGHT * shape.rows if extras.weighted else 0)
+    size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.numbers else 0
     if extras.odd:
         levels = min(rows, extras.category)
         # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
@@ -246,11 +255,6 @@ def _extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
         size += 4 * extras.category + _LEVEL * levels + (_LEVEL_ROW * rows if shape.classes > 2 else 0) + 5 * nodes
         size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
     return size
-
-
-def _number_bytes(shape: Shape, rows: int, nodes: int) -> int:
-    """What numbers to predict take besides in a tree of so many rows and nodes."""
-    return _NUMBER * rows + _NUMBER_NODE * nodes if shape.extras.numbers else 0
 
 
 def _base(shape: Shape, config: TrainConfig) -> int:
@@ -366,17 +370,42 @@ def _limits(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Lim
     free = budget - base - workers * (takes.block + BUFFER_BYTES)
     # A count is 4 bytes in every task, of numbers 8, and 8 in the sum; judging it takes 40 more, and so does sorting a
     # key.
-    room = free // (np.dtype(tally.cell).itemsize * workers + 48)
+    count = np.dtype(tally.cell).itemsize * workers + 48
+    category = shape.extras.category
+    room = free // (count + _ORDERED + _LISTS if category else count)
     cells = min(_MOST_CELLS, room // (2 * takes.drawn))
-    # A subtree is grown, and later written, each with all that is left of the budget; it has two nodes per row at most.
+    # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
+    # upper part of the tree with half of it.
     own = (budget - base) // workers - _COPIED
-    extra = _number_bytes(shape, 1, 2)
-    grown = own // (8 + takes.row + _tree_bytes(1, 2, shape.classes) + extra)
-    written = (own - _written(shape.classes)) // (2 * (20 + _NODE + 8 * shape.classes) + takes.node + extra)
-    rows = min(grown, written)
-    if cells < 4 * tally.parts or rows < _LEAST_ROWS:
+    rows = _most_rows(shape, takes, own // 2 if category else own)
+    if cells < 4 * tally.parts or rows < _LEAST_ROWS or room < category * tally.parts:
+        return None
+    upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
+    if upper > own // 2 or _listed(shape, config, rows) > _LISTS * room:
         return None
     return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=own // _LOOKED_UP)
+
+
+def _most_rows(shape: Shape, takes: _Passes, memory: int) -> int:
+    """Rows of a node that can be grown in so much memory, and written; it has two nodes per row at most."""
+
+    def needed(rows: int) -> int:
+        nodes = 2 * rows
+        grown = rows * (8 + takes.row) + _tree_bytes(rows, nodes, shape.classes)
+        written = _written(shape.classes) + nodes * (20 + _NODE + 8 * shape.classes) + rows * takes.node
+        return max(grown, written) + _extra_bytes(shape, rows, nodes)
+
+    return bisect_right(range(max(memory, 0)), memory, key=needed) - 1
+
+
+def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
+    """About how many nodes of a tree are split by passes where those of so many rows are grown in memory."""
+    return _TOP * -(-bag_size(shape.rows, config) // rows)
+
+
+def _listed(shape: Shape, config: TrainConfig, rows: int) -> int:
+    """Bytes of the levels that the nodes of `_top_splits` list, as bits, twice while rows are sent down."""
+    return 2 * _top_splits(shape, config, rows) * -(-shape.extras.category // 8)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigforest.grow.directions import AxisSearch, Direction, DirectionSearch
 from bigforest.grow.judge import Judge
 from bigforest.grow.tally import Counts
-from bigforest.grow.top import SPLIT, Ground, TreeTop
+from bigforest.grow.top import Ground, TreeTop
 from bigforest.kernels.layout import OBLIQUE
 from bigforest.kernels.level_values import Cuts
 from bigforest.kernels.oblique import Pool
@@ -52,17 +52,19 @@ class DirectionTop(TreeTop):
         search = self.nodes[entry].search
         assert isinstance(search, (DirectionSearch, AxisSearch))
         super().settle(entry)
-        if self.nodes[entry].state == SPLIT:
-            self.directions[entry] = search.known[self.nodes[entry].feature]
+        cut = self.nodes[entry].cut
+        if cut is not None:
+            self.directions[entry] = search.known[cut.feature]
 
     def cuts(self) -> tuple[Cuts, list[Direction]]:
         """The newest splits, and their directions."""
         nodes = [self.nodes[entry] for entry in self._newest]
+        codes = [node.cut.code for node in nodes if node.cut is not None]
         cuts = Cuts(
             node=np.array(self._newest, np.uint32),
             left=np.array([node.left for node in nodes], np.uint32),
             right=np.array([node.right for node in nodes], np.uint32),
-            cut=np.array([node.code for node in nodes], np.float64),
+            cut=np.array(codes, np.float64),
         )
         return cuts, [self.directions[entry] for entry in self._newest]
 

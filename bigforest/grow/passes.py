@@ -15,12 +15,12 @@ from bigforest.config import TrainConfig
 from bigforest.forest.table import write_part
 from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
 from bigforest.grow.bag import check_bag, total_of, weighed_block
+from bigforest.grow.features import grow_on_features
 from bigforest.grow.level import block_ranges, split_large
 from bigforest.grow.question import question
 from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground, TreeTop, root_key
-from bigforest.kernels.grow import grow
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.target import Classes, Numbers
 from bigforest.memory import release_freed
@@ -105,11 +105,14 @@ def grow_seedling(store: Store, ground: Ground, seedling: Seedling, files: list[
     """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
     codes, items, value = load(files, store, seedling.rows)
     target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
-    nodes = grow(codes, by_rows(codes), items, target, seedling.key, ground.rules, seedling.depth, seedling.constant)
-    write_subtree(path, nodes)
+    above = (seedling.depth, seedling.constant)
+    grown = grow_on_features(
+        codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, None, *above
+    )
+    write_subtree(path, grown)
     del codes, items, value, target
     release_freed()
-    return nodes.feature.size
+    return grown[0].feature.size
 
 
 def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path, stems: list[Stem]) -> None:
@@ -123,7 +126,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
         )
         for stem in stems
     )
-    write_part(directory, stems[0].top.tree, trees, store.spec, config)
+    write_part(directory, stems[0].top.tree, trees, store.spec, config, store.levels())
     release_freed()
 
 

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.frontier import Answer, Collect, Count, Counted, Probe
+from bigforest.grow.feature_search import Count
+from bigforest.grow.frontier import Answer, Collect, Counted, Probe
 from bigforest.grow.judge import Keys
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import TreeTop

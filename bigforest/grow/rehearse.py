@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import TargetSpec
 from bigforest.encode.ranks import compile_presort
+from bigforest.grow.features import Features
 from bigforest.grow.need import BY_VALUES
 from bigforest.grow.oblique_passes import grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
@@ -35,8 +37,10 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         same = ("family", "replace", "impurity", "mean_difference", "mean_difference_scope", "rotation")
         config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in same})
         config = config.settled(store.spec.target.task)
-        rules = Rules(1, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-        ground = make_ground(rules, Tally.of(store), (_ROWS,), _LIMITS)
+        features = Features.of(store)
+        drawn = len(features.codes)
+        rules = Rules(drawn, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        ground = make_ground(rules, Tally.of(store), features, _LIMITS)
         (folder / "rows").mkdir()
         crew = Threads(1)
         rest = (config, [range(1)], folder, folder / "rows")
@@ -49,14 +53,19 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
 
 
 def _small_store(path: Path, extras: Extras) -> Store:
-    """A table of one feature, whose values tell two classes, or numbers, apart nowhere."""
+    """A table of a feature, or two where some are odd, whose values tell two classes, or numbers, apart nowhere."""
     codes = np.arange(_ROWS, dtype=np.uint8)
+    levels = pl.Series("level", list("abcd"))
     target = TargetSpec("y", "Int64", (), "regression") if extras.numbers else TargetSpec("y", "Int64", ("0", "1"))
     with StoreWriter(path, max_bins="exact") as writer:
         writer.add_rows(codes % 2 if target.classes else (codes % 2).astype(np.int64), None)
         with PartWriter(writer.parts, 0) as part:
             part.values(codes.astype(np.float64), None)
             part.end_feature("x", "Float64", [codes])
+            if extras.odd:
+                part.levels(levels, 0)
+                part.values(np.arange(4.0), None)
+                part.end_feature("c", "String", [codes // 16], kind="category")
         writer.append(part.part())
         writer.finish(target, 0)
     return Store.open(path, verify=False)

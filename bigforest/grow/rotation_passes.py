@@ -14,6 +14,7 @@ from bigforest.grow.coded import code_columns, with_thresholds
 from bigforest.grow.decoded import Decoded
 from bigforest.grow.directions import AxisSearch, Spans, projection_range
 from bigforest.grow.families import feature_scale
+from bigforest.grow.features import Features
 from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_family import Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, range_question
@@ -25,6 +26,7 @@ from bigforest.kernels.axis import make_draw
 from bigforest.kernels.grow import grow
 from bigforest.kernels.level import draw_order
 from bigforest.kernels.level_values import Cells, Steps
+from bigforest.kernels.mixed import NUMBER
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.rotate import project_rows
 from bigforest.kernels.rows import by_rows
@@ -104,9 +106,9 @@ class RotationPasses(NamedTuple):
         draw = make_draw(self.columns)
         wanted = int(draw_order(key, ground.rules, draw))
         limits = ground.limits
-        search = AxisSearch(
-            judge, constant.copy(), limits.keys, limits.cells, ground.rules, (), draw.perm, wanted, own.spans
-        )
+        features = Features((), np.full(self.columns, NUMBER, np.uint8))
+        drawn = (ground.rules, features, draw.perm, wanted, limits.room)
+        search = AxisSearch(judge, constant.copy(), limits.keys, limits.cells, *drawn, own.spans)
         return search.begin()
 
     def needed(self, columns: Iterable[int]) -> Iterable[int]:

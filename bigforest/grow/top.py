@@ -11,11 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.grow.frontier import FeatureSearch, Search
+from bigforest.grow.feature_search import FeatureSearch
+from bigforest.grow.features import Features
+from bigforest.grow.frontier import Cut, Search
 from bigforest.grow.judge import Judge
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
 from bigforest.kernels.impurity import entropy_table
-from bigforest.kernels.level import Splits, child_keys
+from bigforest.kernels.level import AFTER_ALL, MISSING_RIGHT, Splits, child_keys
+from bigforest.kernels.mixed import UNSEEN, Subsets
 from bigforest.kernels.tree import CodeTree, Rules
 
 # What becomes of a node.
@@ -40,22 +43,22 @@ class Limits(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What all nodes of a forest share. codes: number of codes of each feature; table: impurity.entropy_table."""
+    """What all nodes of a forest share. table: impurity.entropy_table."""
 
     rules: Rules
     tally: Tally
-    codes: tuple[int, ...]
+    features: Features
     table: NDArray[np.int64]
     limits: Limits
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The table is large, and every process has it."""
-        return make_ground, (self.rules, self.tally, self.codes, self.limits)
+        return make_ground, (self.rules, self.tally, self.features, self.limits)
 
 
-def make_ground(rules: Rules, tally: Tally, codes: tuple[int, ...], limits: Limits) -> Ground:
+def make_ground(rules: Rules, tally: Tally, features: Features, limits: Limits) -> Ground:
     """The Ground of these."""
-    return Ground(rules, tally, codes, entropy_table(), limits)
+    return Ground(rules, tally, features, entropy_table(), limits)
 
 
 @dataclass(slots=True)
@@ -63,10 +66,10 @@ class Place:
     """A node of the upper part.
 
     total        int64 [parts], what it holds (tally.py).
-    search       while it is SEARCHING.
-    code         largest code, or projection, that goes left.
+    search       while it is SEARCHING; cut: once it is SPLIT.
     left, right  entries of its children.
-    below,above  largest that its rows were sent left with, smallest they were sent right with.
+    below,above  largest that its rows were sent left with, smallest they were sent right with; 0 for levels, and
+                 `above` also where only missing values went right.
     """
 
     key: np.uint64
@@ -75,8 +78,7 @@ class Place:
     constant: NDArray[np.bool_]
     state: int
     search: Search | None
-    feature: int = -1
-    code: float = 0
+    cut: Cut | None = None
     left: int = 0
     right: int = 0
     below: float = 0
@@ -101,7 +103,7 @@ class TreeTop:
         self.nodes: list[Place] = []
         self.standing: dict[int, Path] = {}
         self._newest: list[int] = []
-        self._add(key, 0, total, np.zeros(len(ground.codes), np.bool_) if constant is None else constant)
+        self._add(key, 0, total, np.zeros(len(ground.features.codes), np.bool_) if constant is None else constant)
 
     def searching(self) -> list[int]:
         """Entries of the nodes that ask something of the next pass."""
@@ -117,32 +119,44 @@ class TreeTop:
         assert node.search is not None
         if node.search.asking:
             return
-        judge = node.search.judge
-        best = judge.best
+        node.cut = cut = node.search.cut()
         node.constant = node.search.constant
         node.search = None
-        if best is None:
+        if cut is None:
             node.state = LEAF
             return
-        node.state, node.feature, node.code = SPLIT, best.feature, best.code
+        node.state = SPLIT
         self._newest.append(entry)
         key_l, key_r = child_keys(node.key)
-        left = self.tally.moved(best.left, judge.centre)
-        node.left = self._add(np.uint64(key_l), node.depth + 1, left, node.constant)
-        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - left, node.constant)
+        node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant)
+        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant)
 
     def splits(self) -> Splits:
         """The newest splits: no rows have been sent down them."""
         nodes = [self.nodes[entry] for entry in self._newest]
-        columns = [[getattr(node, name) for node in nodes] for name in ("feature", "code", "left", "right")]
-        return Splits._make(np.array(column, np.uint32) for column in (self._newest, *columns))
+        cuts = [node.cut for node in nodes if node.cut is not None]
+        lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
+        sizes = np.array([listed.size for listed in lists], np.uint64)
+        return Splits(
+            node=np.array(self._newest, np.uint32),
+            feature=np.array([cut.feature for cut in cuts], np.uint32),
+            code=np.array([cut.code for cut in cuts], np.uint32),
+            left=np.array([node.left for node in nodes], np.uint32),
+            right=np.array([node.right for node in nodes], np.uint32),
+            way=np.array([cut.way for cut in cuts], np.uint8),
+            start=np.cumsum(sizes, dtype=np.uint64) - sizes,
+            listed=np.concatenate([*lists, np.empty(0, np.uint8)]),
+        )
 
     def sent(self, below: NDArray[Any], above: NDArray[Any], standing: Mapping[int, Path]) -> None:
         """Rows have been sent down the newest splits (route_block), and now stand in these files."""
         if not self._newest:
             return
         for entry, left, right in zip(self._newest, below.tolist(), above.tolist(), strict=True):
-            self.nodes[entry].below, self.nodes[entry].above = left, right
+            node = self.nodes[entry]
+            if node.cut is not None and node.cut.listed is None:
+                alone = node.cut.way == MISSING_RIGHT and right == AFTER_ALL
+                node.below, node.above = left, 0 if alone else right
         self._newest = []
         for path in self.standing.values():
             path.unlink(missing_ok=True)
@@ -162,7 +176,7 @@ class TreeTop:
         """The upper part as a tree whose frontier are leaves; rows have been sent down all splits."""
         nodes = [self.nodes[entry] for entry in self.preorder()]
         return self._outline()._replace(
-            feature=np.array([node.feature for node in nodes], np.int32),
+            feature=np.array([-1 if node.cut is None else node.cut.feature for node in nodes], np.int32),
             left_code=np.array([node.below for node in nodes], np.uint32),
             right_code=np.array([node.above for node in nodes], np.uint32),
         )
@@ -185,6 +199,20 @@ class TreeTop:
             sum=totals[:, SUM] if self.tally.numbers else None,
         )
 
+    def subsets(self) -> Subsets | None:
+        """What the nodes of the skeleton have besides; None where features are plain."""
+        if self._ground.features.plain:
+            return None
+        cuts = [self.nodes[entry].cut for entry in self.preorder()]
+        lists = [np.empty(0, np.uint8) if cut is None or cut.listed is None else cut.listed for cut in cuts]
+        levels = [np.flatnonzero(np.unpackbits(listed, bitorder="little")).astype(np.uint32) for listed in lists]
+        return Subsets(
+            missing=np.array([UNSEEN if cut is None else cut.missing for cut in cuts], np.uint8),
+            size=np.array([own.size for own in levels], np.uint32),
+            level=np.concatenate(levels),
+            used=np.array([sum(own.size for own in levels)], np.uint64),
+        )
+
     def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_]) -> int:
         rules, limits = self._ground.rules, self._ground.limits
         node = Place(key, depth, total, constant, LEAF, None)
@@ -201,7 +229,8 @@ class TreeTop:
     def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Search:
         """The search for the split of the node `key`."""
         ground, limits = self._ground, self._ground.limits
-        return FeatureSearch.start(key, judge, ground.rules, ground.codes, constant, limits.keys, limits.cells)
+        most = (limits.keys, limits.cells, limits.room)
+        return FeatureSearch.start(key, judge, ground.rules, ground.features, constant, *most)
 
 
 def _may_split(tally: Tally, total: Counts, depth: int, rules: Rules) -> bool:

@@ -56,8 +56,10 @@ def sum_cells(found, count, levels):
 
 
 @inlined
-def turn(found, count, node, levels):
+def turn(found, count, total, weight, levels):
     """One step of the power iteration: the covariance of the class shares times the direction. False at its end.
+
+    total int64 [classes] and weight are those of the node.
 
     The result is scaled to DIRECTION_BITS; a sum is below 2**62.
     """
@@ -66,9 +68,9 @@ def turn(found, count, node, levels):
     sum_cells(found, count, levels)
     mean = NONE
     for k in range(classes):
-        mean += node.total[k] * direction[k]
+        mean += total[k] * direction[k]
         turned[k] = NONE
-    mean = (mean << DEVIATION_BITS) // node.weight
+    mean = (mean << DEVIATION_BITS) // weight
     for slot in range(found):
         levels.sum[slot] = (levels.sum[slot] << DEVIATION_BITS) // levels.weight[slot] - mean
     for c in range(count):
@@ -90,15 +92,19 @@ def turn(found, count, node, levels):
     return changed
 
 
+@inlined
+def find_principal(found, count, total, weight, levels):
+    """Set levels.direction to the first principal component of `count` cells, and levels.sum to match."""
+    for k in range(np.uint64(levels.direction.size)):
+        levels.direction[k] = np.int64(mix(k + ONE) >> _START_SHIFT)
+    step = 0
+    while step < STEPS and turn(found, count, total, weight, levels):
+        step += 1
+    sum_cells(found, count, levels)
+
+
 @helper
 def find_component(codes, items, found, node, levels):
     """Set levels.direction to the first principal component, and levels.sum to match."""
-    direction = levels.direction
-    classes = np.uint64(direction.size)
-    count = count_cells(codes, items, found, classes, levels)
-    for k in range(classes):
-        direction[k] = np.int64(mix(k + ONE) >> _START_SHIFT)
-    step = 0
-    while step < STEPS and turn(found, count, node, levels):
-        step += 1
-    sum_cells(found, count, levels)
+    count = count_cells(codes, items, found, np.uint64(levels.direction.size), levels)
+    find_principal(found, count, node.total, node.weight, levels)

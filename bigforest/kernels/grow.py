@@ -199,12 +199,14 @@ def grow_mixed(
     rules: Rules,
     mixed: Mixed,
     dictionary: Dictionary | None = None,
+    depth: int = 0,
+    constant: NDArray[np.bool_] | None = None,
 ) -> tuple[CodeTree, Subsets]:
     """Grow a tree of splits on features of which some are categories or have missing values, like `grow`.
 
     mixed  says which, and is scratch: not for two trees at once.
     """
-    return _grow(codes, by_row, items, target, key, rules, mixed, dictionary)
+    return _grow(codes, by_row, items, target, key, rules, mixed, dictionary, depth, constant)
 
 
 def grow_oblique(

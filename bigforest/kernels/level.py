@@ -18,14 +18,25 @@ from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT16, SHIFT32, 
 from bigforest.kernels.partition import partition
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 
+_THREE = np.uint64(3)
+_SEVEN = np.uint64(7)
 _BASIS = np.uint64(0xCBF29CE484222325)
 _PRIME = np.uint64(0x100000001B3)
+
+
+# How a split sends rows: by their codes; so, but those without a value, of code 0, to the right; or by whether their
+# level is listed, the listed ones to the left, or to the right.
+BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
+# What stands for the code of a missing value that goes right. No feature has so many codes.
+AFTER_ALL = 0xFFFFFFFF
 
 
 class Splits(NamedTuple):
     """Splits of nodes, parents before their children; nodes are numbered, the root has 0.
 
     node uint32, feature uint32, code uint32, codes up to it go left; left, right uint32, the children.
+    way uint8, see above. listed uint8: the lists of all splits, as bits, level c of a split being bit c % 8 of
+    listed[start + c // 8]; start uint64.
     """
 
     node: NDArray[np.uint32]
@@ -33,6 +44,9 @@ class Splits(NamedTuple):
     code: NDArray[np.uint32]
     left: NDArray[np.uint32]
     right: NDArray[np.uint32]
+    way: NDArray[np.uint8]
+    start: NDArray[np.uint64]
+    listed: NDArray[np.uint8]
 
 
 class Probes(NamedTuple):
@@ -51,6 +65,22 @@ class Probes(NamedTuple):
     centre: NDArray[np.int64]
 
 
+@inlined
+def put_missing_last(fetched, n):
+    """Give rows without a value a code after all others."""
+    for i in range(n):
+        fetched[i] = np.uint32(AFTER_ALL) if fetched[i] == np.uint32(0) else fetched[i]
+
+
+@inlined
+def look_up_sides(fetched, n, listed, left):
+    """Make codes of levels 0 for the left side and 1 for the right one; left: side of the listed ones."""
+    for i in range(n):
+        level = np.uint64(fetched[i])
+        here = (listed[level >> _THREE] >> np.uint8(level & _SEVEN)) & np.uint8(1)
+        fetched[i] = np.uint32(here) ^ np.uint32(left)
+
+
 @kernel
 def route_block(codes, by_row, items, spare, fetched, splits, begin, end, below, above):
     """Sort the items of the nodes that are split by the children they go to, stably.
@@ -61,12 +91,17 @@ def route_block(codes, by_row, items, spare, fetched, splits, begin, end, below,
     fetched       uint32 [n], scratch
     begin, end    uint64 [nodes], in and out: those of node i are items[begin[i]:end[i]], in an inner node all that
                   passed it
-    below, above  uint32 [splits], in and out: largest code sent left, smallest sent right, over all blocks so far
+    below, above  uint32 [splits], in and out: largest code sent left, smallest sent right, over all blocks so far;
+                  without meaning where levels are listed, above AFTER_ALL where no value was sent right
     """
     for k in range(np.uint64(splits.node.size)):
         node, left, right = np.uint64(splits.node[k]), np.uint64(splits.left[k]), np.uint64(splits.right[k])
         here = items[begin[node] : end[node]]
         gather(codes, by_row, np.uint64(splits.feature[k]), here, fetched)
+        if splits.way[k] == MISSING_RIGHT:
+            put_missing_last(fetched, np.uint64(here.size))
+        elif splits.way[k] != BY_CODE:
+            look_up_sides(fetched, np.uint64(here.size), splits.listed[splits.start[k] :], splits.way[k] == LISTED_LEFT)
         size_l, largest, smallest = partition(fetched, splits.code[k], here, spare)
         middle = begin[node] + size_l
         begin[left] = begin[node]

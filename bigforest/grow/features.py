@@ -1,0 +1,70 @@
+"""What features are to the kernels, and growing on them in memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.grow import grow, grow_mixed
+from bigforest.kernels.layout import Codes, Rows
+from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, Subsets, make_mixed
+from bigforest.kernels.random_split import Dictionary
+from bigforest.kernels.target import Classes, Numbers
+from bigforest.kernels.tree import CodeTree, Rules
+from bigforest.store.store import Store
+
+
+class Features(NamedTuple):
+    """The features of a table.
+
+    codes  number of codes of each
+    kinds  uint8 [features], see kernels/mixed.py
+    """
+
+    codes: tuple[int, ...]
+    kinds: NDArray[np.uint8]
+
+    @classmethod
+    def of(cls, store: Store) -> Features:
+        """Those of a store."""
+        features = store.spec.features
+        kinds = [
+            CATEGORY if feature.kind == "category" else MISSING if feature.missing else NUMBER for feature in features
+        ]
+        return cls(tuple(feature.codes for feature in features), np.array(kinds, np.uint8))
+
+    @property
+    def plain(self) -> bool:
+        """Whether all are numbers of which none is missing."""
+        return not self.kinds.any()
+
+    @property
+    def largest(self) -> int:
+        """Codes of the largest category; 0 without one."""
+        return max((self.codes[place] for place in np.flatnonzero(self.kinds == CATEGORY)), default=0)
+
+
+# A tree, or a part of one, and what its nodes have besides where features are not plain.
+Grown = tuple[CodeTree, Subsets | None]
+
+
+def grow_on_features(
+    codes: Codes,
+    by_row: Rows,
+    items: NDArray[np.uint64],
+    target: Classes | Numbers,
+    key: np.uint64,
+    rules: Rules,
+    features: Features,
+    dictionary: Dictionary | None = None,
+    depth: int = 0,
+    constant: NDArray[np.bool_] | None = None,
+) -> Grown:
+    """Grow a tree, or the part below a node, in memory; the arguments are those of kernels/grow.py grow."""
+    if features.plain:
+        return grow(codes, by_row, items, target, key, rules, depth, constant, dictionary), None
+    classes = target.number if isinstance(target, Classes) else 1
+    mixed = make_mixed(features.kinds, features.largest, items.size, classes)
+    return grow_mixed(codes, by_row, items, target, key, rules, mixed, dictionary, depth, constant)
