@@ -11,7 +11,8 @@ from typing import Any
 from bigforest.config import TrainConfig
 from bigforest.encode.need import encode_need
 from bigforest.errors import ConfigError
-from bigforest.grow.need import drawn_from, grow_need
+from bigforest.grow.need import grow_need
+from bigforest.grow.need_whole import drawn_from
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.oob.plan import oob_need
 from bigforest.oob.residents import residents_need

@@ -39,7 +39,7 @@ def predict(
     quantiles: Annotated[
         str | None,
         typer.Option(
-            metavar="F,F,...",
+            metavar="LIST",
             help="Also write these quantiles of the number, such as 0.1,0.5,0.9; the forest needs --keep-targets.",
         ),
     ] = None,

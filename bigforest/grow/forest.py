@@ -20,7 +20,8 @@ from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.features import Features, grow_on_features
-from bigforest.grow.need import BY_VALUES, Way, choose_way, drawn_from, part_size
+from bigforest.grow.need import Way, choose_way, part_size
+from bigforest.grow.need_whole import BY_VALUES, drawn_from
 from bigforest.grow.oblique_passes import Prepared, grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.rehearse import compile_passes

@@ -11,7 +11,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import TargetSpec
 from bigforest.encode.ranks import compile_presort
 from bigforest.grow.features import Features
-from bigforest.grow.need import BY_VALUES
+from bigforest.grow.need_whole import BY_VALUES
 from bigforest.grow.oblique_passes import grow_oblique_by_passes, prepare
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.tally import Tally

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.grow.need import seen_as_bits
+from bigforest.grow.need_whole import seen_as_bits
 from bigforest.kernels.bits import PACKED_ROWS, WORD, pack_bits
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.space import STEPS, Space, Subspace, fill_values, make_subspace

@@ -1,0 +1,136 @@
+"""What growing by passes takes, and what fits into a budget of it."""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from typing import NamedTuple
+
+import numpy as np
+
+from bigforest.config import TrainConfig
+from bigforest.grow.need_whole import (
+    COPIED,
+    NODE,
+    ON_FEATURES,
+    PROJECTED,
+    TERM,
+    base_bytes,
+    drawn_from,
+    extra_bytes,
+    most_pairs,
+    target_bytes,
+    tree_bytes,
+    written_bytes,
+)
+from bigforest.grow.spill import BUFFER_BYTES
+from bigforest.grow.tally import Tally
+from bigforest.grow.top import Limits
+from bigforest.memory import Shape
+from bigforest.sample import BLOCK_ROWS, bag_size, draws_bytes, kept_trees
+
+# Fewest bag rows that a node grown in memory should have room for.
+_LEAST_ROWS = 4_096
+# Counts of the histogram of one feature, at most.
+_MOST_CELLS = 1 << 18
+# Bytes of a node whose threshold is looked up, besides its counts.
+_LOOKED_UP = 72
+# Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
+_LISTED_ABOVE = 12
+# Bytes of a count of a category besides, while its levels are put in order, and of lists of levels for each count that
+# there is room for.
+_ORDERED = 48
+LISTS = 16
+# Nodes that are split by passes are so many times the bag's rows over those that are grown in memory: children are of
+# unequal size, and come at several depths.
+_TOP = 4
+
+
+def tally_of(shape: Shape) -> Tally:
+    """What passes over the table count."""
+    return Tally(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
+
+
+class Passes(NamedTuple):
+    """What growing by passes takes, in bytes.
+
+    drawn  histograms of a node, at most
+    block  of the block in hand
+    row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
+    node   of a node of a finished subtree, besides
+    kept   for all trees that grow together
+    """
+
+    drawn: int
+    block: int
+    row: int
+    node: int = 0
+    kept: int = 0
+
+
+def passes_take(shape: Shape, config: TrainConfig) -> Passes:
+    """What growing this forest by passes takes."""
+    if config.family in ON_FEATURES:
+        drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
+        target = target_bytes(shape)
+        block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
+        return Passes(drawn, block, 2 * shape.row_bytes + target)  # codes by columns and by rows
+    terms = math.ceil(TERM * config.most_terms(shape.features))
+    if config.family == "rotation":
+        axes = drawn_from(shape.features, config)
+        drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
+        # Values of a row three times, its projections twice.
+        block = BLOCK_ROWS * (24 * shape.features + 16 * axes + 68 + 12 * (drawn + 1))
+        return Passes(drawn, block, 24 * axes, terms, 24 * axes * shape.features * kept_trees(shape, config))
+    pairs, of_tree = most_pairs(shape, config), config.mean_difference_scope == "tree"
+    drawn = config.drawn_projections(shape.features) + pairs
+    # Values of a row twice, before they are written; what is collected of it, for each direction.
+    block = BLOCK_ROWS * (16 * shape.features + 68 + 12 * (drawn + 1))
+    # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
+    row = (24 + (4 if pairs else 0)) * shape.features + PROJECTED + (8 * pairs if of_tree else 0)
+    return Passes(drawn, block, row + terms, terms, 12 * shape.features * pairs * kept_trees(shape, config))
+
+
+def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
+    """What fits into the budget, None if too little does."""
+    takes, tally = passes_take(shape, config), tally_of(shape)
+    base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
+    free = budget - base - workers * (takes.block + BUFFER_BYTES)
+    # A count is 4 bytes in every task, of numbers 8, and 8 in the sum; judging it takes 40 more, and so does sorting a
+    # key.
+    count = np.dtype(tally.cell).itemsize * workers + 48
+    category = shape.extras.category
+    room = free // (count + _ORDERED + LISTS if category else count)
+    cells = min(_MOST_CELLS, room // (2 * takes.drawn))
+    # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
+    # upper part of the tree with half of it.
+    own = (budget - base) // workers - COPIED
+    rows = _most_rows(shape, takes, own // 2 if category else own)
+    if cells < 4 * tally.parts or rows < _LEAST_ROWS or room < category * tally.parts:
+        return None
+    upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
+    if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
+        return None
+    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=own // _LOOKED_UP)
+
+
+def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:
+    """Rows of a node that can be grown in so much memory, and written; it has two nodes per row at most."""
+
+    def needed(rows: int) -> int:
+        nodes = 2 * rows
+        grown = rows * (8 + takes.row) + tree_bytes(rows, nodes, shape.classes)
+        written = written_bytes(shape.classes) + nodes * (20 + NODE + 8 * shape.classes) + rows * takes.node
+        return max(grown, written) + extra_bytes(shape, rows, nodes)
+
+    return bisect_right(range(max(memory, 0)), memory, key=needed) - 1
+
+
+def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
+    """About how many nodes of a tree are split by passes where those of so many rows are grown in memory."""
+    return _TOP * -(-bag_size(shape.rows, config) // rows)
+
+
+def listed_bytes(shape: Shape, config: TrainConfig, rows: int) -> int:
+    """Bytes of the levels that the nodes of `_top_splits` list, as bits, twice while rows are sent down."""
+    return 2 * _top_splits(shape, config, rows) * -(-shape.extras.category // 8)
