@@ -12,7 +12,7 @@ import polars as pl
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.events import silent
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.forest import grow_tree
 from bigforest.resources import Resources
 from bigforest.sample import Sampler

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.kernels.grow import grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table

@@ -13,8 +13,8 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
 from bigforest.forest.forest import Forest, read_forest
 from bigforest.forest.levels import write_levels
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.summary import write_features, write_run
-from bigforest.forest.table import TreeArrays, write_part
 from bigforest.kernels.layout import LevelLists
 from bigforest.levels import Levels
 

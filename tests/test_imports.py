@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "sample": {"kernels", "store"},
     "grow": {
         *("store", "sample", "kernels", "encode.dataspec", "encode.ranks"),
-        *("forest.table", "forest.trees", "forest.ranks"),
+        *("forest.nodes", "forest.table", "forest.trees", "forest.ranks"),
     },
     "forest": {"encode.dataspec", "kernels", "predict"},
     "oob": {"store", "sample", "kernels", "encode.dataspec", "forest"},

@@ -10,8 +10,8 @@ import pytest
 
 import bigforest as bf
 from bigforest.forest.forest import Forest
+from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span, whole_parts
-from bigforest.forest.table import TreeArrays
 from tests.mixed import CATEGORIES, mixed_rows, mixed_table
 from tests.naive.predict import Names, find_leaf
 

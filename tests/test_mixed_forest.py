@@ -22,7 +22,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import BigForestError, ConfigError, DataError
 from bigforest.events import silent
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow import bag
 from bigforest.grow import forest as growing
 from bigforest.grow.bag import weighed

@@ -14,7 +14,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.events import silent
 from bigforest.forest import values
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.metrics.numbers import ExactSum, NumberSums
 from bigforest.oob import judge, plan
 from bigforest.oob.pipeline import write_oob

@@ -24,9 +24,9 @@ from bigforest.errors import ConfigError, FormatError
 from bigforest.events import StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.forest import groups, values, ways
 from bigforest.forest.forest import read_forest
+from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.report import OutOfBag
-from bigforest.forest.table import TreeArrays
 from bigforest.memory import Shape
 from bigforest.oob import judge, pipeline, plan
 from bigforest.oob.pipeline import write_oob

@@ -19,7 +19,7 @@ import bigforest
 from bigforest import lock
 from bigforest.events import Event, Notice, StageAdvanced
 from bigforest.forest import table as forest_table
-from bigforest.forest.table import part_path
+from bigforest.forest.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.state import State
 

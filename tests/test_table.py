@@ -25,9 +25,10 @@ from bigforest.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.forest import files, groups, parts, summary
 from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
+from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.packed import Packed, pack
 from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span, whole_parts
-from bigforest.forest.table import NODES, TreeArrays, join_trees, part_path, write_part
+from bigforest.forest.table import NODES
 from bigforest.kernels.layout import LEAF, OBLIQUE
 from bigforest.kernels.packing import SOUND, check_nodes, narrow_nodes
 from bigforest.kernels.route import TERMS, TILE_SHIFT, Layout

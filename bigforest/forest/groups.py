@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header
+from bigforest.forest.nodes import part_path
 from bigforest.forest.packed import Packed, load
 from bigforest.forest.parts import (
     Nodes,
@@ -24,7 +25,6 @@ from bigforest.forest.parts import (
     read_span,
     whole_parts,
 )
-from bigforest.forest.table import part_path
 from bigforest.forest.votes import answer_width
 from bigforest.forest.ways import tree_bytes
 

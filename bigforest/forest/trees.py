@@ -17,8 +17,9 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header, check_file, header_of, write_tables
+from bigforest.forest.nodes import part_path, row_groups
 from bigforest.forest.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
-from bigforest.forest.table import KINDS, NODES, part_path, row_groups
+from bigforest.forest.table import KINDS, NODES
 from bigforest.levels import Levels
 
 

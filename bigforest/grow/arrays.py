@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import Impurity
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import LevelLists, Terms
 from bigforest.kernels.mixed import SEEN_LEFT, SEEN_RIGHT, Subsets

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import Impurity
 from bigforest.errors import FormatError
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.features import Grown
 from bigforest.grow.top import TreeTop

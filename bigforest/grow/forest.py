@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
-from bigforest.forest.table import TreeArrays, write_part
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import drawn_thresholds, tree_arrays
 from bigforest.grow.bag import check_bag, weighed

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.decoded import Decoded
 from bigforest.grow.directions import AxisSearch, DirectionSearch
 from bigforest.grow.judge import Judge

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.forest.table import TreeArrays, write_part
+from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
 from bigforest.grow.bag import check_bag

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.forest.table import write_part
+from bigforest.forest.nodes import write_part
 from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
 from bigforest.grow.bag import check_bag, total_of, weighed_block
 from bigforest.grow.features import grow_on_features

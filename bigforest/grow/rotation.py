@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.coded import code_columns
 from bigforest.kernels.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.rng import PURPOSE_AXES, draw_rows, stream_key

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.coded import code_columns, with_thresholds
 from bigforest.grow.decoded import Decoded
 from bigforest.grow.directions import Direction, DirectionSearch, Spans

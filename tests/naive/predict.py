@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.forest.table import TreeArrays
+from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.layout import LEAF, OBLIQUE
 from tests.naive import rng
 

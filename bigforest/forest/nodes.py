@@ -1,0 +1,195 @@
+"""Trees as arrays, and the rows of the forest table that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec
+from bigforest.forest.files import write_tables
+from bigforest.forest.levels import levels_column
+from bigforest.forest.lists import cut_lists, join_lists
+from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES, KINDS, NODES
+from bigforest.forest.terms import terms_column
+from bigforest.kernels.layout import LEAF, OBLIQUE, LevelLists, Terms
+from bigforest.levels import Levels
+
+T = TypeVar("T")
+
+
+class TreeArrays(NamedTuple):
+    """One tree in preorder; all arrays have one entry per node, and a leaf has the value in brackets.
+
+    feature       int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
+    left          uint32 (0), always the node's own number + 1
+    right         uint32 (0)
+    depth         uint32
+    threshold     float64 (nan), nan on a category
+    default_left  bool (False), False in oblique nodes
+    gain          float64 (nan)
+    weight        uint64
+    counts        uint32 [nodes, classes], without classes where numbers are predicted
+    value         float64, mean of the target; None where classes are predicted
+    levels        what nodes on categories list; None when there are none
+    terms         the directions of oblique nodes; None when there are none
+    """
+
+    feature: NDArray[np.int32]
+    left: NDArray[np.uint32]
+    right: NDArray[np.uint32]
+    depth: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    gain: NDArray[np.float64]
+    weight: NDArray[np.uint64]
+    counts: NDArray[np.uint32]
+    value: NDArray[np.float64] | None = None
+    levels: LevelLists | None = None
+    terms: Terms | None = None
+
+    @property
+    def entries(self) -> NDArray[np.int64]:
+        """Where the terms and levels of each node begin if they are put in one row, and the last ones end."""
+        starts = [lists.start for lists in (self.levels, self.terms) if lists is not None]
+        return sum(starts, np.zeros(self.feature.size + 1, np.int64))
+
+    def rows(self, begin: int, end: int) -> TreeArrays:
+        """Nodes from `begin` to before `end`."""
+        value = None if self.value is None else self.value[begin:end]
+        levels = None if self.levels is None else cut_lists(self.levels, begin, end)
+        terms = None if self.terms is None else cut_lists(self.terms, begin, end)
+        return TreeArrays._make([*(array[begin:end] for array in self[:-3]), value, levels, terms])
+
+
+def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
+    """The nodes of all, one after the other, as if they were one tree."""
+    if len(trees) == 1:
+        return trees[0]
+    sizes = [tree.feature.size for tree in trees]
+    values = [tree.value for tree in trees if tree.value is not None]
+    columns = map(np.concatenate, zip(*(tree[:-3] for tree in trees), strict=True))
+    levels, terms = (
+        join_lists([tree.levels for tree in trees], sizes),
+        join_lists([tree.terms for tree in trees], sizes),
+    )
+    return TreeArrays._make([*columns, np.concatenate(values) if values else None, levels, terms])
+
+
+def part_path(directory: Path, first_tree: int) -> Path:
+    """Name of the part that starts with `first_tree` in the forest `directory`; names sort like trees."""
+    return directory / "trees" / f"part-{first_tree:07d}.parquet"
+
+
+def write_part(
+    directory: Path,
+    first_tree: int,
+    trees: Iterable[Iterable[TreeArrays]],
+    spec: DataSpec,
+    config: TrainConfig,
+    levels: Levels | None = None,
+) -> Path:
+    """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
+
+    levels  of the categories; None where there are none.
+
+    Each tree comes in one or more pieces of consecutive nodes, whose left and right are numbers within the tree.
+    Memory: two pieces, and a row group. May be called from any thread; writing the same part again replaces it.
+    """
+    groups = row_groups(_numbered(first_tree, trees))
+    tables = (nodes_table([piece.rows(begin, end) for piece, begin, end in group], spec, levels) for group in groups)
+    path = part_path(directory, first_tree)
+    write_tables(NODES, tables, path, "trees", spec, config)
+    return path
+
+
+class Piece(NamedTuple):
+    """Consecutive nodes of one tree, from number `first` on."""
+
+    tree: int
+    first: int
+    nodes: TreeArrays
+
+    def rows(self, begin: int, end: int) -> Piece:
+        """Nodes from `begin` to before `end` of the piece."""
+        return Piece(self.tree, self.first + begin, self.nodes.rows(begin, end))
+
+
+def _numbered(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[tuple[Piece, NDArray[np.int64]]]:
+    """The nodes of all trees and where their entries begin, as `row_groups` takes them."""
+    for tree, pieces in enumerate(trees, first_tree):
+        number = 0
+        for nodes in pieces:
+            yield Piece(tree, number, nodes), nodes.entries
+            number += nodes.feature.size
+
+
+def row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
+    """Consecutive nodes cut into row groups, as large as GROUP_NODES and GROUP_ENTRIES allow, however they come in.
+
+    pieces  some nodes, and where the entries of each begin, [nodes + 1]. A group is a list of pieces, and which nodes
+            of them.
+    """
+    waiting: list[tuple[T, int, int]] = []
+    nodes, entries = GROUP_NODES, GROUP_ENTRIES
+    for piece, start in pieces:
+        begin, size = 0, start.size - 1
+        while begin < size:
+            end = min(size, begin + nodes, int(start.searchsorted(int(start[begin]) + entries, side="right")) - 1)
+            if end <= begin and waiting:
+                yield waiting
+                waiting, nodes, entries = [], GROUP_NODES, GROUP_ENTRIES
+                continue
+            end = max(end, begin + 1)
+            waiting.append((piece, begin, end))
+            nodes -= end - begin
+            entries -= int(start[end] - start[begin])
+            begin = end
+    if waiting:
+        yield waiting
+
+
+def nodes_table(pieces: list[Piece], spec: DataSpec, levels: Levels | None) -> pa.Table:
+    """The pieces as a table of schema NODES; `levels` are those of the categories."""
+    names = [feature.name for feature in spec.features]
+    sizes = [piece.nodes.feature.size for piece in pieces]
+    joined = join_trees([piece.nodes for piece in pieces])
+    leaf, oblique = joined.feature == LEAF, joined.feature == OBLIQUE
+    category = np.zeros(leaf.size, np.bool_) if joined.levels is None else np.diff(joined.levels.start) > 0
+    kind = np.select([leaf, oblique, category], [0, 3, 2], 1).astype(np.int8)
+    numbers = [np.arange(piece.first, piece.first + size) for piece, size in zip(pieces, sizes, strict=True)]
+    columns = {
+        "tree": pa.array(np.repeat(np.array([piece.tree for piece in pieces], np.uint32), sizes)),
+        "node": pa.array(np.concatenate(numbers).astype(np.uint32)),
+        "left": pa.array(joined.left, mask=leaf),
+        "right": pa.array(joined.right, mask=leaf),
+        "depth": pa.array(joined.depth),
+        "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),
+        "feature": pa.DictionaryArray.from_arrays(
+            pa.array(joined.feature, mask=joined.feature < 0), pa.array(names, pa.string())
+        ),
+        "threshold": pa.array(joined.threshold, mask=leaf | category),
+        "default_left": pa.array(joined.default_left, mask=leaf | oblique),
+        "levels": levels_column(joined.levels, joined.feature, levels, spec, NODES.field("levels").type),
+        "terms": terms_column(joined.terms, leaf.size, names, NODES.field("terms").type),
+        "gain": pa.array(joined.gain, mask=leaf),
+        "weight": pa.array(joined.weight),
+        "counts": _counts_column(joined.counts),
+        "value": pa.nulls(leaf.size, pa.float64()) if joined.value is None else pa.array(joined.value),
+    }
+    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
+
+
+def _counts_column(counts: NDArray[np.uint32]) -> Any:
+    """The column `counts`; null where there are no classes."""
+    nodes, classes = counts.shape
+    kind = NODES.field("counts").type
+    if not classes:
+        return pa.nulls(nodes, kind)
+    start = pa.array(np.arange(nodes + 1, dtype=np.int64) * classes, pa.int32())
+    return pa.ListArray.from_arrays(start, pa.array(counts.reshape(-1)), type=kind)
