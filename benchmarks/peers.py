@@ -186,7 +186,7 @@ def _fit_ydf(data: Dataset, settings: Settings, **options: Any) -> Fitted:
         num_trees=settings.trees,
         num_threads=settings.threads,
         random_seed=settings.seed + 1,
-        num_candidate_attributes=math.isqrt(len(data.features)),
+        num_candidate_attributes=max(1, math.isqrt(len(data.features)) - 1),  # it looks at one more
         max_depth=-1,
         min_examples=1,
         winner_take_all=False,
