@@ -12,7 +12,8 @@ import pytest
 import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
-from bigforest.forest import parts, table
+from bigforest.forest import nodes as forest_nodes
+from bigforest.forest import parts
 from tests.commands import Run, run
 
 __all__ = ["run"]  # a fixture
@@ -150,7 +151,7 @@ def test_merge__needs_two_sound_forests(grown: Path, tmp_path: Path) -> None:
 def test_copies__any_size_of_batch(grown: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = bigforest.merge([grown / "0", grown / "1"], tmp_path / "m").nodes.collect()
     monkeypatch.setattr(parts, "PIECE_BYTES", 500)
-    monkeypatch.setattr(table, "GROUP_NODES", 50)
+    monkeypatch.setattr(forest_nodes, "GROUP_NODES", 50)
     assert bigforest.merge([grown / "0", grown / "1"], tmp_path / "n").nodes.collect().equals(expected)
 
 

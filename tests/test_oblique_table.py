@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
-from bigforest.forest import parts, table
+from bigforest.forest import nodes as forest_nodes
+from bigforest.forest import parts
 from bigforest.forest.forest import read_forest
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.packed import pack
@@ -46,7 +47,7 @@ def trees(count: int = 5, splits: int = 7) -> list[TreeArrays]:
 def test_write_part__oblique_nodes_read_back_the_same(
     piece: int, terms: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(table, "GROUP_ENTRIES", terms)
+    monkeypatch.setattr(forest_nodes, "GROUP_ENTRIES", terms)
     write_forest(tmp_path, trees(), SPEC, [2])
     paths = part_paths(tmp_path)
     header = check_parts(paths)
@@ -65,8 +66,8 @@ def test_write_part__oblique_nodes_read_back_the_same(
 @given(st.data())
 def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -> None:
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(table, "GROUP_NODES", data.draw(st.integers(1, 9)))
-        patch.setattr(table, "GROUP_ENTRIES", data.draw(st.integers(1, 9)))
+        patch.setattr(forest_nodes, "GROUP_NODES", data.draw(st.integers(1, 9)))
+        patch.setattr(forest_nodes, "GROUP_ENTRIES", data.draw(st.integers(1, 9)))
         home, config = Path(folder), TrainConfig(trees=5, bootstrap=False)
         cuts = data.draw(st.lists(st.integers(0, 15), max_size=4).map(sorted))
         pieces = [[tree.rows(*pair) for pair in pairwise([0, *cuts, tree.feature.size])] for tree in trees()]

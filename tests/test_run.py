@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest import lock
 from bigforest.events import Event, Notice, StageAdvanced
-from bigforest.forest import table as forest_table
+from bigforest.forest import nodes as forest_nodes
 from bigforest.forest.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.state import State
@@ -314,7 +314,7 @@ def test_resume__families_end_in_the_same_forest(options: dict[str, Any], table:
 def test_add_trees__of_families_equals_all_at_once(
     options: dict[str, Any], table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forest_table, "GROUP_ENTRIES", 20)
+    monkeypatch.setattr(forest_nodes, "GROUP_ENTRIES", 20)
     bigforest.train(table, "kind", out=tmp_path / "whole", trees=40, **options)
     bigforest.train(table, "kind", out=tmp_path / "f", trees=17, **options)
     bigforest.train(resume=tmp_path / "f", trees=40)
