@@ -8,7 +8,7 @@ forest of sqrt(p) features, is there for comparison. Writes results/oblique.parq
 
 from __future__ import annotations
 
-from importlib.util import find_spec
+from importlib import import_module
 
 from runs import arguments, machine, plan_of, run
 from tables import markdown, save, sized, summary
@@ -27,9 +27,18 @@ COLUMNS = {
 }
 
 
+def _works(name: str) -> bool:
+    """Whether a package can be imported: treeple is built for one version of scikit-learn."""
+    try:
+        import_module(name)
+    except (ImportError, ValueError):
+        return False
+    return True
+
+
 def main() -> None:
     """Oblique forests side by side in one run."""
-    everyone = "bigforest-oblique,bigforest-redraw,ydf-oblique" + (",treeple" if find_spec("treeple") else "")
+    everyone = "bigforest-oblique,bigforest-redraw,ydf-oblique" + (",treeple" if _works("treeple") else "")
     options = arguments(main.__doc__, sets="synthetic,mnist", contestants=everyone, trees=20, rounds=3).parse_args()
     runs = run(plan_of(options))
     text = f"{options.trees} trees, {options.threads} threads, {options.rounds} rounds. Machine: {machine()}.\n\n"
