@@ -174,6 +174,8 @@ def cost(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
             rows.append({"way": way, "round": number, "status": done.status, **grown, **done.facts})
             print(f"{way}: {done.status}, {done.whole['seconds']:.0f} s", file=sys.stderr)
     runs = pl.DataFrame(rows, infer_schema_length=None)
+    if failed := set(runs["status"]) - {"done"}:
+        raise SystemExit(f"not all forests were grown: {'; '.join(failed)}")
     if runs["digest"].n_unique() != 1:
         raise SystemExit("the forests differ")
     memory = pl.col("processor").filter(pl.col("way") == "in memory").first().over("round")
