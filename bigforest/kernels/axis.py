@@ -16,7 +16,7 @@ from bigforest.kernels.partition import partition
 from bigforest.kernels.random_split import offer_random
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_many import scan_many
-from bigforest.kernels.scan_sums import prepare_sums, scan_sums
+from bigforest.kernels.scan_sums import scan_sums
 from bigforest.kernels.scan_two import prepare_two, scan_two
 from bigforest.kernels.target import sum_left
 
@@ -79,9 +79,7 @@ def wanted_features(rules, key, features):
 @inlined
 def prepare(node, rules, work, sums):
     """Once per node, before scan_codes."""
-    if sums is not None:
-        prepare_sums(node, rules.min_leaf, work, sums)
-    elif node.total.size == 2 and rules.impurity == GINI:
+    if sums is None and node.total.size == 2 and rules.impurity == GINI:
         prepare_two(node, work)
 
 

@@ -5,7 +5,7 @@ Loops over arrays that might overlap are not vectorised by the compiler, so thes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -64,13 +64,13 @@ class Lanes:
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
 
-    def sums(self, rows: Any, number: int, terms: Callable[[Any], Sequence[Any]]) -> list[Any]:
-        """The sums over all rows of the vectors, `number` of them, that `terms` writes for one row."""
-        totals = [cgutils.alloca_once_value(self.builder, ZEROS) for _ in range(number)]
+    def sum(self, rows: Any, term: Callable[[Any], Any]) -> Any:
+        """The sum over all rows of the vector that `term` writes for one of them."""
+        total = cgutils.alloca_once(self.builder, VECTOR)
+        self.builder.store(ZEROS, total)
         with cgutils.for_range(self.builder, rows) as loop:
-            for total, term in zip(totals, terms(loop.index), strict=True):
-                self.builder.store(self.builder.add(self.builder.load(total), term), total)
-        return [self.builder.load(total) for total in totals]
+            self.builder.store(self.builder.add(self.builder.load(total), term(loop.index)), total)
+        return self.builder.load(total)
 
     def real(self, vector: Any) -> Any:
         """Signed numbers as float32."""

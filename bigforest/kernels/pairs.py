@@ -40,22 +40,21 @@ def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         lanes = Lanes(context, builder, {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[3])})
         with lanes.blocks(args[2]) as base:
-            (sums,) = _sums_up_to_block(lanes, base, args[2], ["add"])
-            lanes.store(sums, "out", base)
+            lanes.store(_sum_up_to(lanes, base, args[2]), "out", base)
         return context.get_dummy_value()
 
     return types.void(code, add, types.intp, out), codegen
 
 
-def _sums_up_to_block(lanes: Lanes, base: Any, rows: Any, names: list[str]) -> list[Any]:
-    """For the block of `code` at `base`, the sums of these arrays over the rows of which the code is not larger."""
+def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
+    """For the block of `code` at `base`, the sums of `add` over the rows of which the code is not larger."""
     mine = lanes.load("code", base)
 
-    def terms(index: Any) -> list[Any]:
+    def term(index: Any) -> Any:
         below = lanes.builder.icmp_unsigned("<=", lanes.spread("code", index), mine)
-        return [lanes.where(below, lanes.spread(name, index)) for name in names]
+        return lanes.where(below, lanes.spread("add", index))
 
-    return lanes.sums(rows, len(names), terms)
+    return lanes.sum(rows, term)
 
 
 @overload(sums_up_to)
@@ -93,7 +92,7 @@ def _score_pairs_two(
         ones, weight, least = (lanes.splat(number) for number in args[3:6])
         best = cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [-1.0] * LANES))
         with lanes.blocks(rows) as base:
-            (sums,) = _sums_up_to_block(lanes, base, rows, ["add"])
+            sums = _sum_up_to(lanes, base, rows)
             ones_l = builder.lshr(sums, half)
             w_l = builder.add(ones_l, builder.and_(sums, ir.Constant(VECTOR, [0xFFFF] * LANES)))
             w_r = builder.sub(weight, w_l)
@@ -121,56 +120,5 @@ def _allowed(lanes: Lanes, base: Any, rows: Any, w_l: Any, w_r: Any, least: Any)
 def _compiled_two(code, add, n, ones, weight, min_leaf, out, score):
     def vectors(code, add, n, ones, weight, min_leaf, out, score):
         return _score_pairs_two(code, add, np.intp(n), np.int64(ones), np.int64(weight), np.int64(min_leaf), out, score)
-
-    return vectors
-
-
-def score_pairs_sums(code, add, number, n, weight, min_leaf, score):
-    """score[i] = d**2 / (w_l w_r) of the split after code[i], d the sum of number[j] with code[j] <= code[i].
-
-    w_l is the sum of add[j], likewise, and the weights are together `weight` < SCORED_WEIGHT. number int32, of
-    which no sum reaches 31 bits; code, add, min_leaf, score and the result are those of score_pairs_two.
-    """
-    n, weight = int(n), int(weight)
-    for i in range(n):
-        left = code[:n] <= code[i]
-        w_l = int(add[:n][left].sum())
-        d = np.float32(number[:n][left].sum(dtype=np.int64))
-        allowed = min(w_l, weight - w_l) >= int(min_leaf)
-        score[i] = d * d / np.float32(w_l * (weight - w_l)) if allowed else -1.0
-    return float(score[:n].max())
-
-
-@intrinsic
-def _score_pairs_sums(
-    typingctx: Any, code: Any, add: Any, number: Any, n: Any, weight: Any, min_leaf: Any, score: Any
-) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        arrays = {
-            "code": (code, args[0]),
-            "add": (add, args[1]),
-            "number": (number, args[2]),
-            "score": (score, args[6]),
-        }
-        lanes = Lanes(context, builder, arrays)
-        rows = args[3]
-        weight, least = (lanes.splat(scalar) for scalar in args[4:6])
-        best = cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [-1.0] * LANES))
-        with lanes.blocks(rows) as base:
-            w_l, d = _sums_up_to_block(lanes, base, rows, ["add", "number"])
-            w_r, d = builder.sub(weight, w_l), lanes.real(d)
-            found = builder.fdiv(builder.fmul(d, d), lanes.real(builder.mul(w_l, w_r)))
-            found = lanes.masked(found, _allowed(lanes, base, rows, w_l, w_r, least))
-            lanes.store(found, "score", base)
-            builder.store(lanes.larger(found, builder.load(best)), best)
-        return lanes.highest(builder.load(best))
-
-    return types.float64(code, add, number, types.intp, types.int64, types.int64, score), codegen
-
-
-@overload(score_pairs_sums)
-def _compiled_scores_of_sums(code, add, number, n, weight, min_leaf, score):
-    def vectors(code, add, number, n, weight, min_leaf, score):
-        return _score_pairs_sums(code, add, number, np.intp(n), np.int64(weight), np.int64(min_leaf), score)
 
     return vectors

@@ -8,8 +8,6 @@ that are compared exactly.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from bigforest.kernels.exact import compare_variance
@@ -30,17 +28,14 @@ from bigforest.kernels.node import (
     ZERO,
     shift_for,
 )
-from bigforest.kernels.pairs import PAIRS, SCORE_ERROR, score_pairs_sums
-from bigforest.kernels.scan_two import by_pairs, collect
+from bigforest.kernels.pairs import PAIRS
+from bigforest.kernels.scan_two import collect
 from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
 from bigforest.kernels.target import BUCKETS_SUMS
 
 # Up to this many rows they are sorted, as the bounds of a histogram would open most buckets.
 _SORTED = 512
 _THREE = np.uint64(3)
-# What all numbers of a node have together, and what the rounding of a score to float32 may come to, both in units.
-_UNITS = 2.0**30
-_ROUNDINGS = 4.0 * 2.0**6
 
 
 @inlined
@@ -79,43 +74,20 @@ def offer_sums(weight, total, min_leaf, feature, code, w_l, sum_l, best):
     best.limit[0] = (one * one / np.float64(w_l) + two * two / np.float64(w_r)) * NEAR
 
 
-@inlined
-def score_sums(sum_l, w_l, node, min_leaf):
-    """The score of a split; -1 where a side has less than min_leaf, which is 1 at least."""
-    w_r = node.weight - w_l
-    one = np.float64(sum_l)
-    two = np.float64(node.sq - sum_l)
-    left = np.float64(max(w_l, np.int64(1)))
-    right = np.float64(max(w_r, np.int64(1)))
-    score = (one * one * right + two * two * left) / (left * right)
-    return score if w_l >= min_leaf and w_r >= min_leaf else -1.0
-
-
 @helper
 def walk_sums(keys, begin, end, w_l, sum_l, node, rows, min_leaf, feature, best):
-    """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l lie left of it.
-
-    The highest score is looked for first: along a good feature scores rise step by step, and each would be offered.
-    """
-    w_before, sum_before = w_l, sum_l
-    highest = -1.0
-    for i in range(begin, end - ONE):
-        at = keys[i] & BITS32
+    """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l lie left of it."""
+    bar = best.limit[0]
+    key = keys[begin]
+    for i in range(begin + ONE, end):
+        code = key >> SHIFT32
+        at = key & BITS32
         w_l += rows[at, ZERO]
         sum_l += rows[at, ONE]
-        score = score_sums(sum_l, w_l, node, min_leaf)
-        highest = max(highest, score if keys[i] >> SHIFT32 != keys[i + ONE] >> SHIFT32 else -1.0)
-    if highest < 0.0 or highest < best.limit[0]:
-        return
-    bar = highest * NEAR
-    w_l, sum_l = w_before, sum_before
-    for i in range(begin, end - ONE):
-        at = keys[i] & BITS32
-        code = keys[i] >> SHIFT32
-        w_l += rows[at, ZERO]
-        sum_l += rows[at, ONE]
-        if code != keys[i + ONE] >> SHIFT32 and score_sums(sum_l, w_l, node, min_leaf) >= bar:
+        key = keys[i]
+        if key >> SHIFT32 != code and reaches(sum_l, w_l, node, bar):
             offer_sums(node.weight, node.sq, min_leaf, feature, np.int64(code), w_l, sum_l, best)
+            bar = best.limit[0]
 
 
 @inlined
@@ -134,10 +106,11 @@ def histogram_sums(low, shift, n, buckets, codes, sums):
 
 
 @inlined
-def offer_edges(low, shift, buckets, node, min_leaf, feature, best, edge, found):
-    """Offer the split after every bucket, and turn `found` into what Sums.buckets is said to be; edge: scratch."""
+def offer_edges(low, shift, buckets, node, min_leaf, feature, best, found):
+    """Offer the split after every bucket, and turn `found` into what Sums.buckets is said to be."""
     w_l = NONE
     sum_l = NONE
+    bar = best.limit[0]
     for b in range(buckets):
         weight, inside = found[b, ZERO], found[b, ONE]
         found[b, ZERO] = w_l
@@ -145,20 +118,11 @@ def offer_edges(low, shift, buckets, node, min_leaf, feature, best, edge, found)
         found[b, _THREE] = inside - found[b, TWO]
         w_l += weight
         sum_l += inside
-    found[buckets, ZERO] = w_l
-    found[buckets, ONE] = sum_l
-    highest = -1.0
-    for b in range(buckets):
-        score = score_sums(found[b + ONE, ONE], found[b + ONE, ZERO], node, min_leaf)
-        edge[b] = score
-        highest = max(highest, score)
-    if highest < 0.0 or highest < best.limit[0]:
-        return
-    for b in range(buckets):
-        w_l = found[b + ONE, ZERO]
-        if edge[b] >= highest * NEAR and w_l > found[b, ZERO]:
+        if weight > 0 and b + ONE < buckets and reaches(sum_l, w_l, node, bar):
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            offer_sums(node.weight, node.sq, min_leaf, feature, code, w_l, found[b + ONE, ONE], best)
+            offer_sums(node.weight, node.sq, min_leaf, feature, code, w_l, sum_l, best)
+            bar = best.limit[0]
+    found[buckets, ZERO] = w_l
 
 
 @inlined
@@ -186,7 +150,7 @@ def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
     n = np.uint64(node.items.size)
     found = sums.buckets
     histogram_sums(low, shift, n, buckets, work.codes, sums)
-    offer_edges(low, shift, buckets, node, min_leaf, feature, best, work.edge, found)
+    offer_edges(low, shift, buckets, node, min_leaf, feature, best, found)
     if shift == np.uint32(0):
         return
     for b in range(buckets):
@@ -205,70 +169,12 @@ def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
 
 
 @inlined
-def prepare_sums(node, min_leaf, work, sums):
-    """Once per node, before scan_sums: what small_sums needs, numbers counted from the mean and in units.
-
-    Each is off by half a unit at most, and a score is rounded a few times, each time by 2**-24 of it.
-    """
-    if not by_pairs(node):
-        return
-    rows, number = sums.rows, sums.number
-    n = np.uint64(node.items.size)
-    rest = np.float64(node.sq) / np.float64(node.weight)
-    magnitude = 0.0
-    for i in range(n):
-        magnitude += abs(np.float64(rows[i, ONE]) - rest * np.float64(rows[i, ZERO]))
-    scale = _UNITS / magnitude
-    for i in range(n):
-        work.pair_add[i] = np.uint32(rows[i, ZERO])
-        number[i] = np.int32(np.rint((np.float64(rows[i, ONE]) - rest * np.float64(rows[i, ZERO])) * scale))
-    sums.scale[ZERO] = scale
-    room = np.float64(min_leaf) * np.float64(node.weight - min_leaf)
-    sums.scale[ONE] = (np.float64(n) + _ROUNDINGS) / math.sqrt(room)
-
-
-@inlined
-def small_sums(node, min_leaf, feature, best, work, sums):
-    """What scan_sums does for nodes that are `by_pairs`: scores of all first, then those that may be the best."""
-    codes, rows, score = work.codes, sums.rows, work.pair_score
-    n = np.uint64(node.items.size)
-    highest = score_pairs_sums(codes, work.pair_add, sums.number, n, node.weight, min_leaf, score)
-    if highest < 0.0:
-        return
-    scale, error = sums.scale[ZERO], sums.scale[ONE]
-    weight, rest = np.float64(node.weight), np.float64(node.sq)
-    # Of sums from the mean d and -d, the score of `reaches` is d**2 weight / (w_l w_r) + rest**2 / weight.
-    known = math.sqrt(max(0.0, (best.limit[0] - rest * rest / weight) / weight)) * scale
-    root = math.sqrt(highest)
-    if root + error < known:
-        return
-    lowest = max(0.0, max(root - error, known) - error)
-    bar = np.float32(lowest * lowest * (1.0 - SCORE_ERROR))
-    offered = NONE - 1
-    for i in range(n):
-        code = codes[i]
-        if score[i] >= bar and np.int64(code) != offered:
-            offered = np.int64(code)
-            w_l = NONE
-            sum_l = NONE
-            for j in range(n):  # no branch: this loop runs in vectors
-                left = np.int64(codes[j] <= code)
-                w_l += left * rows[j, ZERO]
-                sum_l += left * rows[j, ONE]
-            offer_sums(node.weight, node.sq, min_leaf, feature, offered, w_l, sum_l, best)
-
-
-@inlined
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_sums.
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, in a node seen by view_node.
 
-    Few rows: by pairs, or, if they are heavy, sorted. Many, or so few codes that a histogram is smaller than the rows:
-    by histogram.
+    Few rows: sort and walk. Many, or so few codes that a histogram is smaller than the rows: by histogram.
     """
     n = np.uint64(node.items.size)
-    if by_pairs(node):
-        small_sums(node, min_leaf, feature, best, work, sums)
-        return
     span = np.uint64(high - low)
     if n > np.uint64(_SORTED) or span < n:
         shift = shift_for(span, buckets_for_sums(n))

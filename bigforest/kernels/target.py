@@ -41,18 +41,12 @@ class Sums(NamedTuple):
 
     place    uint64 [rows of the root], 0, 1, ...: what sort keys have in the place of class and multiplicity
     rows     int64 [rows of the root, 2], by place in the node: multiplicity, and with it the number from the centre
-    number   int32 [PAIRS], in a node that is `by_pairs`: the same, but from the exact mean, rounded to units of which
-             all numbers together have 2**30
-    scale    float64 [2], in such a node: such units in one of the value, and by how many the root of a score
-             (pairs.py) may be off
     buckets  int64 [BUCKETS_SUMS + 1, 4]: weight and sum of the rows before a bucket, and in it the sum of those above
              zero and of those below
     """
 
     place: NDArray[np.uint64]
     rows: NDArray[np.int64]
-    number: NDArray[np.int32]
-    scale: NDArray[np.float64]
     buckets: NDArray[np.int64]
 
 
@@ -60,13 +54,7 @@ def make_sums(rows: int) -> Sums:
     """Sums for nodes of up to `rows` rows."""
     size = max(rows, PAIRS)
     place = np.arange(size, dtype=np.uint64)
-    return Sums(
-        place,
-        np.empty((size, 2), np.int64),
-        np.empty(PAIRS, np.int32),
-        np.empty(2),
-        np.empty((BUCKETS_SUMS + 1, 4), np.int64),
-    )
+    return Sums(place, np.empty((size, 2), np.int64), np.empty((BUCKETS_SUMS + 1, 4), np.int64))
 
 
 @inlined
