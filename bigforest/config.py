@@ -81,8 +81,9 @@ class TrainConfig:
     min_split        a node with fewer bag rows than this is a leaf.
     min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
                      all rows beyond the least that can be asked for (1; 2 for min_split) count as their mean weight.
-    min_level        levels of a category with fewer bag rows than this in a node are taken together as one there, but
-                     for the heaviest: as many as the number of its rows has binary digits. 1 takes all by themselves.
+    min_level        levels of a category with fewer bag rows than this in a node go to one side together there, except
+                     the heaviest: as many may be split off as the number of the node's rows has binary digits (10 for
+                     1,000). 1 keeps none together.
     bootstrap        False grows every tree on all rows; there is then no out-of-bag estimate.
     stop_oob         grow no more trees once the out-of-bag error has settled, and at most `trees`: when the mean error
                      after each of the last 20 trees is not lower by more than this share of it than that after each of
