@@ -39,20 +39,8 @@ from bigforest.unfinished import named_output
 
 # Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
 _OTHER_KEYWORDS = (
-    *(
-        "data",
-        "target",
-        "out",
-        "listener",
-        "overwrite",
-        "threads",
-        "scratch",
-        "memory",
-        "exclude",
-        "resume",
-        "scheduler",
-        "validate",
-    ),
+    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
+    *("scheduler", "validate"),
 )
 
 
