@@ -376,3 +376,29 @@ def test_json__has_no_infinities_and_one_line(capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr().out
     assert printed.count("\n") == 1
     assert json.loads(printed) == {"a": None, "b": ["-inf", 1.5], "c": {"1": "é"}}
+
+
+def test_plain__keeps_letters_of_all_scripts_and_escapes_the_rest() -> None:
+    from cli.text import plain
+
+    assert plain("日本 é 'x'") == "日本 é 'x'"
+    assert plain("a\tb\n\x1b[31mc\x85") == r"a\tb\n\x1b[31mc\x85"
+
+
+def test_lines_and_table__show_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from cli.show import lines, table
+
+    console = Console(width=80)
+    lines(console, [("target", "a\x1b[31m"), ("merged from", "one\ntwo")])
+    table(console, ["class\n"], [["b\x07"]])
+    out = capsys.readouterr().out
+    assert "\x07" not in out
+    assert [line.split() for line in out.splitlines()] == [
+        ["target", r"a\x1b[31m"],
+        ["merged", "from", "one"],
+        ["two"],
+        [r"class\n"],
+        [r"b\x07"],
+    ]
