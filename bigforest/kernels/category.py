@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.component import find_component
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, ZERO, class_of
-from bigforest.kernels.rng import mix
+from bigforest.kernels.rng import level_number
 
 # Up to so many levels an insertion sort beats one by digits.
 _FEW = np.uint64(48)
@@ -279,7 +279,7 @@ def order_levels(codes, node, least, levels, table, sums, dictionary, state):
         groups = form_groups(found, NONE, levels)
         for group in range(groups):
             levels.whole[group] = ZERO
-            levels.fraction[group] = mix(state ^ mix(np.uint64(levels.first[group])))
+            levels.fraction[group] = level_number(state, levels.first[group])
     sort_groups(groups, levels)
     for place in range(groups):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
