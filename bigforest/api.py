@@ -39,20 +39,8 @@ from bigforest.unfinished import named_output
 
 # Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
 _OTHER_KEYWORDS = (
-    *(
-        "data",
-        "target",
-        "out",
-        "listener",
-        "overwrite",
-        "threads",
-        "scratch",
-        "memory",
-        "exclude",
-        "resume",
-        "scheduler",
-        "validate",
-    ),
+    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
+    *("scheduler", "validate"),
 )
 
 
@@ -76,7 +64,7 @@ def train(
 
     data       a path, glob or folder (Parquet, Arrow, CSV, NDJSON), a Polars, pandas or pyarrow table, a pair
                (X, y) of numpy arrays, or a store made by `encode_store`.
-    target     the column to learn; None for the one column named target, label, class or y.
+    target     the column to learn; None for the first of target, label, class and y that there is.
     out        folder the forest is written to; None keeps it in a temporary folder for as long as the Forest
                object lives (`Forest.write` keeps it for good). A run that is interrupted leaves the folder
                `out`.unfinished, from which `resume` goes on.

@@ -14,7 +14,10 @@ CONFIG: dict[str, Choice] = {
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
     "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),
     "min_level": option(
-        int, 1000, "N", "Levels of fewer bag rows in a node are split as one, but for as many as log2 of its rows."
+        int,
+        1000,
+        "N",
+        "Levels of a category with fewer bag rows in a node stay together there, except its largest few; 1: none do.",
     ),
     "max_bins": option(
         str,

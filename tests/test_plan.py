@@ -17,6 +17,7 @@ import bigforest
 from bigforest import plan as plan_module
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
+from bigforest.kernels.category import levels_bytes, make_levels
 from bigforest.memory import Need, Shape
 from bigforest.plan import store_bytes
 from bigforest.resources import Resources
@@ -45,6 +46,13 @@ def frame(rows: int = 400) -> pl.DataFrame:
 
 def shape(data: Any, target: str, scratch: Path, **config: Any) -> Shape:
     return shape_of(open_source(data, scratch=scratch), data, target, (), TrainConfig(**config))
+
+
+@pytest.mark.parametrize("codes", [0, 30_000, 200_000])
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_levels_bytes__are_those_that_are_made(codes: int, classes: int) -> None:
+    made = sum(array.nbytes for array in make_levels(codes, 100_000, classes))
+    assert 0 <= made - levels_bytes(codes, 100_000, classes) < 40_000  # what does not grow with rows or levels
 
 
 def test_shape__of_parquet_files_by_their_statistics(tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from itertools import pairwise
 from typing import Any, TypeVar, get_args
 
-from bigforest.config import Task
 from bigforest.errors import FormatError
+from bigforest.options import Task
 
 MAX_CLASSES = 65_535
 MAX_FEATURES = 2**31 - 1
