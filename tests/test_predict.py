@@ -42,7 +42,6 @@ from tests.test_metrics import check_metrics
 FEATURES = 3
 CLASSES = 3
 THRESHOLDS = [0.0, 0.5, -1.5, 2.0, 1e-3]
-VOTES = ["soft", "hard", "stochastic"]
 WAYS = [("soft", "lowest"), ("hard", "lowest"), ("hard", "reject"), ("hard", "random"), ("stochastic", "lowest")]
 
 
