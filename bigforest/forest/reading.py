@@ -9,11 +9,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import level_codes, numbers
+from bigforest.columns import is_plain, level_codes, numbers
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
 from bigforest.forest.schema import NARROW, Found
-from bigforest.forest.values import MatrixRows, Rows
+from bigforest.forest.values import Block, Rows
 from bigforest.levels import Levels
 
 # Unseen levels that an error names.
@@ -42,11 +42,17 @@ class Reader(NamedTuple):
         leaves = {int(place): found.leaves[int(place)] for place in used}
         inner = {f"{place}": leaf.expr for place, leaf in leaves.items() if leaf.path}
         flat = frame.select(expr.alias(place) for place, expr in inner.items()) if inner else frame
-        columns = (
-            (flat.get_column(f"{place}") if leaf.path else frame.get_column(leaf.column), place)
-            for place, leaf in leaves.items()
-        )
-        return Rows([self._column(*column) for column in columns])
+        blocks: list[Block] = []
+        alike: dict[Any, list[tuple[int, pl.Series]]] = {}  # unnested ones apart, since their names are ours
+        for at, (place, leaf) in enumerate(leaves.items()):
+            series = flat.get_column(f"{place}") if leaf.path else frame.get_column(leaf.column)
+            if is_plain(series) and self.spec.features[place].kind == "numeric":
+                alike.setdefault((type(series.dtype), bool(leaf.path)), []).append((at, series))
+            else:
+                blocks.append(Block.of_column(self._column(series, place), at))
+        for columns in alike.values():
+            blocks.append(Block.of_alike([series for _, series in columns], [at for at, _ in columns]))
+        return Rows(blocks)
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> Rows:
         """The features `used` of an array [rows, features] whose columns are in the order of training.
@@ -63,7 +69,7 @@ class Reader(NamedTuple):
                 "so it needs two dimensions and that many columns"
             )
         if matrix.dtype == object:
-            return Rows([self._objects(matrix[:, place], int(place)) for place in used])
+            return Rows.of([self._objects(matrix[:, place], int(place)) for place in used])
         categories = [feature.name for feature in features if feature.kind == "category"]
         if categories:
             raise DataError(
@@ -72,7 +78,8 @@ class Reader(NamedTuple):
             )
         if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
             raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-        return MatrixRows(matrix, used)
+        whole = used.size == len(features)
+        return Rows([Block(matrix if whole else matrix[:, used], matrix.dtype, slice(used.size))])
 
     def _column(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
