@@ -131,9 +131,9 @@ def physical(series: pl.Series) -> pl.Series:
     return series.to_physical() if series.dtype in _TEMPORAL or series.dtype == pl.Decimal else series
 
 
-def is_plain(series: pl.Series) -> bool:
-    """Whether numpy has the values of a column as they are, so that `numbers` of it takes no work."""
-    return type(series.dtype) in _PLAIN and not series.null_count()
+def is_plain(dtype: pl.DataType) -> bool:
+    """Whether numpy has the values of such columns as they are: `numbers` of one without nulls takes no work."""
+    return type(dtype) in _PLAIN
 
 
 def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
@@ -141,10 +141,8 @@ def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
 
     trained  the type in training, of the same family.
     """
-    if is_plain(series):
-        return series.to_numpy()
     if not series.null_count():
-        return _present_numbers(series, trained)
+        return series.to_numpy() if is_plain(series.dtype) else _present_numbers(series, trained)
     values = np.full(len(series), np.nan)
     values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
     return values

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +18,13 @@ from bigforest.levels import Levels
 
 # Unseen levels that an error names.
 _NAMED = 5
+
+
+class _Use(NamedTuple):
+    """Where a feature is among those in use, and in the dataspec."""
+
+    at: int
+    place: int
 
 
 class Reader(NamedTuple):
@@ -39,19 +46,18 @@ class Reader(NamedTuple):
 
         Raises DataError for levels not seen in training, where these are errors.
         """
-        leaves = {int(place): found.leaves[int(place)] for place in used}
-        inner = {f"{place}": leaf.expr for place, leaf in leaves.items() if leaf.path}
-        flat = frame.select(expr.alias(place) for place, expr in inner.items()) if inner else frame
-        blocks: list[Block] = []
-        alike: dict[Any, list[tuple[int, pl.Series]]] = {}  # unnested ones apart, since their names are ours
-        for at, (place, leaf) in enumerate(leaves.items()):
-            series = flat.get_column(f"{place}") if leaf.path else frame.get_column(leaf.column)
-            if is_plain(series) and self.spec.features[place].kind == "numeric":
-                alike.setdefault((type(series.dtype), bool(leaf.path)), []).append((at, series))
+        columns: dict[str, _Use] = {}
+        nested: dict[str, _Use] = {}
+        for at, place in enumerate(used):
+            leaf = found.leaves[int(place)]
+            if leaf.path:
+                nested[f"{at}"] = _Use(at, int(place))
             else:
-                blocks.append(Block.of_column(self._column(series, place), at))
-        for columns in alike.values():
-            blocks.append(Block.of_alike([series for _, series in columns], [at for at, _ in columns]))
+                columns[leaf.column] = _Use(at, int(place))
+        blocks = self._blocks(frame, columns) if columns else []
+        if nested:
+            inner = frame.select(found.leaves[use.place].expr.alias(name) for name, use in nested.items())
+            blocks += self._blocks(inner, nested)
         return Rows(blocks)
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> Rows:
@@ -80,6 +86,19 @@ class Reader(NamedTuple):
             raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
         whole = used.size == len(features)
         return Rows([Block(matrix if whole else matrix[:, used], matrix.dtype, slice(used.size))])
+
+    def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[Block]:
+        """Some columns of a frame, those together that numpy has as they are and that are of one type."""
+        found = frame[list(columns)]
+        blocks: list[Block] = []
+        alike: dict[Any, list[str]] = {}
+        nulls = found.null_count().row(0)
+        for (name, use), dtype, missing in zip(columns.items(), found.dtypes, nulls, strict=True):
+            if is_plain(dtype) and not missing and self.spec.features[use.place].kind == "numeric":
+                alike.setdefault(dtype, []).append(name)
+            else:
+                blocks.append(Block.of_column(self._column(found.get_column(name), use.place), use.at))
+        return blocks + [Block.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()]
 
     def _column(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]

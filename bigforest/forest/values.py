@@ -42,11 +42,11 @@ class Block(NamedTuple):
         return cls(column[:, None], column.dtype, slice(place, place + 1))
 
     @classmethod
-    def of_alike(cls, columns: Sequence[pl.Series], places: Sequence[int]) -> Block:
+    def of_table(cls, table: pl.DataFrame, places: Sequence[int]) -> Block:
         """Columns of one type which numpy has as they are, none of them with nulls, at ascending places."""
         among = slice(places[0], places[-1] + 1)
         adjacent = among.stop - among.start == len(places)
-        return cls(pl.DataFrame(columns), columns[0][:0].to_numpy().dtype, among if adjacent else np.array(places))
+        return cls(table, table[:0, :1].to_numpy().dtype, among if adjacent else np.array(places))
 
     def array(self) -> NDArray[Any]:
         """The values as an array."""
@@ -108,7 +108,7 @@ class Rows:
         whole, rest = divmod(self.rows, tile)
         for block in self._blocks:
             values = block.array().T
-            tiles[:whole, block.places] = values[:, : whole * tile].reshape(-1, whole, tile).swapaxes(0, 1)
+            tiles[:whole, block.places] = values[:, : whole * tile].reshape(len(values), whole, tile).swapaxes(0, 1)
             if rest:
                 tiles[whole, block.places, :rest] = values[:, whole * tile :]
         if all(dtype.kind != "f" for dtype in self._types):
