@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -190,6 +191,12 @@ def test_predict__lazy_frame(vote: str, ties: str, forest: Forest) -> None:
     proba = forest.predict_proba(frame.lazy(), vote=vote, keep="id")
     assert proba.collect_schema() == proba.collect().schema
     assert proba.collect(engine="streaming").equals(forest.predict_proba(frame, vote=vote, keep="id"))
+
+
+def test_predict_proba__lazy_frame_with_a_column_of_the_struct(forest: Forest) -> None:
+    frame = table(50).rename({"id": "probabilities"})
+    expected = forest.predict_proba(frame, keep="probabilities")
+    assert forest.predict_proba(frame.lazy(), keep="probabilities").collect().equals(expected)
 
 
 def test_predict__numpy_pandas_arrow(forest: Forest) -> None:
@@ -385,6 +392,7 @@ def test_predict__nan_in_any_place_of_a_chunk(forest: Forest) -> None:
         (np.array([["a", "b", "c"]]), "type"),
         (np.zeros((1, 3), complex), "type"),
         ([[1.0, 2.0, 3.0]], "cannot predict for a list"),
+        (ds.dataset(table(5).to_arrow()), "cannot predict for a InMemoryDataset; .* use predict_file"),
     ],
 )
 def test_predict__refuses_arrays(data: Any, words: str, forest: Forest) -> None:

@@ -127,7 +127,7 @@ class Forest(Contents):
 
         Raises ConfigError for an unusable option or too little memory; DataError for a feature that is not there or of
         another kind, a missing value where trees split on projections, or an unseen level that is an error (for the
-        values of a LazyFrame when it is collected, as polars.exceptions.ComputeError); FormatError.
+        values of a LazyFrame when it is collected; some versions of Polars make a ComputeError of it); FormatError.
         """
         from bigforest.predict.memory import predict
 
@@ -168,7 +168,7 @@ class Forest(Contents):
                random ties, because an expression sees pieces of the table in no fixed order.
 
         Elementwise, so that lazy queries stream; reads only features that some tree splits on. Raises
-        ConfigError here; DataError when it runs, which Polars reports as polars.exceptions.ComputeError.
+        ConfigError here; DataError when it runs, of which some versions of Polars make a ComputeError.
         """
         from bigforest.predict.lazy import expression
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import Impurity
 from bigforest.errors import FormatError
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import tree_arrays
@@ -20,6 +19,7 @@ from bigforest.kernels.layout import LEAF
 from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import midpoints
+from bigforest.options import Impurity
 from bigforest.places import fetched, made
 from bigforest.store.store import Dictionaries, Store
 
