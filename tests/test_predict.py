@@ -43,7 +43,6 @@ from tests.test_metrics import check_metrics
 FEATURES = 3
 CLASSES = 3
 THRESHOLDS = [0.0, 0.5, -1.5, 2.0, 1e-3]
-VOTES = ["soft", "hard", "stochastic"]
 WAYS = [("soft", "lowest"), ("hard", "lowest"), ("hard", "reject"), ("hard", "random"), ("stochastic", "lowest")]
 
 
@@ -106,7 +105,7 @@ def test_vote__any_float64(data: st.DataObject) -> None:
     for narrow in (False, True):  # the second time as float32, whichever way these are rounded
         with np.errstate(over="ignore"):
             matrix = np.array(rows, np.float32 if narrow else np.float64)
-        used = Rows([matrix[:, place].copy() for place in ready.packed.used])
+        used = Rows.of([matrix[:, place].copy() for place in ready.packed.used])
         assert used.narrow == narrow
         answers = ready.answer(used, 0, proba=True)
         codes, shares = expected(grown, matrix.astype(np.float64).tolist(), vote)
@@ -128,7 +127,7 @@ def test_vote__values_of_one_byte(data: st.DataObject) -> None:
     ready = voting_of(grown, Rule("soft", "lowest", 0))
     codes, shares = expected(grown, matrix.astype(np.float64).tolist())
     for nodes in (ready, ready._replace(packed=ready.packed._replace(narrow=None))):
-        used = Rows([matrix[:, place].copy() for place in ready.packed.used])
+        used = Rows.of([matrix[:, place].copy() for place in ready.packed.used])
         assert used.width == 1
         answers = nodes.answer(used, 0, proba=True)
         assert answers.codes.tolist() == codes
