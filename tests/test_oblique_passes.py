@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError, FormatError
-from bigforest.grow import oblique_passes
+from bigforest.grow import passes
 from bigforest.grow.decoded import ValueReader, decode
 from bigforest.grow.directions import Band, Direction, Spans
 from bigforest.grow.families import feature_scale
@@ -100,7 +100,7 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
         }
     )
     store = store_of(frame, tmp_path)
-    ranges = [(blocks,) for blocks in block_ranges(store, 2)]
+    ranges = block_ranges(store, 2)
     decoded = decode(store, ranges, tmp_path, Threads(1), most)
     assert decoded.place.tolist() == [[4, 0], [8, 0]]
     assert decoded.spans.low.tolist() == [-1.5, -0.3]
@@ -128,14 +128,8 @@ def test_scratch__refuses_a_flipped_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: int
 ) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
-    read: Callable[..., Any] = (
-        oblique_passes.count_bags
-        if pattern.startswith("values")
-        else getattr(
-            oblique_passes,
-            {"rows": "grow_seedling", "standing": "spill", "subtree": "write_stems"}[pattern.split("-")[0]],
-        )
-    )
+    readers = {"values": "count_bags", "rows": "grow_seedling", "standing": "spill", "subtree": "write_stems"}
+    read: Callable[..., Any] = getattr(passes, readers[pattern.split("-")[0]])
     done: list[Path] = []
 
     def damage(*arguments: Any) -> Any:
@@ -144,7 +138,7 @@ def test_scratch__refuses_a_flipped_byte(
             flip(done[0], place)
         return read(*arguments)
 
-    monkeypatch.setattr(oblique_passes, read.__name__, damage)
+    monkeypatch.setattr(passes, read.__name__, damage)
     monkeypatch.setattr("bigforest.grow.forest.compile_for", lambda *_: None)  # which grows a tree, too
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     config = TrainConfig.of(family="sparse-oblique", trees=1)
@@ -201,6 +195,16 @@ def test_direction__bounds_all_projections(terms: list[tuple[float, float, float
             for w, v in zip(weight, value, strict=True):
                 projection += w * v
             assert not np.isfinite(projection) or least <= projection <= most
+
+
+def test_grow_need__counts_the_passes_of_the_family() -> None:
+    def passes_of(limit: int = 10**9, **options: Any) -> int:
+        return grow_need(SHAPE, TrainConfig.of(trees=4, **options), Resources(threads=2, memory=limit)).passes
+
+    assert passes_of(**{**MEANS, "mean_difference_scope": "tree"}) < passes_of(**MEANS)
+    assert passes_of(**SPARSE) < passes_of(**SPARSE, normalize="zscore")
+    assert passes_of(**ROTATION) + 1 == passes_of(**ROTATION, rotation="pca")
+    assert passes_of(**SPARSE) < passes_of(600_000_000, **SPARSE)
 
 
 OPTIONS: list[dict[str, Any]] = [SPARSE, MEANS, {**SPARSE, "ranks": True}, ROTATION, PRINCIPAL]

@@ -10,18 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import Impurity
 from bigforest.errors import FormatError
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.features import Grown
-from bigforest.grow.top import TreeTop
 from bigforest.kernels.layout import LEAF
 from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import midpoints
 from bigforest.places import fetched, made
-from bigforest.store.store import Dictionaries, Store
+from bigforest.store.store import Dictionaries
 
 # Beside the file of a subtree, its thresholds.
 _THRESHOLDS = ".thresholds"
@@ -115,32 +112,6 @@ def _crc(arrays: Sequence[NDArray[Any]]) -> int:
     for array in arrays:
         crc = zlib.crc32(array.reshape(-1).data, crc)
     return crc
-
-
-def assemble(
-    top: TreeTop,
-    subtrees: Mapping[int, tuple[Path, int]],
-    store: Store,
-    impurity: Impurity,
-) -> Iterator[TreeArrays]:
-    """The nodes of a tree in preorder, in pieces.
-
-    subtrees  of the small nodes of the top, by their entries: the file, looked up, and its number of nodes
-
-    Memory: one subtree.
-    """
-    scale = (store.spec.target.offset, store.spec.target.step)
-
-    def finished(grown: Grown, known: NDArray[np.float64] | None) -> TreeArrays:
-        nodes, subsets = grown
-        return tree_arrays(nodes, store.dictionaries, impurity, known=known, subsets=subsets, scale=scale)
-
-    def below(entry: int) -> TreeArrays:
-        path = subtrees[entry][0]
-        return finished(read_subtree(path), read_thresholds(path))
-
-    upper = finished((top.skeleton(), top.subsets()), None)
-    return join_pieces(upper, list(top.preorder()), {entry: size for entry, (_, size) in subtrees.items()}, below)
 
 
 def join_pieces(

@@ -26,8 +26,11 @@ from numpy.typing import NDArray
 from bigforest.errors import FormatError
 from bigforest.grow.directions import Spans
 from bigforest.grow.spill import Matrix
+from bigforest.grow.top import Limits
 from bigforest.kernels.level_values import Cells
+from bigforest.memory import Shape
 from bigforest.places import fetched, made
+from bigforest.sample import BLOCK_ROWS
 from bigforest.schedule.crew import Crew
 from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
@@ -40,11 +43,12 @@ _TYPES = {4: "<f4", 8: "<f8"}
 class Decoded(NamedTuple):
     """The values of a table.
 
-    files  by the first block of each run
+    runs   runs of blocks, and the file of each by its first block
     place  uint32 [features, 2], see level_values.Cells
     spans  smallest and largest value of each feature
     """
 
+    runs: list[range]
     files: dict[int, Path]
     place: NDArray[np.uint32]
     spans: Spans
@@ -53,6 +57,16 @@ class Decoded(NamedTuple):
     def matrices(self) -> list[Matrix]:
         """The matrices of Cells."""
         return [Matrix(kind, int((self.place[:, 0] == width).sum())) for width, kind in _TYPES.items()]
+
+
+def held_values(limits: Limits) -> int:
+    """Values of a dictionary that a task holds: as much memory as for its histograms and keys, of 4 bytes a count."""
+    return max(limits.room // 2, BLOCK_ROWS)
+
+
+def sweeps(shape: Shape, limits: Limits) -> int:
+    """How often codes are read to look at the value of each: once for each range of a dictionary, of mean size."""
+    return max(1, -(-shape.codes // (shape.features * held_values(limits))))
 
 
 def decode(store: Store, ranges: Sequence[tuple[range]], folder: Path, crew: Crew, most: int) -> Decoded:
@@ -71,7 +85,7 @@ def decode(store: Store, ranges: Sequence[tuple[range]], folder: Path, crew: Cre
         files[ranges[index][0].start] = path
 
     crew.run(decode_blocks, ranges, keep, (store, place, folder, most))
-    return Decoded(files, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
+    return Decoded([blocks for (blocks,) in ranges], files, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
 
 
 def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: int, blocks: range) -> Path:

@@ -8,6 +8,7 @@ from bigforest.config import TrainConfig
 from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES
 from bigforest.grow.ranked import CODE_BYTES
 from bigforest.kernels.bits import WORD
+from bigforest.kernels.category import levels_bytes
 from bigforest.memory import BASE_BYTES, Shape
 from bigforest.sample import distinct_rows, draws_bytes, most_nodes
 
@@ -23,9 +24,6 @@ _WRITTEN_TERM = 64
 # Families that split on features, and others that grow by passes, too, over values instead of codes.
 ON_FEATURES = ("axis", "tree")
 BY_VALUES = ("sparse-oblique", "rotation")
-# Bytes of a level of a category while a node is split, and of a row of a level where classes are more than two.
-_LEVEL = 52
-_LEVEL_ROW = 12
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
 _LISTED = 8
 _WRITTEN_LEVEL = 24
@@ -93,7 +91,7 @@ def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
         levels = min(rows, extras.category)
         # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
         listed = min(nodes // 2 * (levels // 2), rows // 2 * rows.bit_length())
-        size += 4 * extras.category + _LEVEL * levels + (_LEVEL_ROW * rows if shape.classes > 2 else 0) + 5 * nodes
+        size += levels_bytes(extras.category, rows, shape.classes) + 5 * nodes
         size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
     return size
 

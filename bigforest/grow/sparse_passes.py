@@ -67,7 +67,7 @@ class SparsePasses(NamedTuple):
 
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion | None:
         """See Family: the sums of the bag, where class means are of the tree."""
-        return bag_question(tree, tally) if self._of_tree else None
+        return bag_question(tree, tally, self.columns) if self._of_tree else None
 
     def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
         """See Family."""

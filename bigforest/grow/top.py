@@ -91,7 +91,10 @@ class TreeTop:
     nodes     parents before their children, the root first.
     standing  where its rows stand, but for the newest splits: a file (standing.py) by the first block of each run of
               blocks, none before the first splits.
+    own       what it has of its own besides, see oblique_family.py.
     """
+
+    own: Any = None
 
     def __init__(
         self, tree: int, key: np.uint64, total: Counts, ground: Ground, constant: NDArray[np.bool_] | None = None

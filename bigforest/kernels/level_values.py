@@ -147,6 +147,23 @@ def bucket_among(edge, value, low, slope):
     return bucket
 
 
+@inlined
+def project_band(cells, directions, items, begin, end, bands, p, value):
+    """Project the rows of the node of band p into `value`, unless the band before has done so; returns their items."""
+    node = np.uint64(bands.node[p])
+    here = items[begin[node] : end[node]]
+    if p == ZERO or bands.direction[p] != bands.direction[p - ONE]:
+        project_values(cells, directions, np.uint64(bands.direction[p]), here, value)
+    return here
+
+
+@inlined
+def edges_of(bands, p):
+    """The smallest values of the buckets of band p, and where these begin in the arrays of all."""
+    offset = bands.offset[p]
+    return bands.edge[offset : offset + bands.buckets[p]], offset
+
+
 @kernel
 def count_values(cells, directions, items, begin, end, bands, parts, weighted, value, counts, least, most, unfit):
     """Add the rows of the block to the histograms of the bands.
@@ -158,15 +175,10 @@ def count_values(cells, directions, items, begin, end, bands, parts, weighted, v
     least, most  float64 [bands], in and out: smallest and largest projection of the node, over all blocks so far
     unfit        uint32 [bands], added to: rows whose projection is not finite
     """
-    projected = np.int64(-1)
     for p in range(np.uint64(bands.node.size)):
-        node = np.uint64(bands.node[p])
-        here = items[begin[node] : end[node]]
-        if np.int64(bands.direction[p]) != projected:
-            project_values(cells, directions, np.uint64(bands.direction[p]), here, value)
-            projected = np.int64(bands.direction[p])
-        low, high, slope, offset = bands.low[p], bands.high[p], bands.slope[p], bands.offset[p]
-        edge = bands.edge[offset : offset + bands.buckets[p]]
+        here = project_band(cells, directions, items, begin, end, bands, p, value)
+        edge, offset = edges_of(bands, p)
+        low, high, slope = bands.low[p], bands.high[p], bands.slope[p]
         for i in range(np.uint64(here.size)):
             each = value[i]
             least[p] = min(least[p], each) if each == each else least[p]
@@ -188,15 +200,10 @@ def collect_values(cells, directions, items, begin, end, bands, wanted, value, f
     ends    uint64 [bands], out: where those of a band end
     """
     at = ZERO
-    projected = np.int64(-1)
     for p in range(np.uint64(bands.node.size)):
-        node = np.uint64(bands.node[p])
-        here = items[begin[node] : end[node]]
-        if np.int64(bands.direction[p]) != projected:
-            project_values(cells, directions, np.uint64(bands.direction[p]), here, value)
-            projected = np.int64(bands.direction[p])
-        low, high, slope, offset = bands.low[p], bands.high[p], bands.slope[p], bands.offset[p]
-        edge = bands.edge[offset : offset + bands.buckets[p]]
+        here = project_band(cells, directions, items, begin, end, bands, p, value)
+        edge, offset = edges_of(bands, p)
+        low, high, slope = bands.low[p], bands.high[p], bands.slope[p]
         for i in range(np.uint64(here.size)):
             each = value[i]
             if low <= each and each <= high and wanted[offset + bucket_among(edge, each, low, slope)]:
