@@ -32,7 +32,7 @@ from bigforest.memory import Shape
 from bigforest.places import fetched, made
 from bigforest.sample import BLOCK_ROWS
 from bigforest.schedule.crew import Crew
-from bigforest.store.blocks import BlockReader
+from bigforest.store.blocks import BlockReader, ColumnFile
 from bigforest.store.store import Store
 
 # Values of a dictionary looked at together.
@@ -95,7 +95,7 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
     crc = np.zeros((len(place), len(blocks)), "<u4")
     store.fetch(range(len(place)), blocks)
     with (
-        BlockReader(store.folder, store.spec, store.block_rows, store.place) as reader,
+        BlockReader(store.folder, store.spec, store.block_rows, store.place, False) as reader,
         made(path) as temporary,
         temporary.open("w+b", buffering=0) as file,
     ):
@@ -156,41 +156,51 @@ class ValueReader:
     """The values of a run of blocks, block by block; a context manager, for one thread. Memory: a block."""
 
     def __init__(self, store: Store, decoded: Decoded, blocks: range) -> None:
-        self._layout = _Layout.of(store, decoded.place, blocks)
+        """Raises FormatError for a damaged file."""
+        self._layout = layout = _Layout.of(store, decoded.place, blocks)
         self._path = decoded.files[blocks.start]
-        self._matrices = decoded.matrices
-        self._file: FileIO | None = None
+        here = fetched(self._path)
         self._crc = np.zeros((len(decoded.place), len(blocks)), "<u4")
+        with here.open("rb", buffering=0) as file:
+            if _read(file, layout.size, self._crc) != self._crc.nbytes:
+                raise FormatError(f"{self._path}: the file is damaged; start the training anew")
+        self._files = {}
+        start = 0
+        for kind, columns in decoded.matrices:
+            dtype = np.dtype(kind)
+            file_of = ColumnFile(here, start, dtype, columns, layout.rows, store.block_rows, again=True)
+            self._files[dtype.itemsize] = file_of
+            start += columns * layout.rows * dtype.itemsize
 
     def __enter__(self) -> ValueReader:
-        self._file = fetched(self._path).open("rb", buffering=0)
-        if _read(self._file, self._layout.size, self._crc) != self._crc.nbytes:
-            raise FormatError(f"{self._path}: the file is damaged; start the training anew")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._file is not None
-        self._file.close()
+        for file in self._files.values():
+            file.close()
+
+    def size(self, block: int) -> int:
+        """Rows of a block."""
+        layout = self._layout
+        return min(layout.block_rows, layout.rows - (block - layout.blocks.start) * layout.block_rows)
 
     def read(self, block: int, features: Iterable[int]) -> Cells:
-        """The values of `features` in a block, row 0 being its first; other features have any.
+        """The values of `features` in a block, row 0 being its first; other features, and rows after the block's last,
+        have any.
 
         Good until the next call. Raises FormatError for a damaged file.
         """
-        assert self._file is not None
-        layout = self._layout
+        layout, rows = self._layout, self.size(block)
         number = block - layout.blocks.start
-        rows = min(layout.block_rows, layout.rows - number * layout.block_rows)
-        cells = [np.zeros((columns, rows), kind) for kind, columns in self._matrices]
         for feature in features:
             width, slot = (int(number) for number in layout.place[feature])
-            values = cells[width == 8][slot]
-            _read(self._file, layout.offset(feature, block), values)
+            self._files[width].read(slot, number * layout.block_rows, rows)
+            values = self._files[width].matrix[slot, :rows]
             if zlib.crc32(values.data) != self._crc[feature, number]:
                 raise FormatError(f"{self._path}: the checksum differs; start the training anew")
-        return Cells(cells[0], cells[1], layout.place)
+        return Cells(self._files[4].matrix, self._files[8].matrix, layout.place)
 
 
 def _is_narrow(low: NDArray[np.float64]) -> bool:

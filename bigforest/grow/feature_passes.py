@@ -121,7 +121,8 @@ class FeaturePasses(NamedTuple):
         by_row, fetched = no_rows(), np.empty(BLOCK_ROWS, np.uint32)
         spare = np.empty(BLOCK_ROWS, np.uint64)
         store.fetch(needed, blocks)
-        with BlockReader(store.folder, store.spec, store.block_rows, store.place) as reader:
+        again = any(asked.standing for asked in questions)
+        with BlockReader(store.folder, store.spec, store.block_rows, store.place, again) as reader:
 
             def read(block: int, following: int | None) -> Codes:
                 return reader.read(block, needed, following)

@@ -88,7 +88,8 @@ class DirectionPasses(NamedTuple):
             for block in blocks:
                 cells = reader.read(block, range(len(self.decoded.place)))
                 first = block * self.store.block_rows
-                here = [self.family.sample(tree, first, cells) for tree in trees]
+                rows = range(first, first + reader.size(block))
+                here = [self.family.sample(tree, rows, cells) for tree in trees]
                 found = [one + two for one, two in zip(found, here, strict=True)] if found else here
         return np.stack(found)
 
@@ -136,14 +137,17 @@ class DirectionPasses(NamedTuple):
         needed: Iterable[int] = range(len(self.decoded.place))
         if folder is not None and not any(asked.sums.size for asked in questions):
             needed = sorted(self.family.needed(set().union(*(asked.features() for asked in questions))))
+        rows = 0
         with ValueReader(self.store, self.decoded, blocks) as reader:
 
             def read(block: int, _: int | None) -> Cells:
+                nonlocal rows
+                rows = reader.size(block)
                 return reader.read(block, needed)
 
             def send(cells: Cells, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> Cells:
                 asked, reply = questions[at], replies[at]
-                seen = self.family.view(asked.own, cells)
+                seen = self.family.view(asked.own, cells, rows, None if folder is None else asked.features())
                 route_values(seen, asked.ways, items, spare, value, asked.splits, begin, end, reply.below, reply.above)
                 return seen
 
