@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
 from collections.abc import Iterable
 from contextlib import suppress
@@ -19,6 +21,7 @@ from bigforest.store.format import CODE_TYPES, CODES
 
 # What places, sizes and addresses are multiples of where files are read past the page cache; enough for any disk.
 _UNIT = 4096
+_PAGE = mmap.PAGESIZE
 
 
 class BlockReader:
@@ -101,8 +104,9 @@ class ColumnFile:
         self._stride = stride * self._size
         self._file = os.open(path, os.O_RDONLY) if columns else -1
         self._direct = -1
-        if again and columns and hasattr(os, "O_DIRECT") and hasattr(os, "RWF_NOWAIT"):
-            with suppress(OSError):  # not on every file system
+        if again and columns and hasattr(os, "O_DIRECT"):
+            with suppress(OSError, AttributeError):  # not on every file system, nor with every C library
+                self._cached = cached_pages(self._file)
                 self._direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
 
     def close(self) -> None:
@@ -116,7 +120,7 @@ class ColumnFile:
         place, size = self._start + (slot * self._rows + first) * self._size, count * self._size
         at = self._begin + slot * self._stride
         target = self._room[at : at + size]
-        if self._direct >= 0 and not self._is_cached(target, place) and self._read_past(at, place, size):
+        if self._direct >= 0 and not self._is_cached(place, size) and self._read_past(at, place, size):
             return
         if os.preadv(self._file, [target], place) != size:
             raise FormatError(f"{self._path} is cut short; make it again")
@@ -128,11 +132,8 @@ class ColumnFile:
             place = self._start + (slot * self._rows + first) * self._size
             os.posix_fadvise(self._file, place, count * self._size, os.POSIX_FADV_WILLNEED)
 
-    def _is_cached(self, target: memoryview, place: int) -> bool:
-        """Read what is in the page cache; whether that is all."""
-        with suppress(OSError):
-            return os.preadv(self._file, [target], place, os.RWF_NOWAIT) == len(target)
-        return False
+    def _is_cached(self, place: int, size: int) -> bool:
+        return bool(self._cached[place // _PAGE : -(-(place + size) // _PAGE)].all())
 
     def _read_past(self, at: int, place: int, size: int) -> bool:
         """Read past the page cache whole units that hold the bytes, so that these come to be `at`; whether it could."""
@@ -142,3 +143,21 @@ class ColumnFile:
             whole = self._room[at - before : at - before + units * _UNIT]
             return os.preadv(self._direct, [whole], place - before) >= before + size
         return False
+
+
+def cached_pages(file: int) -> NDArray[np.bool_]:
+    """Whether each page of an open file is in the page cache, bool [pages].
+
+    Where the system keeps that from who may not write the file, all are. Raises OSError and AttributeError where it
+    cannot be asked.
+    """
+    with mmap.mmap(file, 0, prot=mmap.PROT_READ) as mapped:
+        content = np.frombuffer(mapped, np.uint8)
+        found = np.zeros(-(-content.size // _PAGE), np.uint8)
+        library = ctypes.CDLL(None, use_errno=True)
+        sizes = (ctypes.c_void_p(content.ctypes.data), ctypes.c_size_t(content.size))
+        failed = library.mincore(*sizes, ctypes.c_void_p(found.ctypes.data))
+        del content  # or the map stays
+    if failed:
+        raise OSError(ctypes.get_errno(), "mincore")
+    return (found & 1).astype(np.bool_)
