@@ -148,20 +148,10 @@ def bucket_among(edge, value, low, slope):
 
 
 @inlined
-def project_band(cells, directions, items, begin, end, bands, p, value):
-    """Project the rows of the node of band p into `value`, unless the band before has done so; returns their items."""
-    node = np.uint64(bands.node[p])
-    here = items[begin[node] : end[node]]
+def project_band(cells, directions, bands, p, here, value):
+    """Project the items of the node of band p, `here`, into `value`, unless that was done for the band before."""
     if p == ZERO or bands.direction[p] != bands.direction[p - ONE]:
         project_values(cells, directions, np.uint64(bands.direction[p]), here, value)
-    return here
-
-
-@inlined
-def edges_of(bands, p):
-    """The smallest values of the buckets of band p, and where these begin in the arrays of all."""
-    offset = bands.offset[p]
-    return bands.edge[offset : offset + bands.buckets[p]], offset
 
 
 @kernel
@@ -176,9 +166,10 @@ def count_values(cells, directions, items, begin, end, bands, parts, weighted, v
     unfit        uint32 [bands], added to: rows whose projection is not finite
     """
     for p in range(np.uint64(bands.node.size)):
-        here = project_band(cells, directions, items, begin, end, bands, p, value)
-        edge, offset = edges_of(bands, p)
-        low, high, slope = bands.low[p], bands.high[p], bands.slope[p]
+        here = items[begin[bands.node[p]] : end[bands.node[p]]]
+        project_band(cells, directions, bands, p, here, value)
+        low, high, slope, offset = bands.low[p], bands.high[p], bands.slope[p], bands.offset[p]
+        edge = bands.edge[offset : offset + bands.buckets[p]]
         for i in range(np.uint64(here.size)):
             each = value[i]
             least[p] = min(least[p], each) if each == each else least[p]
@@ -201,9 +192,10 @@ def collect_values(cells, directions, items, begin, end, bands, wanted, value, f
     """
     at = ZERO
     for p in range(np.uint64(bands.node.size)):
-        here = project_band(cells, directions, items, begin, end, bands, p, value)
-        edge, offset = edges_of(bands, p)
-        low, high, slope = bands.low[p], bands.high[p], bands.slope[p]
+        here = items[begin[bands.node[p]] : end[bands.node[p]]]
+        project_band(cells, directions, bands, p, here, value)
+        low, high, slope, offset = bands.low[p], bands.high[p], bands.slope[p], bands.offset[p]
+        edge = bands.edge[offset : offset + bands.buckets[p]]
         for i in range(np.uint64(here.size)):
             each = value[i]
             if low <= each and each <= high and wanted[offset + bucket_among(edge, each, low, slope)]:
