@@ -108,7 +108,8 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
                     values = np.empty(reader.size(block), layout.kind(feature))
                     if first:
                         _read(file, layout.offset(feature, block), values)
-                    _look_up(codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]], held, first, values)
+                    column = codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]]
+                    _look_up(column[: values.size], held, first, values)
                     _write(file, layout.offset(feature, block), values)
                     crc[feature, number] = zlib.crc32(values.data)
         _write(file, layout.size, crc)
