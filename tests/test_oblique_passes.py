@@ -203,7 +203,7 @@ def test_grow_need__counts_the_passes_of_the_family() -> None:
 
     assert passes_of(**{**MEANS, "mean_difference_scope": "tree"}) < passes_of(**MEANS)
     assert passes_of(**SPARSE) < passes_of(**SPARSE, normalize="zscore")
-    assert passes_of(family="rotation") + 1 == passes_of(**PRINCIPAL)
+    assert passes_of(family="rotation") < passes_of(**PRINCIPAL)
     assert passes_of(**SPARSE) < passes_of(600_000_000, **SPARSE)
 
 
