@@ -50,26 +50,36 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
     """Task: find the thresholds of the subtrees in `paths` and keep each one's beside it.
 
     Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
-    read at random costs a page for every node. Memory: 64 bytes per node. Raises FormatError for a damaged file.
+    read at random costs a page for every node. Memory: 28 bytes per split, and a subtree. Raises FormatError for a
+    damaged file.
     """
-    trees = [read_subtree(path)[0][:5] for path in paths]
-    feature, left, right = (np.concatenate([tree[k] for tree in trees]) for k in (0, 3, 4))
-    sizes = [tree[0].size for tree in trees]
-    del trees
-    inner = np.flatnonzero(feature >= 0)
+    found = [_splits(path) for path in paths]
+    feature, left, right = (np.concatenate([each[part] for each in found]) for part in range(3))
+    inner = [each[3] for each in found]
+    del found
     offsets, low, high = dictionaries
-    start = offsets[feature[inner]]
-    below, above = start + left[inner], start + right[inner]
-    order = np.argsort(below)
-    thresholds = np.full(feature.size, np.nan)
+    place = offsets[feature]
+    place += left
+    order = np.argsort(place)
+    del place
+    thresholds = np.empty(feature.size)
     for first in range(0, order.size, _LOOKED_UP):
         some = order[first : first + _LOOKED_UP]
-        found = np.empty(some.size)
-        midpoints(high[below[some]], low[above[some]], found)
-        thresholds[inner[some]] = found
-    ends = np.cumsum(sizes)
-    for path, size, end in zip(paths, sizes, ends.tolist(), strict=True):
-        write_arrays(path.with_suffix(_THRESHOLDS), [thresholds[end - size : end].astype("<f8", copy=False)])
+        start, between = offsets[feature[some]], np.empty(some.size)
+        midpoints(high[start + left[some]], low[start + right[some]], between)
+        thresholds[some] = between
+    ends = np.cumsum([np.count_nonzero(splits) for splits in inner])
+    for path, splits, own in zip(paths, inner, np.split(thresholds, ends[:-1]), strict=True):
+        whole = np.full(splits.size, np.nan)
+        whole[splits] = own
+        write_arrays(path.with_suffix(_THRESHOLDS), [whole.astype("<f8", copy=False)])
+
+
+def _splits(path: Path) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]]:
+    """Feature and codes of the nodes of a subtree that are split, and which these are of all its nodes."""
+    nodes = read_subtree(path)[0]
+    inner = nodes.feature >= 0
+    return nodes.feature[inner], nodes.left_code[inner], nodes.right_code[inner], inner
 
 
 def read_thresholds(path: Path) -> NDArray[np.float64]:

@@ -33,8 +33,8 @@ from bigforest.sample import BLOCK_ROWS, bag_size, draws_bytes, kept_trees
 _LEAST_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MOST_CELLS = 1 << 18
-# Bytes of a node whose threshold is looked up, besides its counts.
-_LOOKED_UP = 72
+# Bytes of a node whose threshold is looked up: half of the nodes are split.
+_LOOKED_UP = 24
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
 # Bytes of a count of a category besides, while its levels are put in order, and of lists of levels for each count that
