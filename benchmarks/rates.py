@@ -25,6 +25,7 @@ from bigforest.config import TrainConfig
 from bigforest.events import silent
 from bigforest.grow import level, need
 from bigforest.grow.forest import grow_forest
+from bigforest.grow.need_passes import limits_for
 from bigforest.oob.pipeline import write_oob
 from bigforest.resources import Resources
 from bigforest.schedule import crew as crews
@@ -128,7 +129,8 @@ def measure(rows: int, trees: int) -> Rates:
 def _by_passes(store: Store, config: TrainConfig) -> need.Way:
     """A way by passes, with subtrees of an eighth of the rows."""
     shape = store.shape
-    limits = need._limits(shape, config, 1, 2 * need._smallest(shape, config))
+    smallest = need.grow_need(shape, config, Resources(threads=1)).smallest
+    limits = limits_for(shape, config, 1, 2 * smallest)
     assert limits is not None
     return need.Way(1, limits._replace(rows=store.rows // ROWS_SHARE), config.trees, 0)
 

@@ -17,11 +17,13 @@ from bigforest.config import TrainConfig
 from bigforest.errors import (
     BigForestError,
     BusyError,
+    ClusterError,
     ConfigError,
     DataError,
     DiskFullError,
     FormatError,
     OutputExistsError,
+    StorageError,
 )
 from bigforest.version import __version__
 
@@ -42,6 +44,7 @@ __all__ = [
     "BayesError",
     "BigForestError",
     "BusyError",
+    "ClusterError",
     "ConfigError",
     "DataError",
     "DiskFullError",
@@ -50,6 +53,7 @@ __all__ = [
     "ImageFeatures",
     "OutputExistsError",
     "Plan",
+    "StorageError",
     "Store",
     "TrainConfig",
     "__version__",

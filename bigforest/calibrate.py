@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from bigforest.errors import DataError
 from bigforest.events import Listener, silent
+from bigforest.forest.checked import Nodes
 from bigforest.forest.forest import Forest
-from bigforest.forest.parts import Nodes
 from bigforest.forest.table import CALIBRATED
 from bigforest.kernels.layout import LEAF
 from bigforest.revise import Revision, revise

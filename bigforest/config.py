@@ -6,59 +6,37 @@ import json
 import math
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any
 
 from bigforest.errors import ConfigError
+from bigforest.options import (
+    MAX_PROJECTIONS,
+    SUBSPACE_FAMILIES,
+    ClassWeight,
+    Constants,
+    Family,
+    Impurity,
+    MeanDifference,
+    Normalize,
+    ProjectionKind,
+    Rotation,
+    Sampling,
+    Scope,
+    Splitter,
+    Task,
+    Ties,
+    Vote,
+    check_columns,
+    check_family,
+    check_trees,
+    names_of,
+    weights_of,
+)
 
-Impurity = Literal["gini", "entropy", "error", "variance"]
-Task = Literal["classification", "regression"]
-Vote = Literal["soft", "hard"]
-Constants = Literal["redraw", "count"]
-Splitter = Literal["best", "random"]
-Sampling = Literal["uniform", "stratified", "balanced"]
-Family = Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"]
-ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
-MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
-Scope = Literal["tree", "node"]
-Normalize = Literal["none", "zscore", "minmax"]
-Rotation = Literal["random", "pca"]
-Ties = Literal["lowest", "reject", "random"]
-
-ClassWeight = str | tuple[tuple[str, float], ...] | None
-
-MAX_TREES = 1_000_000
-MAX_BINS = 65_536
-MAX_PROJECTIONS = 2**31 - 1
-MAX_STEPS = 65_536
-MAX_EPOCHS = 1_000_000
 # Features of a subspace where nothing is said: so many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
-_SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
-# The families that an option belongs to; elsewhere it must be left alone.
-_FAMILIES = {
-    "mtry": ("axis", "tree", "rotation"),
-    "constants": ("axis", "tree", "rotation"),
-    "feature_fraction": ("axis", "tree", "rotation"),
-    "splitter": ("axis", "tree"),
-    "min_level": ("axis", "tree"),
-    "projections": ("sparse-oblique",),
-    "projection_kind": ("sparse-oblique",),
-    "density": ("sparse-oblique",),
-    "mean_difference": ("sparse-oblique",),
-    "mean_difference_scope": ("sparse-oblique",),
-    "normalize": ("sparse-oblique",),
-    "axes": ("rotation",),
-    "orthogonal": ("rotation",),
-    "rotation": ("rotation",),
-    "subspace": _SUBSPACE_FAMILIES,
-    "subspace_per": _SUBSPACE_FAMILIES,
-    "steps": _SUBSPACE_FAMILIES,
-    "max_epochs": ("subspace-perceptron",),
-    "ties": _SUBSPACE_FAMILIES,
-    **dict.fromkeys(("impurity", "weight", "class_weight"), ("axis", "tree", "rotation", "sparse-oblique")),
-}
 # What a family has where nothing is said.
 _DEFAULTS: dict[str, dict[str, Any]] = {
     "tree": {"trees": 1, "bootstrap": False, "mtry": "all"},
@@ -81,8 +59,9 @@ class TrainConfig:
     min_split        a node with fewer bag rows than this is a leaf.
     min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
                      all rows beyond the least that can be asked for (1; 2 for min_split) count as their mean weight.
-    min_level        levels of a category with fewer bag rows than this in a node are taken together as one there, but
-                     for the heaviest: as many as the number of its rows has binary digits. 1 takes all by themselves.
+    min_level        levels of a category with fewer bag rows than this in a node go to one side together there, except
+                     the heaviest: as many may be split off as the number of the node's rows has binary digits (10 for
+                     1,000). 1 keeps none together.
     bootstrap        False grows every tree on all rows; there is then no out-of-bag estimate.
     stop_oob         grow no more trees once the out-of-bag error has settled, and at most `trees`: when the mean error
                      after each of the last 20 trees is not lower by more than this share of it than that after each of
@@ -186,42 +165,13 @@ class TrainConfig:
     ties: Ties | None = None
 
     def __post_init__(self) -> None:
-        _check_int("trees", self.trees, 1, MAX_TREES)
-        _check_int("seed", self.seed, 0, 2**63 - 1)
-        _check_choice("impurity", self.impurity, get_args(Impurity))
-        _check_choice("vote", self.vote, get_args(Vote))
-        _check_choice("sampling", self.sampling, get_args(Sampling))
-        _check_choice("constants", self.constants, get_args(Constants))
-        _check_choice("splitter", self.splitter, get_args(Splitter))
-        if self.max_depth is not None:
-            _check_int("max_depth", self.max_depth, 0, 2**31 - 1)
-        _check_int("min_split", self.min_split, 2, 2**63 - 1)
-        _check_int("min_level", self.min_level, 1, 2**31 - 1)
-        if self.min_leaf is not None:
-            _check_int("min_leaf", self.min_leaf, 1, 2**62)
-        _check_bool("bootstrap", self.bootstrap)
-        _check_bool("replace", self.replace)
-        _check_bool("keep_targets", self.keep_targets)
-        if not _is_number(self.sample_fraction) or not 0.0 < self.sample_fraction <= 1.0:
-            raise ConfigError(f"sample_fraction must be above 0 and at most 1, not {self.sample_fraction!r}")
-        if self.group is not None and not isinstance(self.group, str):
-            raise ConfigError(f"group must be the name of a column, not {self.group!r}")
-        if self.group is not None and self.sampling != "uniform":
-            raise ConfigError(f"whole groups cannot be drawn by class; drop group or sampling {self.sampling!r}")
-        described = self.sample_fraction != 1.0 or not self.replace or self.sampling != "uniform"
-        described = described or self.group is not None
-        if not self.bootstrap and described:
-            raise ConfigError(
-                "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
-            )
-        self._check_stop()
-        if self.max_bins != "exact":
-            if not isinstance(self.max_bins, int):
-                raise ConfigError(f'max_bins must be "exact" or a whole number, not {self.max_bins!r}')
-            _check_int("max_bins", self.max_bins, 2, MAX_BINS)
+        check_trees(self)
         self.drawn_features(1)
-        self._check_columns()
-        self._check_family()
+        check_columns(self)
+        object.__setattr__(self, "categories", names_of(self.categories))
+        object.__setattr__(self, "class_weight", weights_of(self.class_weight))
+        check_family(self)
+        self.drawn_projections(1)
 
     @classmethod
     def of(cls, **options: Any) -> TrainConfig:
@@ -252,72 +202,6 @@ class TrainConfig:
         if self.sampling != "uniform" or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; leave them away")
         return replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 5)
-
-    def _check_stop(self) -> None:
-        """Check what is said of when to stop."""
-        if self.stop_oob is None:
-            return
-        if not _is_number(self.stop_oob) or not 0.0 <= self.stop_oob < 1.0:
-            raise ConfigError(f"stop_oob must be a share of the error, at least 0 and below 1, not {self.stop_oob!r}")
-        if not self.bootstrap:
-            raise ConfigError("stop_oob looks at the out-of-bag error, which is not there without bootstrap; drop it")
-        if not self.replace and self.sample_fraction == 1.0:
-            raise ConfigError("stop_oob looks at the out-of-bag error, and all rows are in every bag; sample fewer")
-
-    def _check_columns(self) -> None:
-        """Check what is said of the columns; a list is made a tuple, a mapping pairs in the order of the classes."""
-        if self.task is not None:
-            _check_choice("task", self.task, get_args(Task))
-        if self.weight is not None and not isinstance(self.weight, str):
-            raise ConfigError(f"weight must be the name of a column, not {self.weight!r}")
-        names: Any = self.categories
-        names = [names] if isinstance(names, str) else names
-        if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-            raise ConfigError(f"categories must be names of columns, not {names!r}")
-        object.__setattr__(self, "categories", tuple(names))
-        object.__setattr__(self, "class_weight", _class_weight(self.class_weight))
-
-    def _check_family(self) -> None:
-        """Check the options of the families."""
-        for name, choices in (
-            ("family", Family),
-            ("projection_kind", ProjectionKind),
-            ("mean_difference", MeanDifference),
-            ("mean_difference_scope", Scope),
-            ("normalize", Normalize),
-            ("rotation", Rotation),
-            ("subspace_per", Scope),
-        ):
-            _check_choice(name, getattr(self, name), get_args(choices))
-        _check_bool("ranks", self.ranks)
-        _check_bool("orthogonal", self.orthogonal)
-        default = {field.name: field.default for field in fields(self)}
-        for name, families in _FAMILIES.items():
-            if self.family not in families and getattr(self, name) != default[name]:
-                raise ConfigError(f"{name} is an option of the family {' or '.join(families)}, not of {self.family}")
-        for name in ("feature_fraction", "density"):
-            share = getattr(self, name)
-            if share is not None and (not _is_number(share) or not 0.0 < share <= 1.0):
-                raise ConfigError(f"{name} must be above 0 and at most 1, not {share!r}")
-        if self.density is not None and self.projection_kind == "rerf":
-            raise ConfigError("rerf has as many weights as projections; drop density, or choose sporf")
-        if self.rotation == "pca" and self.axes is not None:
-            raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
-        if self.feature_fraction is not None and self.mtry not in ("sqrt", "all"):
-            raise ConfigError("feature_fraction replaces mtry; drop one of them")
-        if self.axes is not None:
-            _check_int("axes", self.axes, 1, MAX_PROJECTIONS)
-        if self.family == "tree" and (self.trees != 1 or self.bootstrap):
-            raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
-        if self.in_subspaces and self.bootstrap:
-            raise ConfigError(f"the family {self.family} grows every tree on all rows: bootstrap must be off")
-        if self.ties is not None:
-            _check_choice("ties", self.ties, get_args(Ties))
-        if self.subspace is not None:
-            _check_int("subspace", self.subspace, 1, MAX_PROJECTIONS)
-        _check_int("steps", self.steps, 2, MAX_STEPS)
-        _check_int("max_epochs", self.max_epochs, 1, MAX_EPOCHS)
-        self.drawn_projections(1)
 
     def drawn_projections(self, features: int) -> int:
         """Columns of the random matrix of a node when the table has `features` features; at least 1."""
@@ -350,7 +234,7 @@ class TrainConfig:
     @property
     def in_subspaces(self) -> bool:
         """Whether trees or nodes see a subspace of the features."""
-        return self.family in _SUBSPACE_FAMILIES
+        return self.family in SUBSPACE_FAMILIES
 
     @property
     def tie_rule(self) -> Ties:
@@ -407,43 +291,3 @@ class TrainConfig:
         except json.JSONDecodeError as error:
             raise ConfigError(f"the configuration is not JSON: {error}") from error
         return cls(**values)
-
-
-def label_text(label: object) -> str:
-    """A class as text, as class_weight names it: `late`, `true`, `3`, `0.5`."""
-    return label if isinstance(label, str) else json.dumps(label)
-
-
-def _class_weight(given: Any) -> ClassWeight:
-    """Weights of classes as pairs of their text and their weight, in the order of the text."""
-    if given is None or given == "balanced":
-        return None if given is None else "balanced"
-    try:
-        pairs = sorted((label_text(label), weight) for label, weight in dict(given).items())
-    except (TypeError, ValueError) as error:
-        raise ConfigError(
-            f'class_weight must be "balanced" or a mapping of classes to weights, not {given!r}'
-        ) from error
-    for label, weight in pairs:
-        if not _is_number(weight) or not 0.0 < weight < math.inf:
-            raise ConfigError(f"class_weight must be above 0 and finite, not {weight!r} of {label!r}")
-    return tuple((label, float(weight)) for label, weight in pairs)
-
-
-def _check_int(name: str, value: object, low: int, high: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
-
-
-def _check_bool(name: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise ConfigError(f"{name} must be True or False, not {value!r}")
-
-
-def _check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ConfigError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)

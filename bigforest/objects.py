@@ -225,9 +225,3 @@ def _store() -> Any:
 
     region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
     return S3FileSystem(endpoint_override=endpoint(), region=region)
-
-
-def forget_store() -> None:
-    """Take the environment anew when a store is asked for next."""
-    _store.cache_clear()
-    _check_bucket.cache_clear()

@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError
 from bigforest.events import Listener, silent
+from bigforest.forest.checked import Nodes
 from bigforest.forest.forest import Forest
-from bigforest.forest.parts import Nodes
 from bigforest.forest.table import KINDS, NODES, PRUNED
 from bigforest.revise import Revision, revise
 

@@ -23,8 +23,8 @@ class GuardedCommand(TyperCommand):
         """
         try:
             return super().invoke(ctx)
-        except (BrokenPipeError, typer.BadParameter):
-            raise  # the reader of our output went away, and typer ends quietly; or typer shows the usage
+        except (BrokenPipeError, typer.BadParameter, typer.Exit):
+            raise  # the reader of our output went away, and typer ends quietly; it shows the usage; a command has ended
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             message, code = _explain(error)
             # A note says how to go on with an interrupted run.

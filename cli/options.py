@@ -19,7 +19,7 @@ ForestFolder = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Column to learn; unless given, the one column named target, label, class or y."),
+    typer.Option(metavar="NAME", help="Column to learn; unless given, the first there is of target, label, class, y."),
 ]
 Exclude = Annotated[list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")]
 Vote = Annotated[

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
+from bigforest.forest.checked import Nodes
 from bigforest.forest.forest import Forest, read_forest
 from bigforest.forest.nodes import TreeArrays, write_part
-from bigforest.forest.parts import Nodes
 from bigforest.forest.summary import write_features, write_run
 from bigforest.kernels.layout import OBLIQUE, Terms
 

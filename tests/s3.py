@@ -59,8 +59,14 @@ def free_port() -> int:
         return int(free.getsockname()[1])
 
 
+def forget_store() -> None:
+    """Let the environment be taken anew when a store is asked for next."""
+    objects._store.cache_clear()
+    objects._check_bucket.cache_clear()
+
+
 def _forget() -> None:
-    objects.forget_store()
+    forget_store()
     places.local_copies.cache_clear()
 
 

@@ -13,10 +13,10 @@ import numba
 import polars as pl
 import pytest
 
-from bigforest import objects, places
+from bigforest import places
 from bigforest.places import fetched, place_of
 from tests.commands import Run, folder, frame, run
-from tests.s3 import BUCKET, credentials, free_port, using_store
+from tests.s3 import BUCKET, credentials, forget_store, free_port, using_store
 
 __all__ = ["folder", "run"]  # fixtures
 
@@ -117,14 +117,14 @@ def test_errors__one_line_and_exit_2(table: str, folder: Path, run: Run, monkeyp
     assert "no such file" in check("train", f"{HOME}/none.parquet")
     assert not list(folder.glob("x*"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{free_port()}")
-    objects.forget_store()
+    forget_store()
     assert "does not answer; check AWS_ENDPOINT_URL" in check("train", table)
     with refusing() as address:
         monkeypatch.setenv("AWS_ENDPOINT_URL", address)
         for name in credentials("http://unused"):
             if "KEY" in name:
                 monkeypatch.delenv(name)
-        objects.forget_store()
+        forget_store()
         assert "denies access; check the credentials" in check("train", table)
     monkeypatch.undo()
-    objects.forget_store()
+    forget_store()

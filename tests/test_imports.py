@@ -19,8 +19,8 @@ PACKAGE = ROOT / "bigforest"
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
 COMMON = {
-    *("columns", "config", "copies", "errors", "events", "levels", "memory", "metrics", "objects", "output", "places"),
-    *("resources", "schedule", "sizes", "version"),
+    *("columns", "config", "copies", "errors", "events", "levels", "memory", "metrics", "objects", "options", "output"),
+    *("places", "resources", "schedule", "sizes", "version"),
 }
 MAY_IMPORT = {
     "source": set(),

@@ -48,7 +48,7 @@ def test_pack_bits__any_columns_and_rows(seed: int, columns: int, rows: int) -> 
     slots = random.permutation(columns + 2)[:columns]
     left_out = random.random(columns) < 0.1
     bits = np.full((rows, -(-columns // 64)), 2**64 - 1, np.uint64)
-    pack_bits(cells, np.where(left_out, -1, slots), 0, rows, bits, np.empty(PACKED_ROWS, np.uint64))
+    pack_bits(cells, np.where(left_out, -1, slots), bits, np.empty(PACKED_ROWS, np.uint64))
     np.testing.assert_array_equal(bits, packed(np.where(left_out, 0, cells[slots].T)))
 
 

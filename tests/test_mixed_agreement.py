@@ -9,9 +9,10 @@ import polars as pl
 import pytest
 
 import bigforest as bf
+from bigforest.forest.checked import Nodes, join_nodes
 from bigforest.forest.forest import Forest
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import Nodes, check_parts, join_nodes, part_paths, read_span, whole_parts
+from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from tests.mixed import CATEGORIES, mixed_rows, mixed_table
 from tests.naive.predict import Names, find_leaf
 

@@ -20,10 +20,11 @@ from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
 from bigforest.forest import nodes as forest_nodes
 from bigforest.forest import parts
+from bigforest.forest.checked import join_nodes
 from bigforest.forest.forest import read_forest
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.packed import pack
-from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span, whole_parts
+from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES
 from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
@@ -178,7 +179,7 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)
-        answers = ready.answer(Rows([matrix[:, place].copy() for place in made.used]), 0, proba=True)
+        answers = ready.answer(Rows.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
         assert answers.proba is not None
         wanted = [sum_of_votes(grown, row, "soft") for row in matrix.astype(np.float64).tolist()]
         assert answers.proba.tolist() == [[votes / len(grown) for votes in row] for row in wanted]

@@ -17,6 +17,7 @@ import bigforest
 from bigforest import plan as plan_module
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
+from bigforest.kernels.category import levels_bytes, make_levels
 from bigforest.memory import Need, Shape
 from bigforest.plan import store_bytes
 from bigforest.resources import Resources
@@ -45,6 +46,13 @@ def frame(rows: int = 400) -> pl.DataFrame:
 
 def shape(data: Any, target: str, scratch: Path, **config: Any) -> Shape:
     return shape_of(open_source(data, scratch=scratch), data, target, (), TrainConfig(**config))
+
+
+@pytest.mark.parametrize("codes", [0, 30_000, 200_000])
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_levels_bytes__are_those_that_are_made(codes: int, classes: int) -> None:
+    made = sum(array.nbytes for array in make_levels(codes, 100_000, classes))
+    assert 0 <= made - levels_bytes(codes, 100_000, classes) < 40_000  # what does not grow with rows or levels
 
 
 def test_shape__of_parquet_files_by_their_statistics(tmp_path: Path) -> None:
@@ -159,7 +167,7 @@ def test_plan__says_no_with_the_smallest_budget_that_would_do(
 ) -> None:
     monkeypatch.setattr(plan_module, "_STAGES", needs(3 * 10**8, 512_345_678, 4 * 10**8))
     facts = json.loads(run("plan", "things.parquet", "--memory", "500MB", "--json").out)
-    assert run.code == 1
+    assert (run.code, run.err) == (1, "")
     assert (facts["fits"], facts["smallest"], facts["memory"]) == (False, 512_345_678, 500_000_000)
     assert [stage["need"]["smallest"] for stage in facts["stages"]] == [3 * 10**8, 512_345_678, 4 * 10**8]
     run("plan", "things.parquet", "--memory", "500MB")

@@ -11,8 +11,9 @@ import pytest
 
 import bigforest as bf
 from bigforest.errors import ConfigError, DataError
+from bigforest.forest.checked import join_nodes
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.parts import check_parts, join_nodes, part_paths, read_span, whole_parts
+from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from tests.commands import Run, run
 from tests.forests import forest_of, random_tree, spec_of
 from tests.naive.prune import Shape, pruned

@@ -1,4 +1,4 @@
-"""What README.md says about the files of a forest is what the schemas declare."""
+"""What README.md says of files and options is what there is, and ARCHITECTURE.md leaves no part out."""
 
 from __future__ import annotations
 
@@ -7,13 +7,29 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import typer
 
+import bigforest
 from bigforest.config import TrainConfig
 from bigforest.forest.files import VERSION
-from bigforest.forest.table import CURVE, FEATURES, NODES, RANKS, RUN, confusion, metrics, oob_rows
+from bigforest.forest.table import (
+    CURVE,
+    FEATURES,
+    LEAF_TARGETS,
+    NODES,
+    RANKS,
+    RUN,
+    TARGET_VALUES,
+    VALIDATION,
+    confusion,
+    metrics,
+    oob_rows,
+)
 from bigforest.levels import LEVELS
+from cli.app import app
 
-README = (Path(__file__).resolve().parent.parent / "README.md").read_text(encoding="utf-8")
+ROOT = Path(__file__).resolve().parent.parent
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 LABEL = pa.string()
 FILES = {
     "trees/part-NNNNNNN.parquet": NODES,
@@ -25,6 +41,9 @@ FILES = {
     "oob/curve.parquet": CURVE,
     "oob/confusion.parquet": confusion(LABEL),
     "oob/metrics.parquet": metrics(LABEL),
+    "validation/curve.parquet": VALIDATION,
+    "targets/values.parquet": TARGET_VALUES,
+    "targets/part-NNNNNNN.parquet": LEAF_TARGETS,
 }
 
 
@@ -61,3 +80,25 @@ def test_readme__names_the_format_version() -> None:
 def test_readme__lists_every_option_of_the_configuration() -> None:
     options = {f"`--{name.replace('_', '-')}`" for name in TrainConfig.__dataclass_fields__}
     assert not {option for option in options if option not in README}
+
+
+def test_readme__lists_every_option_of_the_commands() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    options = {name for command in commands.values() for option in command.params for name in option.opts}
+    named = set(re.findall(r"(?<![\w-])--[a-z-]+", README))
+    assert not {name for name in options if name.startswith("--")} - named
+
+
+def test_readme__names_the_function_of_every_command() -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert not {name for name in commands if f"| `{name}` | " not in README}
+    assert not {name for name in re.findall(r"`bf\.(\w+)`", README) if not hasattr(bigforest, name)}
+
+
+def test_architecture__names_every_package_and_module() -> None:
+    text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
+    entries = [
+        path for path in (ROOT / "bigforest").iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()
+    ]
+    names = {f"`{path.name}/`" if path.is_dir() else f"`{path.name}`" for path in entries}
+    assert not {name for name in names if name not in text} - {"`version.py`"}

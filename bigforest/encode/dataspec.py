@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import dataclass, fields
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, TypeVar, get_args
 
-from bigforest.config import Task
 from bigforest.errors import FormatError
+from bigforest.options import Task
 
 MAX_CLASSES = 65_535
 MAX_FEATURES = 2**31 - 1
@@ -102,7 +103,7 @@ class GroupSpec:
     largest: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DataSpec:
     """All columns used in training. `rows` excludes the `dropped` rows whose target was null or whose weight was 0."""
 
@@ -115,6 +116,11 @@ class DataSpec:
 
     def to_json(self) -> str:
         """The dataspec as one line of JSON."""
+        return self._json
+
+    @cached_property
+    def _json(self) -> str:
+        """Every file of a forest has it, and it takes a millisecond for a thousand features."""
         return json.dumps(self, default=_entries, sort_keys=True)
 
     @classmethod
@@ -151,7 +157,7 @@ def most_number(rows: int, *, weighted: bool) -> int:
 
 def _entries(record: Any) -> dict[str, Any]:
     """The fields of one of the records above. dataclasses.asdict takes several times as long: it copies."""
-    return {name: getattr(record, name) for name in record.__slots__}
+    return {field.name: getattr(record, field.name) for field in fields(record)}
 
 
 def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:

@@ -45,7 +45,7 @@ def encode(
 ) -> Store:
     """Presort the columns of `source` into a store at `path`, and open it.
 
-    target     the column to learn; None takes the one named target, label, class or y.
+    target     the column to learn; None takes the first of target, label, class and y that there is.
     config     of which max_bins, task, categories, weight, class_weight and group matter here. The distinct values of
                groups, and of categories, are held in memory; no budget knows of those of groups.
     exclude    columns that are neither features nor kept.

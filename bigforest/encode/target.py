@@ -12,9 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.config import Task
 from bigforest.encode.dataspec import MAX_CLASSES, Label, TargetSpec
 from bigforest.errors import DataError
+from bigforest.options import Task
 
 USUAL_NAMES = ("target", "label", "class", "y")
 

@@ -18,9 +18,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns import numbers
-from bigforest.config import ClassWeight, label_text
 from bigforest.encode.dataspec import MOST_WEIGHT, DataSpec, TargetSpec, WeightSpec
 from bigforest.errors import ConfigError, DataError
+from bigforest.options import ClassWeight, label_text
 
 # What all rows weigh together, at most: the rows of a bag then stay below 2**31 for all bags we shall ever see.
 _MOST_TOTAL = 1 << 30

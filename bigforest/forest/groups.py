@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
+from bigforest.forest.checked import Nodes
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import part_path
 from bigforest.forest.packed import Packed, load
 from bigforest.forest.parts import (
-    Nodes,
     Span,
     check_count,
     check_order,

@@ -14,7 +14,6 @@ from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
 
-from bigforest.config import MAX_TREES
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest.files import header_of
@@ -25,6 +24,7 @@ from bigforest.forest.ranks import write_ranks
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.targets import copy_targets
 from bigforest.forest.trees import copy_parts
+from bigforest.options import MAX_TREES
 from bigforest.output import staged
 
 

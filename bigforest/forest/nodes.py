@@ -159,30 +159,47 @@ def nodes_table(pieces: list[Piece], spec: DataSpec, levels: Levels | None) -> p
     names = [feature.name for feature in spec.features]
     sizes = [piece.nodes.feature.size for piece in pieces]
     joined = join_trees([piece.nodes for piece in pieces])
+    size = joined.feature.size
     leaf, oblique = joined.feature == LEAF, joined.feature == OBLIQUE
-    category = np.zeros(leaf.size, np.bool_) if joined.levels is None else np.diff(joined.levels.start) > 0
-    kind = np.select([leaf, oblique, category], [0, 3, 2], 1).astype(np.int8)
-    numbers = [np.arange(piece.first, piece.first + size) for piece, size in zip(pieces, sizes, strict=True)]
+    kind = (~leaf).astype(np.int8)  # places in KINDS
+    inner = on_value = on_feature = _bitmap(~leaf)
+    if joined.levels is not None:
+        category = np.diff(joined.levels.start) > 0
+        kind[category] = 2
+        on_value = _bitmap(~(leaf | category))
+    if joined.terms is not None:
+        kind[oblique] = 3
+        on_feature = _bitmap(~(leaf | oblique))
+    numbers = [
+        np.arange(piece.first, piece.first + count, dtype=np.uint32) for piece, count in zip(pieces, sizes, strict=True)
+    ]
     columns = {
         "tree": pa.array(np.repeat(np.array([piece.tree for piece in pieces], np.uint32), sizes)),
-        "node": pa.array(np.concatenate(numbers).astype(np.uint32)),
-        "left": pa.array(joined.left, mask=leaf),
-        "right": pa.array(joined.right, mask=leaf),
+        "node": pa.array(np.concatenate(numbers)),
+        "left": _where(inner, joined.left),
+        "right": _where(inner, joined.right),
         "depth": pa.array(joined.depth),
         "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),
-        "feature": pa.DictionaryArray.from_arrays(
-            pa.array(joined.feature, mask=joined.feature < 0), pa.array(names, pa.string())
-        ),
-        "threshold": pa.array(joined.threshold, mask=leaf | category),
-        "default_left": pa.array(joined.default_left, mask=leaf | oblique),
+        "feature": pa.DictionaryArray.from_arrays(_where(on_feature, joined.feature), pa.array(names, pa.string())),
+        "threshold": _where(on_value, joined.threshold),
+        "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, _bitmap(joined.default_left)]),
         "levels": levels_column(joined.levels, joined.feature, levels, spec, NODES.field("levels").type),
-        "terms": terms_column(joined.terms, leaf.size, names, NODES.field("terms").type),
-        "gain": pa.array(joined.gain, mask=leaf),
+        "terms": terms_column(joined.terms, size, names, NODES.field("terms").type),
+        "gain": _where(inner, joined.gain),
         "weight": pa.array(joined.weight),
         "counts": _counts_column(joined.counts),
-        "value": pa.nulls(leaf.size, pa.float64()) if joined.value is None else pa.array(joined.value),
+        "value": pa.nulls(size, pa.float64()) if joined.value is None else pa.array(joined.value),
     }
     return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
+
+
+def _bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def _where(there: pa.Buffer, values: NDArray[Any]) -> pa.Array:
+    """A column that is null but where a bitmap says so; several columns share one."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [there, pa.py_buffer(values)])
 
 
 def _counts_column(counts: NDArray[np.uint32]) -> Any:

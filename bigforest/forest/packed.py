@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
+from bigforest.forest.checked import Nodes
 from bigforest.forest.files import Header
 from bigforest.forest.lists import join_lists, list_of_nodes
-from bigforest.forest.parts import Nodes, Span, check_order, read_span
+from bigforest.forest.parts import Span, check_order, read_span
 from bigforest.kernels.layout import LEAF, LevelLists, Terms
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import Impurity
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import LevelLists, Terms
@@ -14,6 +13,7 @@ from bigforest.kernels.oblique import Pool
 from bigforest.kernels.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import fill_values
+from bigforest.options import Impurity
 from bigforest.store.store import Dictionaries
 
 _LARGEST = float(np.finfo(np.float64).max)

@@ -134,7 +134,7 @@ def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Spa
         slots = np.array(
             [store.spec.features[f].slot if u else -1 for f, u in zip(chosen, unit, strict=True)], np.int64
         )
-        pack_bits(store.codes.u8, slots, 0, store.rows, bits, np.empty(PACKED_ROWS, np.uint64))
+        pack_bits(store.codes.u8, slots, bits, np.empty(PACKED_ROWS, np.uint64))
     else:
         for place, feature in enumerate(chosen.tolist()):
             if unit[place]:

@@ -135,15 +135,15 @@ def _add_in_vectors(words, value, total):
 
 
 @kernel
-def pack_bits(columns, slots, start, stop, bits, word):
-    """bits[r, c // 64] gets columns[slots[c], r] as bit c % 64, for start <= r < stop.
+def pack_bits(columns, slots, bits, word):
+    """bits[r, c // 64] gets columns[slots[c], r] as bit c % 64.
 
     columns uint8 [slots, rows] of zeros and ones; slots int64 [columns], -1 for a column of zeros; bits uint64 [rows,
     words]; word uint64 [PACKED_ROWS], scratch. About a sixth of a nanosecond per cell.
     """
     count = np.uint64(slots.size)
-    for first in range(start, stop, PACKED_ROWS):
-        rows = min(PACKED_ROWS, stop - first)
+    for first in range(0, bits.shape[0], PACKED_ROWS):
+        rows = min(PACKED_ROWS, bits.shape[0] - first)
         for number in range(np.uint64(bits.shape[1])):
             for r in range(rows):
                 word[r] = ZERO

@@ -140,7 +140,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             if size_l == ZERO:
                 continue
         elif oblique is None:
-            here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, constant, scratch.nearby)
+            here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, scratch.nearby)
             node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
             if alike:
                 continue

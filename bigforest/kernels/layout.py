@@ -1,4 +1,8 @@
-"""Array shapes and types the kernels share, with the reason for each width."""
+"""Array shapes and types the kernels share.
+
+A row number has 32 bits: tables of more rows grow by passes, in pieces that fit into memory. How often a row is in a
+bag has 16: bags never exceed the table, so 65,535 repeats of one row have no measurable chance. Its class has 16.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +10,6 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-# A row within one in-memory node set; tables beyond 2**32 rows are split into sets that fit memory first.
-ROW = np.uint32
-# Times a row is in a bag; bags never exceed the table, so 65,535 repeats of one row have no measurable chance.
-MULTIPLICITY = np.uint16
-# Class of a row.
-CLASS = np.uint16
-
 
 # What stands for the number of a feature where a node has none: in a leaf, and where a row is sent by a projection.
 LEAF, OBLIQUE = -1, -2

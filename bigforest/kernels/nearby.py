@@ -16,6 +16,7 @@ from bigforest.kernels.gather import gather_column
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.node import BITS32, ONE, SHIFT32, ZERO
+from bigforest.kernels.prefetch import prefetch
 from bigforest.kernels.transpose import SQUARE, transpose_square
 
 # Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
@@ -23,8 +24,8 @@ _BYTES = 1_800_000
 # A node of fewer rows is done before copying would have paid. No fewer than SQUARE.
 _FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
-_SIX = np.uint64(6)
-_BITS6 = np.uint64(63)
+# Bytes of a line of the cache.
+_LINE = np.uint64(64)
 
 
 class Nearby(NamedTuple):
@@ -67,43 +68,53 @@ def is_near(nearby, begin, end):
 
 
 @inlined
-def copy_square(table, slot, items, at, out):
-    """out[slot, i] = table[row of items[i], slot] for SQUARE items from `at` on."""
-    for i in range(at, at + _SIDE):
-        out[slot, i] = table[items[i] >> SHIFT32, slot]
+def copy_few_rows(table, items, at, out):
+    """out[column, i] = table[row of items[i], column] for SQUARE items from `at` on; tables as in transpose_square."""
+    columns = np.uint64(table.shape[1])
+    if columns >= _SIDE:
+        for begin in range(ZERO, columns, _SIDE):
+            transpose_square(table, items[at:], min(begin, columns - _SIDE), out, at)
+        return
+    for column in range(columns):
+        for i in range(at, at + _SIDE):
+            out[column, i] = table[items[i] >> SHIFT32, column]
 
 
 @inlined
-def copy_codes(codes, by_row, items, constant, nearby):
-    """Copy the codes of the rows of `items`, and let these number the rows of the copy.
+def ask_for_rows(table, items, begin, end):
+    """Ask for the rows of items begin..end of a table, a line of the cache at a time."""
+    columns = np.uint64(table.shape[1])
+    if columns == ZERO:
+        return
+    for i in range(begin, end):
+        row = (items[i] >> SHIFT32) * columns
+        for column in range(ZERO, columns, _LINE // np.uint64(table.itemsize)):
+            prefetch(table, row + column)
+        prefetch(table, row + columns - ONE)
 
-    constant uint64 [words]: features known to be constant, which nobody will look up. All codes of SQUARE rows are
-    copied while these are in the cache; bytes, where there are many, in whole squares.
-    """
-    n, columns = np.uint64(items.size), np.uint64(by_row.r8.shape[1])
-    squares = columns >= _SIDE
+
+@inlined
+def copy_rows(table, items, out):
+    """Copy the rows of at least SQUARE items, and ask for the next SQUARE while one is copied."""
+    n = np.uint64(items.size)
     for start in range(ZERO, n, _SIDE):
         at = min(start, n - _SIDE)
-        if squares:
-            for begin in range(ZERO, columns, _SIDE):
-                transpose_square(by_row.r8, items[at:], min(begin, columns - _SIDE), nearby.u8, at)
-        for feature in range(np.uint64(codes.place.shape[0])):
-            if constant[feature >> _SIX] & (ONE << (feature & _BITS6)):
-                continue
-            width = codes.place[feature, 0]
-            slot = np.uint64(codes.place[feature, 1])
-            if width == np.uint32(4):
-                copy_square(by_row.r32, slot, items, at, nearby.u32)
-            elif width == np.uint32(2):
-                copy_square(by_row.r16, slot, items, at, nearby.u16)
-            elif not squares:
-                copy_square(by_row.r8, slot, items, at, nearby.u8)
-    for i in range(n):
+        ask_for_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
+        copy_few_rows(table, items, at, out)
+
+
+@inlined
+def copy_codes(by_row, items, nearby):
+    """Copy the codes of the rows of `items`, and let these number the rows of the copy."""
+    copy_rows(by_row.r8, items, nearby.u8)
+    copy_rows(by_row.r16, items, nearby.u16)
+    copy_rows(by_row.r32, items, nearby.u32)
+    for i in range(np.uint64(items.size)):
         items[i] = (i << SHIFT32) | (items[i] & BITS32)
 
 
 @inlined
-def look_near(codes, by_row, value, items, begin, end, constant, nearby):
+def look_near(codes, by_row, value, items, begin, end, nearby):
     """The codes that the items begin..end number rows of, Rows of the same, and the numbers to predict, or None.
 
     Those of all rows, or of a copy, which is made if it pays.
@@ -111,7 +122,7 @@ def look_near(codes, by_row, value, items, begin, end, constant, nearby):
     if _FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_near(nearby, begin, end):
         if value is not None:
             gather_column(value, items[begin:end], nearby.copied)
-        copy_codes(codes, by_row, items[begin:end], constant, nearby)
+        copy_codes(by_row, items[begin:end], nearby)
         nearby.span[ZERO] = begin
         nearby.span[ONE] = end
     if is_near(nearby, begin, end):

@@ -1,4 +1,4 @@
-"""Transpose bytes in squares of SQUARE by SQUARE, in vectors of LLVM: a quarter of an instruction per byte."""
+"""Transpose codes in squares of SQUARE by SQUARE, in vectors of LLVM: a quarter of an instruction per code."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from numba.extending import intrinsic, overload
 SQUARE = 16
 _STAGES = 4
 
-_VECTOR = ir.VectorType(ir.IntType(8), SQUARE)
-
 
 def transpose_square(table, items, column, out, at):
     """out[column + c, at + r] = table[items[r] >> 32, column + c] for r, c < SQUARE.
 
-    table, out uint8 [., .], C order; items uint64 [>= SQUARE]; column, at uint64. Compiled callers get vectors.
+    table, out [., .] of unsigned integers of one width, C order; items uint64 [>= SQUARE]; column, at uint64. Compiled
+    callers get vectors.
     """
     rows = items[:SQUARE] >> np.uint64(32)
     column, at = int(column), int(at)
@@ -32,23 +31,26 @@ def _transpose_square(typingctx: Any, table: Any, items: Any, column: Any, out: 
             context.make_array(kind)(context, builder, value=value)
             for kind, value in zip((table, items, out), (args[0], args[1], args[3]), strict=True)
         )
-        word = ir.IntType(64)
-        pitch = builder.extract_value(source.strides, 0)
+        word, byte = ir.IntType(64), ir.IntType(8).as_pointer()
+        vector, width = ir.VectorType(ir.IntType(table.dtype.bitwidth), SQUARE), table.dtype.bitwidth // 8
+        column = builder.mul(args[2], word(width))
+
+        def place(array: Any, row: Any, offset: Any) -> Any:
+            start = builder.add(builder.mul(row, builder.extract_value(array.strides, 0)), offset)
+            data = builder.gep(builder.bitcast(array.data, byte), [start])
+            return builder.bitcast(data, vector.as_pointer())
+
         vectors = []
         for r in range(SQUARE):
             row = builder.lshr(builder.load(builder.gep(numbers.data, [word(r)])), word(32))
-            start = builder.add(builder.mul(row, pitch), args[2])
-            place = builder.bitcast(builder.gep(source.data, [start]), _VECTOR.as_pointer())
-            vectors.append(builder.load(place, align=1))
+            vectors.append(builder.load(place(source, row, column), align=width))
         # Interleaving vectors i and i + 8 turns the eight bits of (row, column) by one place; four turns swap them.
         for _ in range(_STAGES):
             halves = zip(vectors[: SQUARE // 2], vectors[SQUARE // 2 :], strict=True)
             vectors = [_interleave(builder, *pair, half) for pair in halves for half in (0, SQUARE // 2)]
-        pitch = builder.extract_value(target.strides, 0)
-        for c, vector in enumerate(vectors):
-            start = builder.add(builder.mul(builder.add(args[2], word(c)), pitch), args[4])
-            place = builder.bitcast(builder.gep(target.data, [start]), _VECTOR.as_pointer())
-            builder.store(vector, place, align=1)
+        at = builder.mul(args[4], word(width))
+        for c, transposed in enumerate(vectors):
+            builder.store(transposed, place(target, builder.add(args[2], word(c)), at), align=width)
         return context.get_dummy_value()
 
     return types.void(table, items, column, out, at), codegen

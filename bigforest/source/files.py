@@ -26,6 +26,9 @@ KINDS = {
     ".jsonl": "NDJSON",
 }
 
+# What separates values in files that are called CSV; here it is a comma, or in .tsv a tab.
+_SEPARATORS = (",", ";", "\t", "|")
+
 Schema = dict[str, pl.DataType]
 
 
@@ -118,13 +121,18 @@ def _separator(file: Path) -> str:
 
 
 def _check_header(file: Path) -> None:
-    """Raise DataError when a CSV file names a column twice; Polars would rename the second one silently."""
+    """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently, or has
+    one column for want of the separator."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
             header = next(csv.reader(lines, delimiter=_separator(file)), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
     check_names(header, str(file))
+    own = _separator(file)
+    other = next((mark for mark in _SEPARATORS if mark != own and len(header) == 1 and mark in header[0]), None)
+    if other is not None:
+        raise DataError(f"{file}: values must be separated by {own!r}, and its header has {other!r}; convert it")
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:

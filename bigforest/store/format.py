@@ -34,9 +34,9 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.config import MAX_BINS
 from bigforest.encode.dataspec import DataSpec, most_number
 from bigforest.errors import FormatError
+from bigforest.options import MAX_BINS
 
 FORMAT = "bigforest-store"
 VERSION = 2
