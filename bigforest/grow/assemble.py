@@ -17,7 +17,6 @@ from bigforest.kernels.layout import LEAF
 from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.tree import CodeTree
 from bigforest.kernels.values import midpoints
-from bigforest.options import Impurity
 from bigforest.places import fetched, made
 from bigforest.store.store import Dictionaries
 
