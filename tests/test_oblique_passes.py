@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import numba
 import numpy as np
@@ -46,7 +45,7 @@ def test_passes__give_the_files_of_growing_in_memory(
     data: Data, config: TrainConfig, way: Way, ranks: bool, bins: str | int
 ) -> None:
     config = replace(config, trees=2)
-    with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):  # which grows a tree, too
+    with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder), bins)
         store = put_ranks(store) if ranks else store
         assert parts(store, config, way) == parts(store, config, WHOLE)
@@ -142,7 +141,6 @@ def test_scratch__refuses_a_flipped_byte(
         return read(*arguments)
 
     monkeypatch.setattr(passes, read.__name__, damage)
-    monkeypatch.setattr("bigforest.grow.forest.compile_for", lambda *_: None)  # which grows a tree, too
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     config = TrainConfig.of(family="sparse-oblique", trees=1)
     with pytest.raises(FormatError, match=r"damaged|checksum"):

@@ -30,9 +30,9 @@ from bigforest.grow.top import Limits
 from bigforest.kernels.level_values import Cells
 from bigforest.memory import Shape
 from bigforest.places import fetched, made
-from bigforest.sample import BLOCK_ROWS
 from bigforest.schedule.crew import Crew
 from bigforest.store.blocks import BlockReader, ColumnFile
+from bigforest.store.format import VALUE_TYPE
 from bigforest.store.store import Store
 
 # Values of a dictionary looked at together.
@@ -59,20 +59,15 @@ class Decoded(NamedTuple):
         return [Matrix(kind, int((self.place[:, 0] == width).sum())) for width, kind in _TYPES.items()]
 
 
-def held_values(limits: Limits) -> int:
-    """Values of a dictionary that a task holds: as much memory as for its histograms and keys, of 4 bytes a count."""
-    return max(limits.room // 2, BLOCK_ROWS)
-
-
 def sweeps(shape: Shape, limits: Limits) -> int:
     """How often codes are read to look at the value of each: once for each range of a dictionary, of mean size."""
-    return max(1, -(-shape.codes // (shape.features * held_values(limits))))
+    return max(1, -(-shape.codes // (shape.features * limits.values)))
 
 
 def decode(store: Store, ranges: Sequence[tuple[range]], folder: Path, crew: Crew, most: int) -> Decoded:
     """Write the values of the table into `folder`, a file for each of the runs of blocks `ranges`.
 
-    most  values of a dictionary that a task may hold.
+    most  float64 of a dictionary that a task may hold.
     """
     features = range(len(store.spec.features))
     narrow = np.array([_is_narrow(store.low(feature)) for feature in features], np.bool_)
@@ -100,18 +95,20 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
         temporary.open("w+b", buffering=0) as file,
     ):
         for feature in range(len(place)):
-            low = store.low(feature)
-            for first in range(0, low.size, most):
-                held = np.array(low[first : first + most])  # read in order, as no map is at random
+            low, kind = store.low(feature), layout.kind(feature)
+            step = most * VALUE_TYPE.itemsize // np.dtype(kind).itemsize
+            for first in range(0, low.size, step):
+                held = np.array(low[first : first + step], kind)  # read in order, as no map is at random
                 for number, block in enumerate(blocks):
                     codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
-                    values = np.empty(reader.size(block), layout.kind(feature))
+                    column = codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]]
+                    values = np.empty(reader.size(block), kind)
                     if first:
                         _read(file, layout.offset(feature, block), values)
-                    column = codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]]
-                    _look_up(column[: values.size], held, first, values)
+                    _look_up(column[: values.size], held, first, low.size, values)
                     _write(file, layout.offset(feature, block), values)
-                    crc[feature, number] = zlib.crc32(values.data)
+                    if first + held.size == low.size:
+                        crc[feature, number] = zlib.crc32(values.data)
         _write(file, layout.size, crc)
     return path
 
@@ -120,8 +117,11 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
 _CODES = {1: 0, 2: 1, 4: 2}
 
 
-def _look_up(codes: NDArray[Any], held: NDArray[np.float64], first: int, values: NDArray[Any]) -> None:
-    """values[i] = held[codes[i] - first], where there is one."""
+def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
+    """values[i] = held[codes[i] - first], where there is one; size: of the whole dictionary."""
+    if held.size == size:
+        np.take(held, codes, out=values, mode="clip")  # others would make a copy
+        return
     inside = (codes >= first) & (codes < first + held.size)
     values[inside] = held[codes[inside] - np.int64(first)]
 

@@ -18,7 +18,7 @@ from bigforest.config import TrainConfig
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
-from bigforest.grow.decoded import Decoded, ValueReader, decode, held_values
+from bigforest.grow.decoded import Decoded, ValueReader, decode
 from bigforest.grow.directions import Found
 from bigforest.grow.level import Ends, answer, block_ranges, walk
 from bigforest.grow.oblique_family import Family, Subtree
@@ -186,7 +186,7 @@ class DirectionPasses(NamedTuple):
 
 def prepare_directions(store: Store, config: TrainConfig, ground: Ground, folder: Path, crew: Crew) -> DirectionPasses:
     """Write the values of the table to the scratch `folder`."""
-    most = held_values(ground.limits)
+    most = ground.limits.values
     decoded = decode(store, block_ranges(store, crew.size), folder, crew, most)
     make = rotation_passes if config.family == "rotation" else sparse_passes
     family = make(store, config, decoded.spans, most)

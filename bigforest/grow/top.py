@@ -33,6 +33,7 @@ class Limits(NamedTuple):
     cells  counts of the histogram of one feature
     room   counts of all histograms of a pass, and keys
     nodes  nodes whose thresholds are looked up together
+    values of a dictionary that are held together, float64
     """
 
     rows: int
@@ -40,6 +41,7 @@ class Limits(NamedTuple):
     cells: int
     room: int
     nodes: int = 1 << 20
+    values: int = 1 << 16
 
 
 class Ground(NamedTuple):
