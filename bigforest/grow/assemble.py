@@ -12,17 +12,17 @@ from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
 from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.arrays import Ends
 from bigforest.grow.features import Grown
 from bigforest.kernels.layout import LEAF
 from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.tree import CodeTree
-from bigforest.kernels.values import midpoints
 from bigforest.places import fetched, made
 from bigforest.store.store import Dictionaries
 
-# Beside the file of a subtree, its thresholds.
-_THRESHOLDS = ".thresholds"
-# Nodes whose thresholds are looked up at a time.
+# Beside the file of a subtree, the values between which its thresholds are.
+_ENDS = ".ends"
+# Nodes whose ends are looked up at a time.
 _LOOKED_UP = 1 << 18
 _HEAD = np.dtype("<u8")
 # The arrays of a CodeTree, and those of Subsets but the last, as they follow each other in a file; `sum` is empty of
@@ -47,10 +47,10 @@ def read_subtree(path: Path) -> Grown:
 
 
 def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
-    """Task: find the thresholds of the subtrees in `paths` and keep each one's beside it.
+    """Task: find the values between which the thresholds of the subtrees in `paths` are, and keep each one's beside it.
 
     Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
-    read at random costs a page for every node. Memory: 28 bytes per split, and a subtree. Raises FormatError for a
+    read at random costs a page for every node. Memory: 36 bytes per split, and a subtree. Raises FormatError for a
     damaged file.
     """
     found = [_splits(path) for path in paths]
@@ -62,17 +62,17 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
     place += left
     order = np.argsort(place)
     del place
-    thresholds = np.empty(feature.size)
+    ends = Ends(np.empty(feature.size), np.empty(feature.size))
     for first in range(0, order.size, _LOOKED_UP):
         some = order[first : first + _LOOKED_UP]
-        start, between = offsets[feature[some]], np.empty(some.size)
-        midpoints(high[start + left[some]], low[start + right[some]], between)
-        thresholds[some] = between
-    ends = np.cumsum([np.count_nonzero(splits) for splits in inner])
-    for path, splits, own in zip(paths, inner, np.split(thresholds, ends[:-1]), strict=True):
-        whole = np.full(splits.size, np.nan)
-        whole[splits] = own
-        write_arrays(path.with_suffix(_THRESHOLDS), [whole.astype("<f8", copy=False)])
+        start = offsets[feature[some]]
+        ends.below[some] = high[start + left[some]]
+        ends.above[some] = low[start + right[some]]
+    stops = np.cumsum([np.count_nonzero(splits) for splits in inner])[:-1]
+    for path, splits, *own in zip(paths, inner, *(np.split(each, stops) for each in ends), strict=True):
+        whole = np.full((2, splits.size), np.nan)
+        whole[:, splits] = own
+        write_arrays(path.with_suffix(_ENDS), [*whole.astype("<f8", copy=False)])
 
 
 def _splits(path: Path) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]]:
@@ -82,16 +82,15 @@ def _splits(path: Path) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[
     return nodes.feature[inner], nodes.left_code[inner], nodes.right_code[inner], inner
 
 
-def read_thresholds(path: Path) -> NDArray[np.float64]:
+def read_ends(path: Path) -> Ends:
     """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
-    [found] = read_arrays(path.with_suffix(_THRESHOLDS), ("<f8",))
-    return found
+    return Ends(*read_arrays(path.with_suffix(_ENDS), ("<f8", "<f8")))
 
 
 def remove_subtree(path: Path) -> None:
     """Remove the files of a subtree."""
     path.unlink(missing_ok=True)
-    path.with_suffix(_THRESHOLDS).unlink(missing_ok=True)
+    path.with_suffix(_ENDS).unlink(missing_ok=True)
 
 
 def write_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
@@ -132,8 +131,7 @@ def join_pieces(
     order     entries of the nodes of the upper part
     subtrees  number of nodes of the subtree of each small node, by entry
     """
-    sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
-    numbers = np.cumsum(sizes) - sizes
+    numbers = numbers_in_tree(order, subtrees)
     left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)
     upper = upper._replace(left=left, right=right)
     begin = 0
@@ -148,6 +146,13 @@ def join_pieces(
             )
             begin = place + 1
     yield upper.rows(begin, len(order))
+
+
+def numbers_in_tree(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
+    """Number of each node of the upper part in the whole tree; see join_pieces."""
+    sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
+    found: NDArray[np.int64] = np.cumsum(sizes) - sizes
+    return found
 
 
 def _renumbered(children: NDArray[np.uint32], nodes: TreeArrays, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.arrays import tree_arrays
-from bigforest.grow.assemble import join_pieces, look_up, read_subtree, read_thresholds, write_subtree
+from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
+from bigforest.grow.assemble import join_pieces, look_up, numbers_in_tree, read_ends, read_subtree, write_subtree
 from bigforest.grow.features import Grown, grow_on_features
 from bigforest.grow.judge import Keys
-from bigforest.grow.level import Ends, block_ranges, walk
+from bigforest.grow.level import Places, block_ranges, walk
 from bigforest.grow.passes import Seedling, Stem
 from bigforest.grow.question import Question, Reply, cut, joined, question
+from bigforest.grow.random_search import own_codes
 from bigforest.grow.spill import Spread, load
 from bigforest.grow.tally import Counts
 from bigforest.grow.top import Ground, TreeTop, root_key
@@ -127,7 +128,7 @@ class FeaturePasses(NamedTuple):
             def read(block: int, following: int | None) -> Codes:
                 return reader.read(block, needed, following)
 
-            def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> Codes:
+            def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Places, end: Places) -> Codes:
                 below, above = replies[at].below, replies[at].above
                 route_block(codes, by_row, items, spare, fetched, questions[at].splits, begin, end, below, above)
                 return codes
@@ -140,32 +141,42 @@ class FeaturePasses(NamedTuple):
         ground = self.ground
         codes, items, value = load(files, self.store, seedling.rows)
         target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
+        ranked = None if ground.values is None else own_codes(codes, self.store, ground.features)
+        codes, dictionary = (codes, None) if ranked is None else (ranked.codes, ranked.dictionary)
         above = (seedling.depth, seedling.constant)
-        grown = grow_on_features(
-            codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, None, *above
+        nodes, subsets = grow_on_features(
+            codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, dictionary, *above
         )
-        write_subtree(path, grown)
-        return grown[0].feature.size
+        write_subtree(path, (nodes if ranked is None else ranked.known_again(nodes), subsets))
+        return nodes.feature.size
 
     def finish(self, sizes: Mapping[Path, int], crew: Crew) -> None:
-        """See Table: find the thresholds."""
+        """See Table: find the ends of the thresholds."""
         crew.run(look_up_some, _batches(sizes, self.ground.limits.nodes), lambda *_: None, (self.store,))
 
     def pieces(self, stem: Stem[TreeTop]) -> Iterator[TreeArrays]:
         """See Table."""
-        store, config = self.store, self.sampler.config
+        store, config, top, sizes = self.store, self.sampler.config, stem.top, stem.sizes
         scale = (store.spec.target.offset, store.spec.target.step)
+        order = list(top.preorder())
+        numbers = numbers_in_tree(order, sizes)
+        number = dict(zip(order, numbers, strict=True))
 
-        def finished(grown: Grown, known: NDArray[np.float64] | None) -> TreeArrays:
+        def finished(grown: Grown, ends: Ends, numbers: NDArray[np.int64]) -> TreeArrays:
             nodes, subsets = grown
+            random = config.splitter == "random"
+            known = (
+                drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree) if random else ends.middle()
+            )
             return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
 
         def below(entry: int) -> TreeArrays:
             path = stem.subtree(entry)
-            return finished(read_subtree(path), read_thresholds(path))
+            return finished(read_subtree(path), read_ends(path), number[entry] + np.arange(sizes[entry]))
 
-        upper = finished((stem.top.skeleton(), stem.top.subsets()), None)
-        return join_pieces(upper, list(stem.top.preorder()), stem.sizes, below)
+        skeleton = top.skeleton()
+        upper = finished((skeleton, top.subsets()), Ends.of(skeleton, store.dictionaries), numbers)
+        return join_pieces(upper, order, sizes, below)
 
 
 def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:
@@ -182,5 +193,5 @@ def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:
 
 
 def look_up_some(store: Store, paths: list[Path]) -> None:
-    """Task: find the thresholds of some subtrees (assemble.py)."""
+    """Task: find the ends of the thresholds of some subtrees (assemble.py)."""
     look_up(paths, store.dictionaries)

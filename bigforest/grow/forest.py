@@ -16,7 +16,7 @@ from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
-from bigforest.grow.arrays import drawn_thresholds, tree_arrays
+from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.features import Features, grow_on_features
@@ -135,9 +135,10 @@ class Grower:
             return
         for group in _groups(wanted, self._way.group):
             if self._table is None:
-                ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits)
-                values = self._prepared.enter_context(TemporaryFolder(self._scratch))
-                self._table = passed_table(store, config, ground, values, self._crew)
+                values = store if config.splitter == "random" else None
+                ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits, values)
+                kept = self._prepared.enter_context(TemporaryFolder(self._scratch))
+                self._table = passed_table(store, config, ground, kept, self._crew)
             with TemporaryFolder(self._scratch) as folder:
                 grow_by_passes(self._table, group, directory, folder, crew=self._crew, on_trees=advance)
 
@@ -286,5 +287,8 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
         return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
     nodes, subsets = grow_on_features(store.codes, shared.by_row, *arguments, shared.features, shared.random)
     scale = (store.spec.target.offset, store.spec.target.step)
-    known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
+    known = None
+    if shared.random is not None:
+        numbers = np.arange(nodes.feature.size, dtype=np.uint64)
+        known = drawn_thresholds(Ends.of(nodes, store.dictionaries), numbers, config.seed, tree)
     return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)

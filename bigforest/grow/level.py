@@ -27,7 +27,8 @@ from bigforest.store.store import Store
 
 # What a block of a table holds: its codes, or its values.
 Cells = TypeVar("Cells")
-Ends = NDArray[np.uint64]
+# Where the rows of each node begin, or end.
+Places = NDArray[np.uint64]
 
 
 class Asked(Protocol):
@@ -104,7 +105,7 @@ def walk(
     replies: Sequence[Told],
     folder: Path | None,
     read: Callable[[int, int | None], Cells],
-    send: Callable[[Cells, int, NDArray[np.uint64], Ends, Ends], Cells],
+    send: Callable[[Cells, int, NDArray[np.uint64], Places, Places], Cells],
 ) -> Iterator[tuple[int, tuple[Stood, NDArray[Any]], Cells]]:
     """For every block and question, the question's number, the block's rows sorted by the nodes they fall into, their
     targets, and the cells of the block.

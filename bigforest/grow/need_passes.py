@@ -23,6 +23,7 @@ from bigforest.grow.need_whole import (
     tree_bytes,
     written_bytes,
 )
+from bigforest.grow.random_search import OWN_VALUE
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits
@@ -78,7 +79,8 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
         block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
-        return Passes(drawn, block, 2 * shape.row_bytes + target)  # codes by columns and by rows
+        own = OWN_VALUE * shape.features if config.splitter == "random" else 0
+        return Passes(drawn, block, 2 * shape.row_bytes + target + own)  # codes by columns and by rows
     terms = math.ceil(TERM * config.most_terms(shape.features))
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)

@@ -20,7 +20,7 @@ from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
 from bigforest.grow.decoded import Decoded, ValueReader, decode
 from bigforest.grow.directions import Found
-from bigforest.grow.level import Ends, answer, block_ranges, walk
+from bigforest.grow.level import Places, answer, block_ranges, walk
 from bigforest.grow.oblique_family import Family, Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, question
 from bigforest.grow.oblique_top import DirectionTop
@@ -145,7 +145,7 @@ class DirectionPasses(NamedTuple):
                 rows = reader.size(block)
                 return reader.read(block, needed)
 
-            def send(cells: Cells, at: int, items: NDArray[np.uint64], begin: Ends, end: Ends) -> Cells:
+            def send(cells: Cells, at: int, items: NDArray[np.uint64], begin: Places, end: Places) -> Cells:
                 asked, reply = questions[at], replies[at]
                 seen = self.family.view(asked.own, cells, rows, None if folder is None else asked.features())
                 route_values(seen, asked.ways, items, spare, value, asked.splits, begin, end, reply.below, reply.above)
