@@ -9,7 +9,7 @@ A node is two words of one array (`Layout`), so that a step touches one cache li
 
 A node on a category has the place of its feature plus the number of used features. In place of a threshold it has the
 number of its set of levels (`LevelSets`), and the bit says whether a row goes left that is not in the set. A place from
-twice the number of used features on is that of an oblique node: the number of its direction (`Directions`) follows.
+twice the number of used features on is that of an oblique node: the block its direction (`Directions`) begins with.
 
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
 root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of
@@ -25,7 +25,7 @@ TILE] in C order: one row of the table is one column of a tile. Many tiles go th
 the tree stays in the cache, and within a tile the rows advance level by level, so that many independent loads
 are under way at once, and a node can be asked for a level ahead. A row that reached its leaf drops out of the list
 without a branch: a branch that follows the data would be mispredicted at every other step, which costs more than the
-step. The compiler makes one of its own where rows are moved and none is dropped.
+step. (Steps that drop no row, at every other level, were such a branch: the compiler made it of the choice of a child.)
 """
 
 from __future__ import annotations
