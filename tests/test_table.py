@@ -28,7 +28,6 @@ from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.packed import Packed, pack
-from bigforest.forest.parquet import TableWriter
 from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES
 from bigforest.kernels.layout import LEAF, OBLIQUE
@@ -178,7 +177,7 @@ def test_write_part__leaves_only_whole_files(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(TableWriter, "finish", fail)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
     with pytest.raises(OSError, match="disk full"):
         write_part(tmp_path, 0, [[tree] for tree in trees(1)], SPEC, TrainConfig(trees=1))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
