@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from .text import plain
+
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -59,4 +61,4 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 def _print_error(message: str) -> None:
     typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
-    typer.secho(" ".join(message.split("\n")), fg=typer.colors.RED, err=True)
+    typer.secho(plain(" ".join(message.split("\n"))), fg=typer.colors.RED, err=True)

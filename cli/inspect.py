@@ -41,8 +41,11 @@ def inspect(
 
 def _draw(console: Console, facts: Facts) -> None:
     from .show import count, lines, out_of_bag, table, table_size
+    from .text import plain
 
-    labels = ", ".join(map(str, facts["labels"][:LABELS])) + (", ..." if len(facts["labels"]) > LABELS else "")
+    labels = ", ".join(plain(str(label)) for label in facts["labels"][:LABELS]) + (
+        ", ..." if len(facts["labels"]) > LABELS else ""
+    )
     origin = facts.get("origin") or {"data": None, "merged": []}
     merged = origin["merged"]
     lines(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,16 @@ def test_open_source__unusable(case: str, tmp_path: Path) -> None:
     make, message = WRONG[case]
     with pytest.raises(DataError, match=message):
         open_source(make(folder), scratch=scratch)
+
+
+@pytest.mark.parametrize("look", ["iterdir", "is_file"])
+def test_open_source__a_folder_that_may_not_be_read(look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, look, refuse)
+    with pytest.raises(DataError, match="Permission denied; check the path"):
+        open_source(tmp_path if look == "iterdir" else "t", scratch=tmp_path)
 
 
 def test_open_source__a_csv_of_one_column_with_a_comma_in_its_name(tmp_path: Path) -> None:

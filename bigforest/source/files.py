@@ -57,6 +57,13 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:
     """The name of the table at `path` and its files, sorted by name. Raises DataError when there are none."""
+    try:
+        return _files_of(path)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; check the path and who may read it") from error
+
+
+def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     place = place_of(path)
     known = ", ".join(KINDS)
     if place.is_dir():
