@@ -126,4 +126,4 @@ def test_train__oblique_where_whole_trees_do_not_fit(tmp_path: Path) -> None:
     assert was_killed(control), control.stdout + control.stderr
     assert run.returncode == 0, run.stderr
     assert int(run.stdout) <= projected <= OBLIQUE_BUDGET
-    assert bigforest.read_forest(tmp_path / f"f{OBLIQUE_BUDGET}").oob.error < 0.25
+    assert bigforest.read_forest(tmp_path / f"f{OBLIQUE_BUDGET}").oob.error < 0.35
