@@ -13,7 +13,7 @@ import polars as pl
 from datasets import TARGET
 from numpy.typing import NDArray
 
-MOST_ONE_HOT = 100  # levels of a column: with more, one-hot tables of these sets do not fit in memory
+MOST_ONE_HOT = 10**7  # cells of a one-hot table
 
 Predict = Callable[[pl.DataFrame], NDArray[Any]]
 
@@ -68,7 +68,7 @@ def ordinal(train: pl.DataFrame) -> Callable[[pl.DataFrame], pl.DataFrame]:
 def one_hot(train: pl.DataFrame) -> Callable[[pl.DataFrame], pl.DataFrame]:
     """Replaces categories by a column of 0 and 1 for each level."""
     levels = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
-    if any(len(found) > MOST_ONE_HOT for found in levels.values()):
+    if train.height * sum(map(len, levels.values())) > MOST_ONE_HOT:
         raise SystemExit("too many levels")
 
     def coded(frame: pl.DataFrame) -> pl.DataFrame:
@@ -77,7 +77,7 @@ def one_hot(train: pl.DataFrame) -> Callable[[pl.DataFrame], pl.DataFrame]:
             for name, found in levels.items()
             for level in found
         ]
-        return frame.with_columns(columns).drop(levels)
+        return frame.select(pl.exclude(levels), *columns)
 
     return coded
 
@@ -88,7 +88,10 @@ def drawn(frame: pl.DataFrame, regression: bool) -> int:
     return max(1, features // 3) if regression else math.isqrt(features)
 
 
-def fit_bigforest(train: pl.DataFrame, regression: bool, options: Any, clock: Clock, coding: Any = None) -> Predict:
+def fit_bigforest(
+    train: pl.DataFrame, regression: bool, options: Any, clock: Clock, coding: Any = None, **given: Any
+) -> Predict:
+    """given: options of training, instead of those of the benchmark."""
     import bigforest
     from bigforest.events import Event, StageFinished, StageStarted
 
@@ -100,29 +103,22 @@ def fit_bigforest(train: pl.DataFrame, regression: bool, options: Any, clock: Cl
 
     code = (lambda frame: frame) if coding is None else coding(train)
     table = code(train)
-    forest = bigforest.train(
-        table,
-        target=TARGET,
-        trees=options.trees,
-        mtry=drawn(table, regression),
-        min_leaf=options.min_leaf,
-        threads=options.threads,
-        listener=listen,
-    )
+    same = {"trees": options.trees, "mtry": drawn(table, regression), "min_leaf": options.min_leaf}
+    forest = bigforest.train(table, target=TARGET, threads=options.threads, listener=listen, **same | given)
     return lambda frame: forest.predict(code(frame))["prediction"].to_numpy()
 
 
-def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -> Predict:
+def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any, clock: Clock, coding: Any = ordinal) -> Predict:
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    code = ordinal(train)
+    code = coding(train)
 
     def matrix(frame: pl.DataFrame) -> NDArray[np.float32]:
         return code(frame).drop(TARGET).cast(pl.Float32).to_numpy()
 
     learner = (RandomForestRegressor if regression else RandomForestClassifier)(
         options.trees,
-        max_features=drawn(train, regression),
+        max_features=drawn(code(train.head(1)), regression),
         min_samples_leaf=options.min_leaf,
         n_jobs=options.threads,
         random_state=0,
@@ -219,4 +215,5 @@ FITS: dict[str, Callable[[pl.DataFrame, bool, Any, Clock], Predict]] = {
     "ydf": fit_ydf,
     "lightgbm": fit_lightgbm,
     "scikit-learn": fit_sklearn,
+    "scikit-learn-onehot": partial(fit_sklearn, coding=one_hot),
 }

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -92,7 +92,7 @@ def train(
     or run, OutputExistsError when `out` is taken, BusyError while another run writes it, DiskFullError, and
     ClusterError for a cluster that cannot be used or was lost.
     """
-    task = Task(data, target, tuple(_names(exclude)), _options(config), validate)
+    task = Task(data, _target(target), tuple(_names(exclude, "exclude")), _options(config), validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
     if data is None and resume is None:
@@ -153,10 +153,10 @@ def encode_store(
     ):
         encode(
             open_source(data, scratch=work, memory=resources.memory),
-            target,
+            _target(target),
             place,
             config=config,
-            exclude=_names(exclude),
+            exclude=_names(exclude, "exclude"),
             resources=resources,
             listener=listener,
         )
@@ -213,7 +213,7 @@ def predict_file(
             open_source(data, scratch=work, memory=resources.memory),
             out,
             proba=proba,
-            keep=_names(keep),
+            keep=_names(keep, "keep"),
             vote=vote,
             ties=ties,
             unseen=unseen,
@@ -240,7 +240,7 @@ def plan_training(
     Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
     Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
     """
-    task = Task(data, target, tuple(_names(exclude)), _options(config))
+    task = Task(data, _target(target), tuple(_names(exclude, "exclude")), _options(config))
     resources = _resources(threads, scratch, memory)
     home = Path.cwd() if out is None else place_of(out).resolve().parent
     if not is_folder(home):
@@ -293,6 +293,16 @@ def _resources(threads: int | None, scratch: str | Path | None, memory: str | in
     )
 
 
-def _names(columns: Sequence[str] | str) -> list[str]:
-    """Names of columns; a single name is meant as one column, not as its letters."""
-    return [columns] if isinstance(columns, str) else list(columns)
+def _names(columns: Iterable[str] | str, option: str) -> list[str]:
+    """Names of columns; a single name is meant as one column, not as its letters. Raises ConfigError."""
+    names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{option} must be names of columns, not {columns!r}")
+    return names
+
+
+def _target(name: str | None) -> str | None:
+    """The name of the target, or None. Raises ConfigError."""
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"target must be the name of a column, not {name!r}")
+    return name

@@ -28,7 +28,7 @@ _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
 
-# Types whose values numpy has as they are: `numbers` of them, if none is null, takes no work.
+# Types whose values numpy has as they are.
 _PLAIN: frozenset[type[pl.DataType]] = frozenset(
     {pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Int32, pl.UInt32, pl.Int64, pl.UInt64, pl.Float32, pl.Float64}
 )
@@ -131,13 +131,18 @@ def physical(series: pl.Series) -> pl.Series:
     return series.to_physical() if series.dtype in _TEMPORAL or series.dtype == pl.Decimal else series
 
 
+def is_plain(dtype: pl.DataType) -> bool:
+    """Whether numpy has the values of such columns as they are: `numbers` of one without nulls takes no work."""
+    return type(dtype) in _PLAIN
+
+
 def numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     """The values of a column as numbers whose float64 is what training compared; nulls are NaN.
 
     trained  the type in training, of the same family.
     """
     if not series.null_count():
-        return series.to_numpy() if type(series.dtype) in _PLAIN else _present_numbers(series, trained)
+        return series.to_numpy() if is_plain(series.dtype) else _present_numbers(series, trained)
     values = np.full(len(series), np.nan)
     values[series.is_not_null().to_numpy()] = _present_numbers(series.drop_nulls(), trained)
     return values

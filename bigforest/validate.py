@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, silent, stage
+from bigforest.forest.contents import VALIDATION_FILE
 from bigforest.forest.files import file_kind, write_table
-from bigforest.forest.forest import VALIDATION_FILE, Forest, grown_forest, read_forest
+from bigforest.forest.forest import Forest, grown_forest, read_forest
 from bigforest.forest.frames import to_frame
 from bigforest.forest.judging import judge
 from bigforest.forest.passes import Passes, located

@@ -5,8 +5,10 @@ Nothing of bigforest is imported here or at the top of a command's module, so th
 
 from __future__ import annotations
 
+import _thread
 import signal
 import sys
+import threading
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +26,9 @@ from .prune import prune
 from .simulate import simulate
 from .train import train
 from .validate import validate
+
+# Seconds after which a signal is given once more.
+_MOMENT = 0.1
 
 app = typer.Typer(
     name="bigforest",
@@ -62,8 +67,25 @@ def _stop(number: int, frame: Any) -> None:
     sys.exit(128 + number)
 
 
+def _signal_again(ignored: sys.UnraisableHookArgs) -> None:
+    """Give a signal again that Python had to ignore, because it came while compiled code of a library had called back.
+
+    So it is with most that come while kernels are compiled: LLVM takes seconds, and calls back when it is done.
+    """
+    number: int | None = None
+    if isinstance(ignored.exc_value, KeyboardInterrupt):
+        number = signal.SIGINT
+    elif isinstance(ignored.exc_value, SystemExit) and isinstance(ignored.exc_value.code, int):
+        number = ignored.exc_value.code - 128  # by `_stop`
+    if number is None:
+        sys.__unraisablehook__(ignored)
+        return
+    threading.Timer(_MOMENT, _thread.interrupt_main, [number]).start()
+
+
 def main() -> None:
     """Run the command line; being asked to end by a signal removes temporary files as any error does."""
+    sys.unraisablehook = _signal_again
     for name in ("SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # Windows lacks the second; nohup ignores it and must go on doing so
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:

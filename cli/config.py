@@ -47,7 +47,10 @@ CONFIG: dict[str, Choice] = {
     "splitter": option(str, "best", "best|random", "Take the best split of each drawn feature, or a random one."),
     "bootstrap": option(bool, True, None, "Grow each tree on a random bag of rows, or on all rows."),
     "stop_oob": option(
-        float | None, None, "TOLERANCE", "Grow no more trees once 20 lower the out-of-bag error by this share or less."
+        float | None,
+        None,
+        "TOLERANCE",
+        "Stop once 20 more trees lower the out-of-bag error by this share of it or less.",
     ),
     "sample_fraction": option(float, 1.0, "F", "Size of a bag as a fraction of the rows."),
     "replace": option(bool, True, None, "Draw a bag with replacement."),

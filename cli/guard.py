@@ -8,6 +8,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand
 
+from .text import plain
+
 EXIT_UNEXPECTED = 1
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
@@ -23,8 +25,8 @@ class GuardedCommand(TyperCommand):
         """
         try:
             return super().invoke(ctx)
-        except (BrokenPipeError, typer.BadParameter):
-            raise  # the reader of our output went away, and typer ends quietly; or typer shows the usage
+        except (BrokenPipeError, typer.BadParameter, typer.Exit):
+            raise  # the reader of our output went away, and typer ends quietly; it shows the usage; a command has ended
         except (Exception, KeyboardInterrupt, SystemExit) as error:
             message, code = _explain(error)
             # A note says how to go on with an interrupted run.
@@ -59,4 +61,4 @@ def _explain(error: BaseException) -> tuple[str, int]:
 
 def _print_error(message: str) -> None:
     typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
-    typer.secho(" ".join(message.split("\n")), fg=typer.colors.RED, err=True)
+    typer.secho(plain(" ".join(message.split("\n"))), fg=typer.colors.RED, err=True)

@@ -27,29 +27,37 @@ def inspect(
 ) -> None:
     """Show what a forest is: its options, its table, its size."""
     import bigforest
+    from bigforest.forest.files import check_bytes
+    from bigforest.forest.parts import part_paths
 
     from .facts import inspection_facts
     from .show import show
 
-    show(inspection_facts(bigforest.read_forest(forest), trees=trees, features=features), _draw, json=json)
+    found = bigforest.read_forest(forest)
+    for part in part_paths(found.directory):  # Polars, which counts the nodes, looks at no checksum
+        check_bytes(part)
+    show(inspection_facts(found, trees=trees, features=features), _draw, json=json)
 
 
 def _draw(console: Console, facts: Facts) -> None:
     from .show import count, lines, out_of_bag, table, table_size
+    from .text import plain
 
-    labels = ", ".join(map(str, facts["labels"][:LABELS])) + (", ..." if len(facts["labels"]) > LABELS else "")
+    labels = ", ".join(plain(str(label)) for label in facts["labels"][:LABELS]) + (
+        ", ..." if len(facts["labels"]) > LABELS else ""
+    )
     origin = facts.get("origin") or {"data": None, "merged": []}
     merged = origin["merged"]
     lines(
         console,
         [
             *table_size({**facts, "classes": len(facts["labels"])}),
-            ("labels", labels),
+            *([("labels", labels)] if labels else []),
             ("trees", count(facts["trees"])),
             ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
             ("depth", count(facts["depth"])),
             ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
-            ("options", ", ".join(f"{name} {_word(value)}" for name, value in facts["config"].items())),
+            ("options", ", ".join(f"{name} {_word(value)}" for name, value in facts["config"].items() if _said(value))),
             ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
             *([("grown on", origin["data"])] if origin["data"] else []),
             *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),
@@ -76,7 +84,14 @@ def _piece(piece: Facts) -> str:
     )
 
 
+def _said(value: object) -> bool:
+    """Whether an option has a value: without one there is no limit, no such column, or the family's own choice."""
+    return value is not None and value != ()
+
+
 def _word(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return "unlimited" if value is None else str(value)
+    if isinstance(value, tuple):  # of columns, or of classes and their weights
+        return " ".join(":".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
+    return str(value)

@@ -74,7 +74,7 @@ def _draw(console: Console, facts: Facts) -> None:
         [
             ("rows", count(facts["rows"])),
             ("features", f"{count(facts['features'])}: {widths} per code at most"),
-            ("classes", f"at most {count(facts['classes'])}"),
+            *([("classes", f"at most {count(facts['classes'])}")] if facts["classes"] > 1 else []),
             ("store", f"at most {size(facts['store'])}" if facts["store"] else "kept already"),
             ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
             ("output", f"{size(facts['output_free'])} are free"),

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .text import plain
+
 # Wide enough that nothing is folded or cut when the output goes to a file or another program.
 PIPE_WIDTH = 1000
 
@@ -35,7 +37,7 @@ def lines(console: Console, pairs: Sequence[tuple[str, str]]) -> None:
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
     for name, value in pairs:
-        grid.add_row(name, Text(value))
+        grid.add_row(name, Text("\n".join(map(plain, value.split("\n")))))
     _print(console, grid)
 
 
@@ -43,9 +45,9 @@ def table(console: Console, headings: Sequence[str], rows: Sequence[Sequence[str
     """Print a table whose first `left` columns are text and whose others are numbers."""
     drawn = Table(box=None, header_style="bold", pad_edge=False, padding=(0, 2, 0, 0))
     for position, heading in enumerate(headings):
-        drawn.add_column(Text(heading), justify="left" if position < left else "right", overflow="fold")
+        drawn.add_column(Text(plain(heading)), justify="left" if position < left else "right", overflow="fold")
     for row in rows:
-        drawn.add_row(*(Text(cell) for cell in row))
+        drawn.add_row(*(Text(plain(cell)) for cell in row))
     _print(console, drawn)
 
 

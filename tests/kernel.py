@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.arrays import drawn_thresholds, tree_arrays
+from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.kernels.grow import grow, grow_mixed
 from bigforest.kernels.impurity import NUMBERS, entropy_table
 from bigforest.kernels.layout import Codes, Rows
@@ -171,7 +171,9 @@ def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: Tra
     offsets = np.cumsum([0, *map(len, dictionaries)])
     nodes = found._replace(left_code=left_code, right_code=right_code)
     dictionary = Dictionaries(offsets, values, values)
-    known = drawn_thresholds(nodes, dictionary, config.seed, 0) if config.splitter == "random" else None
+    numbers = np.arange(found.feature.size, dtype=np.uint64)
+    known = drawn_thresholds(Ends.of(nodes, dictionary), numbers, config.seed, 0)
+    known = known if config.splitter == "random" else None
     return tree_arrays(nodes, dictionary, config.impurity, known=known)
 
 

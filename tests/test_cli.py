@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import json
 import re
+import signal
 import sys
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,6 +19,7 @@ import typer
 import bigforest
 from bigforest.config import TrainConfig
 from bigforest.events import Notice
+from cli import app as app_module
 from cli.app import app
 from cli.config import CONFIG
 from cli.images import IMAGES
@@ -376,3 +380,45 @@ def test_json__has_no_infinities_and_one_line(capsys: pytest.CaptureFixture[str]
     printed = capsys.readouterr().out
     assert printed.count("\n") == 1
     assert json.loads(printed) == {"a": None, "b": ["-inf", 1.5], "c": {"1": "é"}}
+
+
+def test_plain__keeps_letters_of_all_scripts_and_escapes_the_rest() -> None:
+    from cli.text import plain
+
+    assert plain("日本 é 'x'") == "日本 é 'x'"
+    assert plain("a\tb\n\x1b[31mc\x85") == r"a\tb\n\x1b[31mc\x85"
+
+
+def test_lines_and_table__show_no_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
+    from rich.console import Console
+
+    from cli.show import lines, table
+
+    console = Console(width=80)
+    lines(console, [("target", "a\x1b[31m"), ("merged from", "one\ntwo")])
+    table(console, ["class\n"], [["b\x07"]])
+    out = capsys.readouterr().out
+    assert "\x07" not in out
+    assert [line.split() for line in out.splitlines()] == [
+        ["target", r"a\x1b[31m"],
+        ["merged", "from", "one"],
+        ["two"],
+        [r"class\n"],
+        [r"b\x07"],
+    ]
+
+
+@pytest.mark.parametrize(("number", "raised"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_signal__that_comes_in_a_callback_of_compiled_code(
+    number: int, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "unraisablehook", app_module._signal_again)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, app_module._stop)
+    try:
+        with pytest.raises(raised):
+            ctypes.CFUNCTYPE(None)(lambda: signal.raise_signal(number))()  # raises nothing here
+            time.sleep(10)
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)

@@ -171,6 +171,17 @@ def test_look__at_what_is_no_forest(run: Run, folder: Path, command: str, path: 
     assert_refused(run, before, folder, "not a forest")
 
 
+def test_inspect__a_flipped_byte(run: Run, folder: Path, grown: Path) -> None:
+    shutil.copytree(grown, "flipped.forest")
+    part = min(Path("flipped.forest/trees").iterdir())
+    content = bytearray(part.read_bytes())
+    content[len(content) // 3] ^= 1
+    part.write_bytes(content)
+    before = contents(folder)
+    run("inspect", "flipped.forest")
+    assert_refused(run, before, folder, "the checksum differs; the forest is damaged")
+
+
 def test_encode__wrong_input_is_one_clear_line(run: Run, folder: Path) -> None:
     before = contents(folder)
     for args, message in (

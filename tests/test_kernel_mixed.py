@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from bigforest.config import TrainConfig
 from bigforest.kernels.category import make_levels, order_levels
-from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.node import Node
 from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_groups, level_order, principal_component
@@ -135,7 +134,7 @@ def test_order_levels__of_thousands(classes: int) -> None:
     places = codes.copy()
     with np.errstate(over="ignore"):
         node = Node(items, total, rows, int((total**2).sum()))
-        groups, found = order_levels(places, node, 1, levels, entropy_table(), None, None, np.uint64(0))
+        groups, found = order_levels(places, node, 1, levels, None, None, np.uint64(0))
     assert groups == found == len(expected)
     assert levels.first[levels.order[: len(expected)]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)

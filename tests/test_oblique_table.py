@@ -179,7 +179,7 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)
-        answers = ready.answer(Rows([matrix[:, place].copy() for place in made.used]), 0, proba=True)
+        answers = ready.answer(Rows.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
         assert answers.proba is not None
         wanted = [sum_of_votes(grown, row, "soft") for row in matrix.astype(np.float64).tolist()]
         assert answers.proba.tolist() == [[votes / len(grown) for votes in row] for row in wanted]

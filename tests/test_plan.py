@@ -167,7 +167,7 @@ def test_plan__says_no_with_the_smallest_budget_that_would_do(
 ) -> None:
     monkeypatch.setattr(plan_module, "_STAGES", needs(3 * 10**8, 512_345_678, 4 * 10**8))
     facts = json.loads(run("plan", "things.parquet", "--memory", "500MB", "--json").out)
-    assert run.code == 1
+    assert (run.code, run.err) == (1, "")
     assert (facts["fits"], facts["smallest"], facts["memory"]) == (False, 512_345_678, 500_000_000)
     assert [stage["need"]["smallest"] for stage in facts["stages"]] == [3 * 10**8, 512_345_678, 4 * 10**8]
     run("plan", "things.parquet", "--memory", "500MB")

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
+import pyarrow.dataset as ds
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +43,6 @@ from tests.test_metrics import check_metrics
 FEATURES = 3
 CLASSES = 3
 THRESHOLDS = [0.0, 0.5, -1.5, 2.0, 1e-3]
-VOTES = ["soft", "hard", "stochastic"]
 WAYS = [("soft", "lowest"), ("hard", "lowest"), ("hard", "reject"), ("hard", "random"), ("stochastic", "lowest")]
 
 
@@ -105,7 +105,7 @@ def test_vote__any_float64(data: st.DataObject) -> None:
     for narrow in (False, True):  # the second time as float32, whichever way these are rounded
         with np.errstate(over="ignore"):
             matrix = np.array(rows, np.float32 if narrow else np.float64)
-        used = Rows([matrix[:, place].copy() for place in ready.packed.used])
+        used = Rows.of([matrix[:, place].copy() for place in ready.packed.used])
         assert used.narrow == narrow
         answers = ready.answer(used, 0, proba=True)
         codes, shares = expected(grown, matrix.astype(np.float64).tolist(), vote)
@@ -127,7 +127,7 @@ def test_vote__values_of_one_byte(data: st.DataObject) -> None:
     ready = voting_of(grown, Rule("soft", "lowest", 0))
     codes, shares = expected(grown, matrix.astype(np.float64).tolist())
     for nodes in (ready, ready._replace(packed=ready.packed._replace(narrow=None))):
-        used = Rows([matrix[:, place].copy() for place in ready.packed.used])
+        used = Rows.of([matrix[:, place].copy() for place in ready.packed.used])
         assert used.width == 1
         answers = nodes.answer(used, 0, proba=True)
         assert answers.codes.tolist() == codes
@@ -191,6 +191,12 @@ def test_predict__lazy_frame(vote: str, ties: str, forest: Forest) -> None:
     proba = forest.predict_proba(frame.lazy(), vote=vote, keep="id")
     assert proba.collect_schema() == proba.collect().schema
     assert proba.collect(engine="streaming").equals(forest.predict_proba(frame, vote=vote, keep="id"))
+
+
+def test_predict_proba__lazy_frame_with_a_column_of_the_struct(forest: Forest) -> None:
+    frame = table(50).rename({"id": "probabilities"})
+    expected = forest.predict_proba(frame, keep="probabilities")
+    assert forest.predict_proba(frame.lazy(), keep="probabilities").collect().equals(expected)
 
 
 def test_predict__numpy_pandas_arrow(forest: Forest) -> None:
@@ -368,13 +374,14 @@ def test_predict__refuses_data(
 
 def test_predict__nan_in_any_place_of_a_chunk(forest: Forest) -> None:
     oblique = trees(weights=(1.0, -0.5))
+    found = rf"'x2' \(1 of {2 * TILE + 2} rows\)"
     for row in (0, TILE - 1, TILE, TILE + 3, 2 * TILE + 1):
         frame = table(2 * TILE + 2).with_columns(x2=pl.when(pl.col("id") != row).then("x2"))
         codes, _ = expected(trees(), rows_of(frame))
         for data in (frame, frame.with_columns(pl.col("x2").fill_null(float("nan")))):
             assert forest.predict(data)["prediction"].to_list() == labelled(codes)
         assert forest.predict(frame.select("x0", "x1", "x2").to_numpy()).tolist() == labelled(codes)
-        with tempfile.TemporaryDirectory() as folder, pytest.raises(DataError, match=r"'x2' \(1 of 514 rows\)"):
+        with tempfile.TemporaryDirectory() as folder, pytest.raises(DataError, match=found):
             forest_of(Path(folder), oblique, spec_of(FEATURES, (5, 7, 9))).predict(frame)
 
 
@@ -386,6 +393,7 @@ def test_predict__nan_in_any_place_of_a_chunk(forest: Forest) -> None:
         (np.array([["a", "b", "c"]]), "type"),
         (np.zeros((1, 3), complex), "type"),
         ([[1.0, 2.0, 3.0]], "cannot predict for a list"),
+        (ds.dataset(table(5).to_arrow()), "cannot predict for a InMemoryDataset; .* use predict_file"),
     ],
 )
 def test_predict__refuses_arrays(data: Any, words: str, forest: Forest) -> None:

@@ -84,12 +84,15 @@ def test_config__random_splits_are_of_features() -> None:
         TrainConfig(splitter="worst")  # type: ignore[arg-type]
 
 
-def test_choose_way__random_splits_grow_whole() -> None:
-    shape = Shape(10**6, (4,) * 4, 4 * 10**6, 2)
-    config = TrainConfig(trees=4, splitter="random")
-    need = grow_need(shape, config, Resources(threads=1))
-    assert need.smallest > shape.rows * shape.row_bytes + 8 * shape.codes
-    assert choose_way(shape, config, Resources(threads=1, memory=need.smallest)).limits is None
-    words = f"trees of random splits grow whole in memory, .*; the smallest budget is {need.smallest:,} bytes"
-    with pytest.raises(ConfigError, match=words):
-        choose_way(shape, config, Resources(threads=1, memory=need.smallest - 1))
+def test_choose_way__subtrees_of_random_splits_have_room_for_values() -> None:
+    shape = Shape(30_000_000, (4,) * 4, 40_000_000, 2)
+    random, best = (
+        choose_way(shape, TrainConfig(trees=4, splitter=splitter), Resources(threads=1, memory=10**9)).limits
+        for splitter in ("random", "best")
+    )
+    assert random is not None
+    assert best is not None
+    assert 0.6 * best.rows < random.rows < 0.9 * best.rows
+    with pytest.raises(ConfigError, match="smallest budget"):
+        smallest = grow_need(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1)).smallest
+        choose_way(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1, memory=smallest - (4 << 20)))

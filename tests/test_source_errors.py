@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -81,6 +82,11 @@ WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
     "empty csv": (text("t.csv", ""), "the file is empty"),
     "csv header only": (text("t.csv", "a,b\n"), "no rows"),
     "csv ragged": (text("t.csv", "a,b\n1,2\n1,2,3\n"), "cannot be read|not a readable CSV"),
+    "csv of semicolons": (
+        text("t.csv", "a;b\n1;2\n"),
+        "t.csv: values must be separated by ',', and its header has ';'",
+    ),
+    "tsv of commas": (text("t.tsv", "a,b\n1,2\n"), r"t.tsv: values must be separated by '\\t', and its header has ','"),
     "csv twice": (text("t.csv", 'a,b,"a"\n1,2,3\n'), "t.csv: duplicate column names 'a'"),
     "csv twice after a mark": (text("t.csv", "\ufeffa,b,a\n1,2,3\n"), "t.csv: duplicate column names 'a'"),
     "not ndjson": (text("t.ndjson", "{oops"), "not a readable NDJSON file"),
@@ -134,6 +140,21 @@ def test_open_source__unusable(case: str, tmp_path: Path) -> None:
     make, message = WRONG[case]
     with pytest.raises(DataError, match=message):
         open_source(make(folder), scratch=scratch)
+
+
+@pytest.mark.parametrize("look", ["iterdir", "is_file"])
+def test_open_source__a_folder_that_may_not_be_read(look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, look, refuse)
+    with pytest.raises(DataError, match="Permission denied; check the path"):
+        open_source(tmp_path if look == "iterdir" else "t", scratch=tmp_path)
+
+
+def test_open_source__a_csv_of_one_column_with_a_comma_in_its_name(tmp_path: Path) -> None:
+    path = text("t.csv", '"a,b"\n1\n')(tmp_path)
+    assert open_source(path, scratch=tmp_path).schema == {"a,b": pl.Int64()}
 
 
 def test_open_source__files_that_take_more_memory_to_stream_than_there_is(tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
 from bigforest.forest.packed import Packed, pack
-from bigforest.forest.parquet import TableWriter
 from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES
 from bigforest.kernels.layout import LEAF, OBLIQUE
@@ -132,11 +131,12 @@ def _check_columns(found: Packed, trees: TreeArrays) -> None:
     column = (found.wide.links[1::2] >> found.wide.shift).astype(np.int64)
     axis, oblique = trees.feature >= 0, trees.feature == OBLIQUE
     assert found.used[column[axis]].tolist() == trees.feature[axis].tolist()
-    assert column[oblique].tolist() == (2 * found.used.size + np.arange(np.count_nonzero(oblique))).tolist()
     assert (found.directions is None) == (trees.terms is None)
     if found.directions is not None and trees.terms is not None:
-        sizes = [*[1] * found.used.size, *[0] * found.used.size, *np.diff(trees.terms.start)[oblique].tolist()]
-        assert np.diff(found.directions.first).tolist() == [-(-size // TERMS) for size in sizes]
+        blocks = -(-np.diff(trees.terms.start)[oblique] // TERMS)
+        assert column[oblique].tolist() == (2 * found.used.size + np.cumsum(blocks) - blocks).tolist()
+        goes_on = [0] * (2 * found.used.size) + [int(more > 0) for size in blocks for more in range(size - 1, -1, -1)]
+        assert (found.directions.at[::2][TERMS - 1 :: TERMS] & np.uint64(1)).tolist() == goes_on
         weight, at = found.directions.weight[1::2], found.directions.at[::2] >> TILE_SHIFT
         assert (at[weight == 0] == found.used.size).all()
         assert weight[weight != 0].tolist() == [*[1.0] * found.used.size, *trees.terms.weight.tolist()]
@@ -177,7 +177,7 @@ def test_write_part__leaves_only_whole_files(tmp_path: Path, monkeypatch: pytest
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(TableWriter, "finish", fail)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
     with pytest.raises(OSError, match="disk full"):
         write_part(tmp_path, 0, [[tree] for tree in trees(1)], SPEC, TrainConfig(trees=1))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

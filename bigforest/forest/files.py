@@ -27,7 +27,6 @@ import pyarrow.parquet as pq
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import BigForestError, FormatError
-from bigforest.forest.parquet import TableWriter
 from bigforest.levels import Levels
 from bigforest.output import sync
 from bigforest.places import fetched, made, readable
@@ -40,6 +39,14 @@ _BLANK = b"00000000"
 _ENTRY = CHECKSUM_KEY + bytes([0x18, len(_BLANK)])
 # Bytes read at a time where a whole file is read.
 _READ_BYTES = 1 << 20
+# Chosen by measurement on the nodes of deep trees, where they halve the bytes and cost no time: integers as
+# differences, thresholds by byte planes. Names are paths of Parquet columns; a file without the column ignores its
+# entry.
+_ENCODING = {
+    **dict.fromkeys(["tree", "node", "left", "right", "depth", "weight"], "DELTA_BINARY_PACKED"),
+    **dict.fromkeys((f"{name}.list.element" for name in ("counts", "targets", "weights")), "DELTA_BINARY_PACKED"),
+    **dict.fromkeys(["threshold", "value"], "BYTE_STREAM_SPLIT"),
+}
 
 
 class Header(NamedTuple):
@@ -86,14 +93,34 @@ def write_tables(
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
     header = "{" + ", ".join(f'"{name}": {entries[name]}' for name in sorted(entries)) + "}"
 
+    encoding = {name: code for name, code in _ENCODING.items() if name.split(".")[0] in schema.names}
+
     def write(temporary: Path) -> None:
-        with temporary.open("wb") as file:
-            writer = TableWriter(file, schema.with_metadata({METADATA_KEY: header}), {CHECKSUM_KEY: _BLANK})
+        with pq.ParquetWriter(
+            temporary,
+            schema.with_metadata({METADATA_KEY: header}),
+            compression="lz4",  # a sixth less time than zstd for a tenth more bytes
+            use_dictionary=[field.name for field in schema if not pa.types.is_primitive(field.type)],
+            column_encoding=encoding,
+            write_statistics=[name for name in ("tree", "row") if name in schema.names],
+            write_page_checksum=True,
+        ) as writer:
             for table in tables:
-                writer.write(table)
-            writer.finish(_ENTRY + _BLANK)
+                writer.write_table(table.replace_schema_metadata(writer.schema.metadata))
+            writer.add_key_value_metadata({CHECKSUM_KEY: _BLANK})
+        _seal(temporary)
 
     replace_file(path, write)
+
+
+def _seal(path: Path) -> None:
+    """Put the checksum of the file where the blank is."""
+    with path.open("r+b") as file:
+        place = _checksum_place(file)
+        assert place is not None
+        digits = b"%08x" % _checksum(file, place)
+        file.seek(place)
+        file.write(digits)
 
 
 def _checksum_place(file: BinaryIO) -> int | None:

@@ -1,32 +1,24 @@
-"""A grown forest: what is in its directory, and predictions."""
+"""A grown forest: opening it, predicting with it, writing a copy."""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import ranks as training_ranks
-from bigforest.forest.files import Header, check_file, file_kind, header_of, read_table
-from bigforest.forest.frames import scan, to_frame
-from bigforest.forest.levels import has_levels, read_forest_levels
+from bigforest.forest.contents import Contents
+from bigforest.forest.files import Header, check_file, file_kind
 from bigforest.forest.loader import Loader
-from bigforest.forest.origin import Origin, read_origin
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.reading import Reader
-from bigforest.forest.report import OutOfBag
-from bigforest.forest.table import CALIBRATED, FEATURES, PRUNED, RANKS, RUN, VALIDATION, VALIDATION_KIND
-from bigforest.forest.targets import targets_files
+from bigforest.forest.table import FEATURES, RANKS, RUN
 from bigforest.forest.votes import Rule, label_type
-from bigforest.levels import FILE as LEVELS_FILE
-from bigforest.levels import Levels
 from bigforest.output import staged
 from bigforest.places import fetched, place_of
 from bigforest.resources import Resources
@@ -38,9 +30,6 @@ if TYPE_CHECKING:
     from bigforest.forest.passes import Passes
     from bigforest.forest.voting import Voting
     from bigforest.memory import Shape
-
-VALIDATION_FILE = Path("validation", "curve.parquet")
-_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated"}
 
 
 def is_forest(path: Path) -> bool:
@@ -76,21 +65,11 @@ def grown_forest(directory: Path) -> Forest:
     return Forest(directory, check_parts(paths), paths)
 
 
-class Forest:
-    """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads.
-
-    directory  where its files are.
-    spec       the dataspec: features and target of the training table.
-    config     the configuration it was grown with.
-    """
+class Forest(Contents):
+    """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads."""
 
     def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
-        self.directory = directory
-        self.spec: DataSpec = header.spec
-        self.config: TrainConfig = header.config
-        self._identity = header.identity
-        self._parts = list(parts)
-        self._holding = holding
+        super().__init__(directory, header, parts, holding)
         self._loader = Loader(directory, self._parts, header)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
@@ -104,92 +83,6 @@ class Forest:
             f"Forest({self.trees} trees, {len(self.spec.features)} features, {classes}"
             f"target {self.spec.target.name!r}, {self.spec.rows} rows)"
         )
-
-    @property
-    def trees(self) -> int:
-        """Number of trees."""
-        return self.config.trees
-
-    @property
-    def classes(self) -> list[Label]:
-        """Labels of the target in ascending order; none where numbers are predicted."""
-        return list(self.spec.target.classes)
-
-    @property
-    def is_regression(self) -> bool:
-        """Whether numbers are predicted, not classes."""
-        return self.spec.target.task == "regression"
-
-    @property
-    def nodes(self) -> pl.LazyFrame:
-        """One row per node, by tree and node; columns as in forest/table.py NODES."""
-        return scan(self._parts, self._holding)
-
-    @property
-    def features(self) -> pl.DataFrame:
-        """One row per feature with its importance; columns as in forest/table.py FEATURES."""
-        return to_frame(read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1])
-
-    @property
-    def run(self) -> pl.DataFrame:
-        """One row per stage of the run that grew the forest; columns as in forest/table.py RUN."""
-        return to_frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
-
-    @cached_property
-    def origin(self) -> Origin | None:
-        """The table the forest was grown on, or the forests it was merged from; None if it does not say."""
-        return read_origin(self.directory)
-
-    @cached_property
-    def revised(self) -> str | None:
-        """What was done to the trees since they were grown, "pruned" or "calibrated", if anything."""
-        stages = self.run["stage"]
-        return next((word for stage, word in _REVISED.items() if stage in stages), None)
-
-    @property
-    def has_oob(self) -> bool:
-        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
-        return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
-
-    @cached_property
-    def oob(self) -> OutOfBag:
-        """The out-of-bag report. Raises ConfigError for a forest without one (`has_oob`), and FormatError."""
-        if not self.config.bootstrap:
-            raise ConfigError(
-                "the forest was grown without bootstrap, so no row is out of bag; "
-                "judge it on a test set, or train with bootstrap"
-            )
-        if self.origin and self.origin.merged:
-            raise ConfigError(
-                f"the forest was merged from {', '.join(piece.forest for piece in self.origin.merged)}, so it has no "
-                "out-of-bag report of its own; judge it on a test set, or look at the reports of these"
-            )
-        if self.revised:
-            raise ConfigError(
-                f"the forest was {self.revised}, and has no out-of-bag report since; judge it on a test set"
-            )
-        return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
-
-    @property
-    def has_targets(self) -> bool:
-        """Whether the training targets in its leaves are kept with the forest, from which it predicts quantiles."""
-        return self.config.keep_targets
-
-    @property
-    def has_validation(self) -> bool:
-        """Whether the forest was trained with a validation set."""
-        return (self.directory / VALIDATION_FILE).exists()
-
-    @property
-    def validation(self) -> pl.DataFrame:
-        """Error on the validation set after each tree; columns as in forest/table.py VALIDATION.
-
-        Raises ConfigError for a forest that was trained without one, and FormatError.
-        """
-        if not self.has_validation:
-            raise ConfigError("the forest was trained without a validation set; judge it on one with validate_forest")
-        path = self.directory / VALIDATION_FILE
-        return to_frame(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1])
 
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
@@ -234,7 +127,7 @@ class Forest:
 
         Raises ConfigError for an unusable option or too little memory; DataError for a feature that is not there or of
         another kind, a missing value where trees split on projections, or an unseen level that is an error (for the
-        values of a LazyFrame when it is collected, as polars.exceptions.ComputeError); FormatError.
+        values of a LazyFrame when it is collected; some versions of Polars make a ComputeError of it); FormatError.
         """
         from bigforest.predict.memory import predict
 
@@ -275,7 +168,7 @@ class Forest:
                random ties, because an expression sees pieces of the table in no fixed order.
 
         Elementwise, so that lazy queries stream; reads only features that some tree splits on. Raises
-        ConfigError here; DataError when it runs, which Polars reports as polars.exceptions.ComputeError.
+        ConfigError here; DataError when it runs, of which some versions of Polars make a ComputeError.
         """
         from bigforest.predict.lazy import expression
 
@@ -319,16 +212,6 @@ class Forest:
         """How rows are read that are answered by a rule. Raises FormatError."""
         return Reader(self.spec, self.levels, rule.unseen)
 
-    @cached_property
-    def levels(self) -> Levels:
-        """The levels of categories. Raises FormatError."""
-        return read_forest_levels(self.directory, header_of(self.spec, self.config))
-
-    @cached_property
-    def ranks(self) -> training_ranks.Ranks | None:
-        """The ranks of the training table, where the forest was grown on them."""
-        return training_ranks.read_ranks(self.directory, self.spec, self._identity) if self.config.ranks else None
-
     def passes(
         self,
         rule: Rule,
@@ -346,15 +229,6 @@ class Forest:
         Raises ConfigError, also where the memory of `resources` is too little, and FormatError for damaged nodes.
         """
         return self._loader.passes(rule, self.ranks, shape, resources, held, narrow)
-
-    def _files(self) -> list[Path]:
-        small = [self.directory / "features.parquet", self.directory / "run.parquet"]
-        small += [self.directory / training_ranks.FILE] if self.config.ranks else []
-        small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
-        small += [self.directory / VALIDATION_FILE] if self.has_validation else []
-        small += targets_files(self.directory) if self.has_targets else []
-        names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
-        return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
 
 
 def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import level_codes, numbers
+from bigforest.columns import is_plain, level_codes, numbers
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
 from bigforest.forest.schema import NARROW, Found
-from bigforest.forest.values import MatrixRows, Rows
+from bigforest.forest.values import Block, Rows
 from bigforest.levels import Levels
 
 # Unseen levels that an error names.
 _NAMED = 5
+
+
+class _Use(NamedTuple):
+    """Where a feature is among those in use, and in the dataspec."""
+
+    at: int
+    place: int
 
 
 class Reader(NamedTuple):
@@ -39,14 +47,19 @@ class Reader(NamedTuple):
 
         Raises DataError for levels not seen in training, where these are errors.
         """
-        leaves = {int(place): found.leaves[int(place)] for place in used}
-        inner = {f"{place}": leaf.expr for place, leaf in leaves.items() if leaf.path}
-        flat = frame.select(expr.alias(place) for place, expr in inner.items()) if inner else frame
-        columns = (
-            (flat.get_column(f"{place}") if leaf.path else frame.get_column(leaf.column), place)
-            for place, leaf in leaves.items()
-        )
-        return Rows([self._column(*column) for column in columns])
+        columns: dict[str, _Use] = {}
+        nested: dict[str, _Use] = {}
+        for at, place in enumerate(used):
+            leaf = found.leaves[int(place)]
+            if leaf.path:
+                nested[f"{at}"] = _Use(at, int(place))
+            else:
+                columns[leaf.column] = _Use(at, int(place))
+        blocks = self._blocks(frame, columns) if columns else []
+        if nested:
+            inner = frame.select(found.leaves[use.place].expr.alias(name) for name, use in nested.items())
+            blocks += self._blocks(inner, nested)
+        return Rows(blocks)
 
     def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> Rows:
         """The features `used` of an array [rows, features] whose columns are in the order of training.
@@ -63,7 +76,7 @@ class Reader(NamedTuple):
                 "so it needs two dimensions and that many columns"
             )
         if matrix.dtype == object:
-            return Rows([self._objects(matrix[:, place], int(place)) for place in used])
+            return Rows.of([self._objects(matrix[:, place], int(place)) for place in used])
         categories = [feature.name for feature in features if feature.kind == "category"]
         if categories:
             raise DataError(
@@ -72,7 +85,28 @@ class Reader(NamedTuple):
             )
         if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
             raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-        return MatrixRows(matrix, used)
+        gaps = np.flatnonzero(np.diff(used) != 1) + 1
+        ends = [0, *gaps.tolist(), used.size]
+        # Runs of features are parts of the array, which is not copied.
+        return Rows(
+            [
+                Block(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
+                for begin, end in pairwise(ends)
+            ]
+        )
+
+    def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[Block]:
+        """Some columns of a frame, those together that numpy has as they are and that are of one type."""
+        found = frame[list(columns)]
+        blocks: list[Block] = []
+        alike: dict[Any, list[str]] = {}
+        nulls = found.null_count().row(0)
+        for (name, use), dtype, missing in zip(columns.items(), found.dtypes, nulls, strict=True):
+            if is_plain(dtype) and not missing and self.spec.features[use.place].kind == "numeric":
+                alike.setdefault(dtype, []).append(name)
+            else:
+                blocks.append(Block.of_column(self._column(found.get_column(name), use.place), use.at))
+        return blocks + [Block.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()]
 
     def _column(self, series: pl.Series, place: int) -> NDArray[Any]:
         feature = self.spec.features[place]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import DataError
@@ -24,32 +24,71 @@ _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 CHUNK_BYTES = 8 << 20
 
 
+class Block(NamedTuple):
+    """Features of one type, side by side: a step for each feature would cost tables of many more than walking does.
+
+    values  [rows, features], an array, or a table of Polars that becomes one without a change of types
+    dtype   of the values
+    places  of the features among all
+    """
+
+    values: NDArray[Any] | pl.DataFrame
+    dtype: np.dtype[Any]
+    places: slice | NDArray[np.int64]
+
+    @classmethod
+    def of_column(cls, column: NDArray[Any], place: int) -> Block:
+        """One feature."""
+        return cls(column[:, None], column.dtype, slice(place, place + 1))
+
+    @classmethod
+    def of_table(cls, table: pl.DataFrame, places: Sequence[int]) -> Block:
+        """Columns of one type which numpy has as they are, none of them with nulls, at ascending places."""
+        among = slice(places[0], places[-1] + 1)
+        adjacent = among.stop - among.start == len(places)
+        return cls(table, table[:0, :1].to_numpy().dtype, among if adjacent else np.array(places))
+
+    def array(self) -> NDArray[Any]:
+        """The values as an array."""
+        return self.values.to_numpy() if isinstance(self.values, pl.DataFrame) else self.values
+
+    def cut(self, start: int, stop: int) -> Block:
+        """The rows from `start` to before `stop`, as an array."""
+        cut = self._replace(values=self.values[start:stop])
+        return cut._replace(values=cut.array())
+
+
 class Rows:
-    """Rows of some features, columns of any numeric types, ready to be put into tiles. NaN is missing."""
+    """Rows of some features, of any numeric types, ready to be put into tiles. NaN is missing."""
 
-    rows: int
-    features: int
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        self._blocks = blocks
+        self.rows = len(blocks[0].values)
+        self.features: int = sum(block.values.shape[1] for block in blocks)
+        self._types = {block.dtype for block in blocks}
 
-    def __init__(self, columns: Sequence[NDArray[Any]]) -> None:
-        self._columns = columns
-        self.rows = len(columns[0])
-        self.features = len(columns)
-        self._types = {column.dtype for column in columns}
+    @classmethod
+    def of(cls, columns: Sequence[NDArray[Any]]) -> Rows:
+        """Those of one array for each feature."""
+        return cls([Block.of_column(column, place) for place, column in enumerate(columns)])
 
-    @cached_property
+    def cut(self, start: int, stop: int) -> Rows:
+        """The rows from `start` to before `stop`, as arrays."""
+        return Rows([block.cut(start, stop) for block in self._blocks])
+
+    @property
     def narrow(self) -> bool:
         """Whether every value (but NaN) is a float32."""
-        return self.narrow_in(0, self.rows)
-
-    def narrow_in(self, start: int, stop: int) -> bool:
-        """Whether every value (but NaN) of these rows is."""
-        long = {dtype for dtype in self._types if not _is_narrow_type(dtype)}
-        return not long or all(_is_narrow(column[start:stop]) for column in self._columns if column.dtype in long)
+        long = [block for block in self._blocks if not _is_narrow_type(block.dtype)]
+        return all(_is_narrow(block.array()) for block in long)
 
     @property
     def width(self) -> int:
-        """Bytes of a value in a tile; twice as many where long integers turn out not to be float32."""
-        return self.tile_type(np.dtype(np.float64) not in self._types).itemsize
+        """Bytes of a value, as it comes or in a tile, whichever are more; twice as many where long integers turn out
+        not to be float32.
+        """
+        tile = self.tile_type(np.dtype(np.float64) not in self._types)
+        return max(dtype.itemsize for dtype in (tile, *self._types))
 
     def tile_type(self, narrow: bool) -> np.dtype[Any]:
         """Type of the tiles for rows whose values are all float32 (narrow), or are not.
@@ -60,67 +99,38 @@ class Rows:
             return np.dtype(np.uint8 if self._types <= _SMALL else np.float32)
         return np.dtype(np.float64)
 
-    def fill(self, tiles: NDArray[Any], start: int, stop: int) -> bool:
-        """Put the rows from `start` to before `stop` into the first tiles; False if there is a NaN among them.
+    def fill(self, tiles: NDArray[Any]) -> bool:
+        """Put the rows into the first tiles; False if there is a NaN among them.
 
-        Row r becomes column (r - start) % TILE of tile (r - start) // TILE; what the last tile has beyond
-        them is left as it is.
+        Row r becomes column r % TILE of tile r // TILE; what the last tile has beyond them is left as it is.
         """
         tile = tiles.shape[2]
-        whole, rest = divmod(stop - start, tile)
-        self._put(tiles, start, start + whole * tile)
-        if rest:
-            self._put(tiles[whole : whole + 1, :, :rest], start + whole * tile, stop)
+        whole, rest = divmod(self.rows, tile)
+        for block in self._blocks:
+            values = block.array().T
+            tiles[:whole, block.places] = values[:, : whole * tile].reshape(len(values), whole, tile).swapaxes(0, 1)
+            if rest:
+                tiles[whole, block.places, :rest] = values[:, whole * tile :]
         if all(dtype.kind != "f" for dtype in self._types):
             return True
         return not (np.isnan(tiles[:whole]).any() or (rest and np.isnan(tiles[whole, :, :rest]).any()))
 
+    def columns(self) -> list[NDArray[Any]]:
+        """The values of each feature, in order."""
+        places = np.arange(self.features)
+        found: dict[int, NDArray[Any]] = {}
+        for block in self._blocks:
+            found |= zip(places[block.places].tolist(), block.array().T, strict=True)
+        return [found[place] for place in range(self.features)]
+
     def ranked(self, ranks: Ranks, used: Sequence[int] | NDArray[np.int64]) -> Rows:
         """The ranks of the values in the training table. The features are `used` (positions in the dataspec)."""
-        columns = enumerate(used)
-        return Rows([ranks.of(int(feature), self._column(place)) for place, feature in columns])
-
-    def _column(self, place: int) -> NDArray[np.float64]:
-        return self._columns[place].astype(np.float64)
+        columns = zip(used, self.columns(), strict=True)
+        return Rows.of([ranks.of(int(feature), column.astype(np.float64)) for feature, column in columns])
 
     def nan_counts(self) -> list[int]:
         """Number of NaN in each column."""
-        return [int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0 for column in self._columns]
-
-    def _put(self, tiles: NDArray[Any], start: int, stop: int) -> None:
-        if start < stop:
-            tile = tiles.shape[2]
-            for place, column in enumerate(self._columns):
-                tiles[: (stop - start) // tile, place] = column[start:stop].reshape(-1, tile)
-
-
-class MatrixRows(Rows):
-    """The same for the columns `used` of a matrix [rows, features]."""
-
-    def __init__(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> None:
-        self._matrix = matrix
-        self._used = None if used.size == matrix.shape[1] else used
-        self.rows = len(matrix)
-        self.features = used.size
-        self._types = {matrix.dtype}
-
-    def narrow_in(self, start: int, stop: int) -> bool:
-        """Whether every value (but NaN) of these rows is a float32."""
-        return _is_narrow_type(self._matrix.dtype) or _is_narrow(self._matrix[start:stop])
-
-    def _column(self, place: int) -> NDArray[np.float64]:
-        return self._matrix[:, place if self._used is None else self._used[place]].astype(np.float64)
-
-    def nan_counts(self) -> list[int]:
-        """Number of NaN in each of the used columns."""
-        columns = range(self.features) if self._used is None else self._used
-        return [int(np.isnan(self._matrix[:, column]).sum()) for column in columns]
-
-    def _put(self, tiles: NDArray[Any], start: int, stop: int) -> None:
-        tile = tiles.shape[2]
-        for own, first in zip(tiles, range(start, stop, tile), strict=False):
-            columns = self._matrix[first : first + tile].T
-            own[:] = columns if self._used is None else columns[self._used]
+        return [int(np.isnan(column).sum()) if column.dtype.kind == "f" else 0 for column in self.columns()]
 
 
 def missing_error(rows: Rows, names: Sequence[str]) -> DataError:

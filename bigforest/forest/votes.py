@@ -135,7 +135,9 @@ def label_type(spec: DataSpec) -> pl.DataType:
 
 def labels(codes: NDArray[np.int32], spec: DataSpec, name: str = "prediction") -> pl.Series:
     """The labels of class codes, null where REJECTED, in the type of the target."""
-    classes = _classes(spec).cast(label_type(spec)).alias(name)
+    classes = _classes(spec).alias(name)
+    if spec.target.dtype in _TEXT:
+        classes = classes.cast(label_type(spec))
     index = pl.Series(codes)
     return classes.gather(index.replace(REJECTED, None) if (codes == REJECTED).any() else index)
 

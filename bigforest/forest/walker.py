@@ -36,24 +36,24 @@ class Walker:
         """
         from bigforest.kernels.route import Way
 
-        packed = self.packed
-        narrow = packed.wide is None or rows.narrow_in(start, stop)
+        packed, rows = self.packed, rows.cut(start, stop)
+        narrow = packed.wide is None or rows.narrow
         layout = packed.layout(narrow)
-        tiles = self._empty(rows, stop - start, narrow)
-        missing = None if rows.fill(tiles[:, : rows.features], start, stop) else True
+        tiles = self._empty(rows, narrow)
+        missing = None if rows.fill(tiles[:, : rows.features]) else True
         if missing and packed.directions is not None:
             return None
         together = len(tiles)
         tile_bytes = tiles[0].nbytes if together else 1
         if _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:
             together = max(1, _OWN_CACHE_BYTES // tile_bytes)
-        return Way(tiles, stop - start, together, layout, packed.directions, packed.sets, missing)
+        return Way(tiles, rows.rows, together, layout, packed.directions, packed.sets, missing)
 
-    def _empty(self, rows: Rows, count: int, narrow: bool) -> NDArray[Any]:
+    def _empty(self, rows: Rows, narrow: bool) -> NDArray[Any]:
         """Tiles for so many rows."""
         from bigforest.kernels.route import TILE
 
-        kind, needed = rows.tile_type(narrow), -(-count // TILE)
+        kind, needed = rows.tile_type(narrow), -(-rows.rows // TILE)
         if len(self._tiles.get(kind, ())) < needed:
             zeros = int(self.packed.directions is not None)
             self._tiles[kind] = np.empty((needed, rows.features + zeros, TILE), kind)

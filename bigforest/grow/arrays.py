@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -12,7 +14,7 @@ from bigforest.kernels.mixed import SEEN_LEFT, SEEN_RIGHT, Subsets
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.tree import CodeTree
-from bigforest.kernels.values import fill_values
+from bigforest.kernels.values import fill_values, midpoints
 from bigforest.options import Impurity
 from bigforest.store.store import Dictionaries
 
@@ -67,22 +69,41 @@ def tree_arrays(
     )
 
 
-def drawn_thresholds(nodes: CodeTree, dictionaries: Dictionaries, seed: int, tree: int) -> NDArray[np.float64]:
+class Ends(NamedTuple):
+    """The neighbouring values that nodes keep apart, float64 [nodes]; without meaning where there are none."""
+
+    below: NDArray[np.float64]
+    above: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, nodes: CodeTree, dictionaries: Dictionaries) -> Ends:
+        """Those of a tree in codes."""
+        start = dictionaries.offsets[np.maximum(nodes.feature, 0)]
+        return cls(dictionaries.high[start + nodes.left_code], dictionaries.low[start + nodes.right_code])
+
+    def middle(self) -> NDArray[np.float64]:
+        """Thresholds half-way between, float64 [nodes]."""
+        found = np.empty(self.below.size)
+        midpoints(self.below, self.above, found)
+        return found
+
+
+def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: int) -> NDArray[np.float64]:
     """Thresholds of random splits, uniform between the neighbouring values that they keep apart, float64 [nodes].
+
+    numbers  of the nodes in their tree
 
     The split was chosen by a threshold that is uniform over all values of the node (kernels/random_split.py). Between
     these two neighbours that one is uniform too, so drawing it again, by the number of the node, gives nodes the
     thresholds of Geurts, Ernst and Wehenkel (2006, table 1), and growing need not keep them. Infinite values count as
     the largest finite number. Entries of nodes without a threshold mean nothing.
     """
-    size = nodes.feature.size
-    random = np.empty(size, np.uint64)
+    below, above = ends
+    random = np.empty(numbers.size, np.uint64)
     with np.errstate(over="ignore", invalid="ignore"):
         key = np.uint64(stream_key(np.uint64(seed), PURPOSE_THRESHOLD, np.uint64(tree), np.uint64(0)))
-        draw_rows(key, np.arange(size, dtype=np.uint64), random)
+        draw_rows(key, numbers, random)
         share = (random >> np.uint64(11)) * 2.0**-53
-        start = dictionaries.offsets[np.maximum(nodes.feature, 0)]
-        below, above = dictionaries.high[start + nodes.left_code], dictionaries.low[start + nodes.right_code]
         drawn = np.maximum(below, -_LARGEST) * (1.0 - share) + np.minimum(above, _LARGEST) * share
     found: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
     return found

@@ -10,22 +10,21 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.arrays import tree_arrays
+from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.grow.features import Grown
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.layout import LEAF
 from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.tree import CodeTree
-from bigforest.kernels.values import midpoints
-from bigforest.options import Impurity
 from bigforest.places import fetched, made
 from bigforest.store.store import Dictionaries, Store
 
-# Beside the file of a subtree, its thresholds.
-_THRESHOLDS = ".thresholds"
-# Nodes whose thresholds are looked up at a time.
+# Beside the file of a subtree, the values between which its thresholds are.
+_ENDS = ".ends"
+# Nodes whose ends are looked up at a time.
 _LOOKED_UP = 1 << 18
 _HEAD = np.dtype("<u8")
 # The arrays of a CodeTree, and those of Subsets but the last, as they follow each other in a file; `sum` is empty of
@@ -50,10 +49,10 @@ def read_subtree(path: Path) -> Grown:
 
 
 def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
-    """Task: find the thresholds of the subtrees in `paths` and keep each one's beside it.
+    """Task: find the values between which the thresholds of the subtrees in `paths` are, and keep each one's beside it.
 
     Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
-    read at random costs a page for every node. Memory: 64 bytes per node. Raises FormatError for a damaged file.
+    read at random costs a page for every node. Memory: 72 bytes per node. Raises FormatError for a damaged file.
     """
     trees = [read_subtree(path)[0][:5] for path in paths]
     feature, left, right = (np.concatenate([tree[k] for tree in trees]) for k in (0, 3, 4))
@@ -64,27 +63,25 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
     start = offsets[feature[inner]]
     below, above = start + left[inner], start + right[inner]
     order = np.argsort(below)
-    thresholds = np.full(feature.size, np.nan)
+    ends = Ends(np.full(feature.size, np.nan), np.full(feature.size, np.nan))
     for first in range(0, order.size, _LOOKED_UP):
         some = order[first : first + _LOOKED_UP]
-        found = np.empty(some.size)
-        midpoints(high[below[some]], low[above[some]], found)
-        thresholds[inner[some]] = found
-    ends = np.cumsum(sizes)
-    for path, size, end in zip(paths, sizes, ends.tolist(), strict=True):
-        write_arrays(path.with_suffix(_THRESHOLDS), [thresholds[end - size : end].astype("<f8", copy=False)])
+        ends.below[inner[some]] = high[below[some]]
+        ends.above[inner[some]] = low[above[some]]
+    stops = np.cumsum(sizes)
+    for path, size, stop in zip(paths, sizes, stops.tolist(), strict=True):
+        write_arrays(path.with_suffix(_ENDS), [end[stop - size : stop].astype("<f8", copy=False) for end in ends])
 
 
-def read_thresholds(path: Path) -> NDArray[np.float64]:
+def read_ends(path: Path) -> Ends:
     """What `look_up` kept of the subtree in `path`. Raises FormatError for a damaged file."""
-    [found] = read_arrays(path.with_suffix(_THRESHOLDS), ("<f8",))
-    return found
+    return Ends(*read_arrays(path.with_suffix(_ENDS), ("<f8", "<f8")))
 
 
 def remove_subtree(path: Path) -> None:
     """Remove the files of a subtree."""
     path.unlink(missing_ok=True)
-    path.with_suffix(_THRESHOLDS).unlink(missing_ok=True)
+    path.with_suffix(_ENDS).unlink(missing_ok=True)
 
 
 def write_arrays(path: Path, arrays: Sequence[NDArray[Any]]) -> None:
@@ -121,7 +118,7 @@ def assemble(
     top: TreeTop,
     subtrees: Mapping[int, tuple[Path, int]],
     store: Store,
-    impurity: Impurity,
+    config: TrainConfig,
 ) -> Iterator[TreeArrays]:
     """The nodes of a tree in preorder, in pieces.
 
@@ -131,16 +128,24 @@ def assemble(
     """
     scale = (store.spec.target.offset, store.spec.target.step)
 
-    def finished(grown: Grown, known: NDArray[np.float64] | None) -> TreeArrays:
+    order = list(top.preorder())
+    sizes = {entry: size for entry, (_, size) in subtrees.items()}
+    numbers = _numbers(order, sizes)
+    number = dict(zip(order, numbers, strict=True))
+
+    def finished(grown: Grown, ends: Ends, numbers: NDArray[np.int64]) -> TreeArrays:
         nodes, subsets = grown
-        return tree_arrays(nodes, store.dictionaries, impurity, known=known, subsets=subsets, scale=scale)
+        random = config.splitter == "random"
+        known = drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree) if random else ends.middle()
+        return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
 
     def below(entry: int) -> TreeArrays:
         path = subtrees[entry][0]
-        return finished(read_subtree(path), read_thresholds(path))
+        return finished(read_subtree(path), read_ends(path), number[entry] + np.arange(sizes[entry]))
 
-    upper = finished((top.skeleton(), top.subsets()), None)
-    return join_pieces(upper, list(top.preorder()), {entry: size for entry, (_, size) in subtrees.items()}, below)
+    skeleton = top.skeleton()
+    upper = finished((skeleton, top.subsets()), Ends.of(skeleton, store.dictionaries), numbers)
+    return join_pieces(upper, order, sizes, below)
 
 
 def join_pieces(
@@ -151,8 +156,7 @@ def join_pieces(
     order     entries of the nodes of the upper part
     subtrees  number of nodes of the subtree of each small node, by entry
     """
-    sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
-    numbers = np.cumsum(sizes) - sizes
+    numbers = _numbers(order, subtrees)
     left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)
     upper = upper._replace(left=left, right=right)
     begin = 0
@@ -167,6 +171,13 @@ def join_pieces(
             )
             begin = place + 1
     yield upper.rows(begin, len(order))
+
+
+def _numbers(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
+    """Number of each node of the upper part in the whole tree; see join_pieces."""
+    sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
+    found: NDArray[np.int64] = np.cumsum(sizes) - sizes
+    return found
 
 
 def _renumbered(children: NDArray[np.uint32], nodes: TreeArrays, numbers: NDArray[np.int64]) -> NDArray[np.uint32]:

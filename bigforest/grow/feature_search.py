@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -105,11 +105,12 @@ class FeatureSearch(Search):
         most_keys: int,
         most_cells: int,
         most_room: int,
-    ) -> FeatureSearch:
-        """Begin: there are no first probes when every feature is known to be constant."""
+        *own: Any,
+    ) -> Self:
+        """Begin: there are no first probes when every feature is known to be constant. own: fields of a subclass."""
         draw = make_draw(len(features.codes))
         wanted = int(draw_order(key, rules, draw))
-        search = cls(judge, constant.copy(), most_keys, most_cells, rules, features, draw.perm, wanted, most_room)
+        search = cls(judge, constant.copy(), most_keys, most_cells, rules, features, draw.perm, wanted, most_room, *own)
         search._draw()
         return search
 
@@ -141,32 +142,52 @@ class FeatureSearch(Search):
         return Count.of(feature, low, codes - low, most, None)
 
     def _is_usable(self, probe: Histogram, answer: Counted) -> bool:
-        feature, judge = probe.number, self.judge
-        if answer.low == answer.high:
+        feature = probe.number
+        if not self._is_number(feature, answer):
+            return False
+        if feature in self._missing:
+            self._offer_missing(feature)
+        return True
+
+    def _is_number(self, feature: int, answer: Counted) -> bool:
+        """Take note of what a feature holds, and offer the splits of a category; whether it is a number to split."""
+        gone = self.judge.tally.moved(self.judge.total - answer.counts.sum(axis=0), 0)
+        missing = self.features.kinds[feature] == MISSING and self.judge.tally.weight(gone) > 0
+        if answer.low > answer.high or (answer.low == answer.high and not missing):
             self.constant[feature] = True
             return False
         if self.features.kinds[feature] == CATEGORY:
             self._usable += self._offer_levels(feature, answer.counts)
             return False
         self._usable += 1
-        if self.features.kinds[feature] == MISSING and answer.low == 0:
-            self._missing[feature] = judge.tally.moved(judge.total - answer.counts.sum(axis=0), 0)
-            judge.offer(2 * feature, np.zeros(1, np.int64), self._missing[feature][np.newaxis])
+        if missing:
+            self._missing[feature] = gone
         return True
+
+    def _offer_missing(self, feature: int) -> None:
+        """Offer the split between the rows without a value and all others."""
+        self.judge.offer(2 * feature, np.zeros(1, np.int64), self._missing[feature][np.newaxis])
 
     def _offer_levels(self, feature: int, counts: Counts) -> bool:
         """Offer the splits of a category, in the order of its levels; whether there are any."""
         judge = self.judge
         present = np.flatnonzero(judge.tally.weight(counts))
-        places = judge.places(counts[present], self.rules.min_level)
+        places, cuts = self._arrange(feature, present, counts[present])
         held = np.zeros((int(places.max()) + 1, judge.tally.parts), np.int64)
         np.add.at(held, places, counts[present])
         if len(held) == 1:  # all levels are taken together
             return False
-        judge.offer(2 * feature, np.arange(len(held)), np.cumsum(held, axis=0))
+        judge.offer(2 * feature, cuts, np.cumsum(held, axis=0)[cuts])
         if judge.best is not None and judge.best.number == 2 * feature:
             self._levels = present, places
         return True
+
+    def _arrange(
+        self, feature: int, levels: NDArray[np.int64], counts: Counts
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The place of each of the levels of a node, which hold `counts`, and those after which they are cut."""
+        places = self.judge.places(counts, self.rules.min_level)
+        return places, np.arange(int(places.max()))
 
     def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
         if number not in self._missing:

@@ -16,7 +16,7 @@ from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.nodes import TreeArrays, write_part
 from bigforest.forest.trees import is_finished
-from bigforest.grow.arrays import drawn_thresholds, tree_arrays
+from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.features import Features, grow_on_features
@@ -133,10 +133,11 @@ class Grower:
             own = [(part,) for part in wanted]
             self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
-        ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits)
+        values = store if config.splitter == "random" else None
+        ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits, values)
         if wanted and config.family in BY_VALUES and self._prepared is None:
-            values = self._values.enter_context(TemporaryFolder(self._scratch))
-            self._prepared = prepare(store, config, ground, values, self._crew)
+            folder = self._values.enter_context(TemporaryFolder(self._scratch))
+            self._prepared = prepare(store, config, ground, folder, self._crew)
         for group in _groups(wanted, self._way.group):
             with TemporaryFolder(self._scratch) as folder:
                 rest = (config, group, directory, folder)
@@ -290,5 +291,8 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
         return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
     nodes, subsets = grow_on_features(store.codes, shared.by_row, *arguments, shared.features, shared.random)
     scale = (store.spec.target.offset, store.spec.target.step)
-    known = None if shared.random is None else drawn_thresholds(nodes, store.dictionaries, config.seed, tree)
+    known = None
+    if shared.random is not None:
+        numbers = np.arange(nodes.feature.size, dtype=np.uint64)
+        known = drawn_thresholds(Ends.of(nodes, store.dictionaries), numbers, config.seed, tree)
     return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)

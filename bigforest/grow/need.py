@@ -71,10 +71,10 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
             return whole if resources.cluster is None else _spread(shape, config, resources.crew(workers).size, whole)
     assert budget is not None
     smallest = _smallest(shape, config)
-    if not _by_passes(shape, config):
+    if not _by_passes(config):
         raise ConfigError(
-            f"{budget:,} bytes of memory do not do for growing this forest: {_why_whole(shape, config)}; the smallest "
-            f"budget is {smallest:,} bytes"
+            f"{budget:,} bytes of memory do not do for growing this forest: trees of the family {config.family} grow "
+            f"whole in memory, those of the family axis need not; the smallest budget is {smallest:,} bytes"
         )
     for workers in range(resources.workers, 0, -1):
         limits = limits_for(shape, config, workers, budget)
@@ -116,16 +116,9 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
     return ", ".join(map(repr, names[:most])) + rest
 
 
-def _by_passes(shape: Shape, config: TrainConfig) -> bool:
+def _by_passes(config: TrainConfig) -> bool:
     """Whether trees may be grown by passes."""
-    return config.family in (*ON_FEATURES, *BY_VALUES) and config.splitter == "best"
-
-
-def _why_whole(shape: Shape, config: TrainConfig) -> str:
-    """Why trees are not grown by passes, in words."""
-    if config.family not in (*ON_FEATURES, *BY_VALUES):
-        return f"trees of the family {config.family} grow whole in memory, those of the family axis need not"
-    return "trees of random splits grow whole in memory, those of the best splits need not"
+    return config.family in (*ON_FEATURES, *BY_VALUES)
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
@@ -133,7 +126,7 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
     until there are subtrees for all."""
     tasks = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
-    if tasks >= size or bag < _SPREAD_ROWS or not _by_passes(shape, config):
+    if tasks >= size or bag < _SPREAD_ROWS or not _by_passes(config):
         return whole
     limits = limits_for(shape, config, whole.workers, whole.memory + store_bytes(shape, config))
     if limits is None:
@@ -163,7 +156,7 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
 def _smallest(shape: Shape, config: TrainConfig) -> int:
     """The smallest budget for which `limits_for` says yes with one worker, or in which the trees grow in memory."""
     whole = in_memory(shape, config, 1) + store_bytes(shape, config)
-    if not _by_passes(shape, config):
+    if not _by_passes(config):
         return whole
     base = base_bytes(shape, config)
     low, high = base, base + (1 << 20)

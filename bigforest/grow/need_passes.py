@@ -23,6 +23,7 @@ from bigforest.grow.need_whole import (
     tree_bytes,
     written_bytes,
 )
+from bigforest.grow.random_search import OWN_VALUE
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits
@@ -34,7 +35,7 @@ _LEAST_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MOST_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up, besides its counts.
-_LOOKED_UP = 72
+_LOOKED_UP = 80
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
 # Bytes of a count of a category besides, while its levels are put in order, and of lists of levels for each count that
@@ -74,7 +75,8 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
         block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
-        return Passes(drawn, block, 2 * shape.row_bytes + target)  # codes by columns and by rows
+        own = OWN_VALUE * shape.features if config.splitter == "random" else 0
+        return Passes(drawn, block, 2 * shape.row_bytes + target + own)  # codes by columns and by rows
     terms = math.ceil(TERM * config.most_terms(shape.features))
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)

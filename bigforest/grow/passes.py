@@ -18,6 +18,7 @@ from bigforest.grow.bag import check_bag, total_of, weighed_block
 from bigforest.grow.features import grow_on_features
 from bigforest.grow.level import block_ranges, split_large
 from bigforest.grow.question import question
+from bigforest.grow.random_search import own_codes
 from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground, TreeTop, root_key
@@ -105,14 +106,16 @@ def grow_seedling(store: Store, ground: Ground, seedling: Seedling, files: list[
     """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
     codes, items, value = load(files, store, seedling.rows)
     target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
+    own = None if ground.values is None else own_codes(codes, store, ground.features)
+    codes, dictionary = (codes, None) if own is None else (own.codes, own.dictionary)
     above = (seedling.depth, seedling.constant)
-    grown = grow_on_features(
-        codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, None, *above
+    nodes, subsets = grow_on_features(
+        codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, dictionary, *above
     )
-    write_subtree(path, grown)
-    del codes, items, value, target
+    write_subtree(path, (nodes if own is None else own.known_again(nodes), subsets))
+    del codes, items, value, target, own, dictionary
     release_freed()
-    return grown[0].feature.size
+    return nodes.feature.size
 
 
 def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path, stems: list[Stem]) -> None:
@@ -122,7 +125,7 @@ def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path
             stem.top,
             {entry: (subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
             store,
-            config.impurity,
+            config,
         )
         for stem in stems
     )
@@ -186,7 +189,7 @@ def _batches(ground: Ground, sizes: dict[int, dict[int, int]], folder: Path) -> 
 
 
 def look_up_some(store: Store, paths: list[Path]) -> None:
-    """Task: find the thresholds of some subtrees (assemble.py)."""
+    """Task: find the ends of the thresholds of some subtrees (assemble.py)."""
     look_up(paths, store.dictionaries)
 
 

@@ -34,13 +34,14 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
     """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
     with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
         store = _small_store(folder / "store", extras)
-        same = ("family", "replace", "impurity", "mean_difference", "mean_difference_scope", "rotation")
+        same = ("family", "splitter", "replace", "impurity", "mean_difference", "mean_difference_scope", "rotation")
         config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in same})
         config = config.settled(store.spec.target.task)
         features = Features.of(store)
         drawn = len(features.codes)
         rules = Rules(drawn, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
-        ground = make_ground(rules, Tally.of(store), features, _LIMITS)
+        values = store if config.splitter == "random" else None
+        ground = make_ground(rules, Tally.of(store), features, _LIMITS, values)
         (folder / "rows").mkdir()
         crew = Threads(1)
         rest = (config, [range(1)], folder, folder / "rows")

@@ -15,11 +15,14 @@ from bigforest.grow.feature_search import FeatureSearch
 from bigforest.grow.features import Features
 from bigforest.grow.frontier import Cut, Search
 from bigforest.grow.judge import Judge
+from bigforest.grow.random_search import RandomSearch
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.level import AFTER_ALL, MISSING_RIGHT, Splits, child_keys
 from bigforest.kernels.mixed import UNSEEN, Subsets
+from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.tree import CodeTree, Rules
+from bigforest.store.store import Store
 
 # What becomes of a node.
 SEARCHING, SPLIT, LEAF, SMALL = range(4)
@@ -43,22 +46,27 @@ class Limits(NamedTuple):
 
 
 class Ground(NamedTuple):
-    """What all nodes of a forest share. table: impurity.entropy_table."""
+    """What all nodes of a forest share.
+
+    table   impurity.entropy_table
+    values  the store between whose values random splits are drawn; None for the best splits
+    """
 
     rules: Rules
     tally: Tally
     features: Features
     table: NDArray[np.int64]
     limits: Limits
+    values: Store | None
 
     def __reduce__(self) -> tuple[Any, ...]:
         """The table is large, and every process has it."""
-        return make_ground, (self.rules, self.tally, self.features, self.limits)
+        return make_ground, (self.rules, self.tally, self.features, self.limits, self.values)
 
 
-def make_ground(rules: Rules, tally: Tally, features: Features, limits: Limits) -> Ground:
+def make_ground(rules: Rules, tally: Tally, features: Features, limits: Limits, values: Store | None = None) -> Ground:
     """The Ground of these."""
-    return Ground(rules, tally, features, entropy_table(), limits)
+    return Ground(rules, tally, features, entropy_table(), limits, values)
 
 
 @dataclass(slots=True)
@@ -229,8 +237,10 @@ class TreeTop:
     def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Search:
         """The search for the split of the node `key`."""
         ground, limits = self._ground, self._ground.limits
-        most = (limits.keys, limits.cells, limits.room)
-        return FeatureSearch.start(key, judge, ground.rules, ground.features, constant, *most)
+        start = (key, judge, ground.rules, ground.features, constant, limits.keys, limits.cells, limits.room)
+        if ground.values is None:
+            return FeatureSearch.start(*start)
+        return RandomSearch.start(*start, key, Dictionary(*ground.values.dictionaries[:2]))
 
 
 def _may_split(tally: Tally, total: Counts, depth: int, rules: Rules) -> bool:

@@ -10,11 +10,12 @@ from numpy.typing import NDArray
 from bigforest.kernels.gather import gather
 from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.mixed import first_order, missing_last
+from bigforest.kernels.mixed import CATEGORY, first_order, missing_last
 from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.partition import partition
 from bigforest.kernels.random_split import offer_random
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
+from bigforest.kernels.scan_levels import by_levels, scan_levels
 from bigforest.kernels.scan_many import scan_many
 from bigforest.kernels.scan_sums import scan_sums
 from bigforest.kernels.scan_two import prepare_two, scan_two
@@ -126,7 +127,9 @@ def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums
     """
     orders = ONE
     if mixed is not None:
-        low, high, orders = first_order(feature, low, high, node, rules.min_level, mixed, table, work, sums)
+        if mixed.kind[feature] == CATEGORY and by_levels(node, rules, sums):
+            return scan_levels(work.codes, node, rules, np.int64(feature + feature), best, mixed.levels, sums)
+        low, high, orders = first_order(feature, low, high, node, rules.min_level, mixed, work)
         if low == high:
             return ZERO
     for order in range(orders):

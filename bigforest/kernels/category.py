@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.component import find_component
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, ZERO, class_of
-from bigforest.kernels.rng import mix
+from bigforest.kernels.rng import level_number
 
 # Up to so many levels an insertion sort beats one by digits.
 _FEW = np.uint64(48)
@@ -100,9 +100,12 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 
 
 @inlined
-def take_slots(codes, items, levels):
-    """Give every level among the rows a slot: codes[i] becomes that of row i. Returns their number (uint64)."""
-    slot, code, weight = levels.slot, levels.code, levels.weight
+def take_slots(codes, items, levels, sums):
+    """Give every level among the rows a slot: codes[i] becomes that of row i. Returns their number (uint64).
+
+    levels.sum becomes that of the numbers, or of the classes, which is what two of them are ordered by.
+    """
+    slot, code, weight, total = levels.slot, levels.code, levels.weight, levels.sum
     found = ZERO
     for i in range(np.uint64(items.size)):
         here = codes[i]
@@ -110,12 +113,15 @@ def take_slots(codes, items, levels):
         if mine == np.uint32(0):
             code[found] = here
             weight[found] = NONE
+            total[found] = NONE
             found += ONE
             mine = np.uint32(found)
             slot[np.uint64(here)] = mine
         mine -= np.uint32(1)
         codes[i] = mine
-        weight[np.uint64(mine)] += np.int64(items[i] & BITS16)
+        at, multiplicity = np.uint64(mine), items[i] & BITS16
+        weight[at] += np.int64(multiplicity)
+        total[at] += np.int64(multiplicity * class_of(items[i])) if sums is None else sums.rows[i, ONE]
     for j in range(found):
         slot[np.uint64(code[j])] = np.uint32(0)
     return found
@@ -149,23 +155,26 @@ def lightest_alone(found, weight, least, levels):
 def form_groups(found, least, levels):
     """Give every level in a slot that weighs `least` a group, and all others one; returns the number of groups.
 
-    levels.weight becomes that of the groups: they are numbered as they are found, so none is written before it is read.
+    levels.weight and levels.sum become those of the groups: they are numbered as they are found, so none is written
+    before it is read.
     """
-    weight = levels.weight
+    weight, total = levels.weight, levels.sum
     groups = ZERO
     light = found
     for slot in range(found):
-        here, code = weight[slot], levels.code[slot]
+        here, inside, code = weight[slot], total[slot], levels.code[slot]
         if here >= least or light == found:
             light = light if here >= least else groups
             levels.group[slot] = np.uint32(groups)
             levels.first[groups] = code
             weight[groups] = here
+            total[groups] = inside
             groups += ONE
         else:
             levels.group[slot] = np.uint32(light)
             levels.first[light] = min(levels.first[light], code)
             weight[light] += here
+            total[light] += inside
     return groups
 
 
@@ -241,48 +250,35 @@ def sort_groups(found, levels):
     sort_by_digits(levels.whole, order[:found], levels.rank, levels.digits)
 
 
-@inlined
-def sum_groups(codes, node, found, levels, table, sums):
-    """Set levels.sum to what the means of the groups are made of; codes[i] is the group of row i."""
-    items = node.items
-    for slot in range(found):
-        levels.sum[slot] = NONE
-    if sums is not None:
-        for i in range(np.uint64(items.size)):
-            levels.sum[np.uint64(codes[i])] += sums.rows[i, ONE]
-    if table is not None:
-        if node.total.size == 2:
-            for i in range(np.uint64(items.size)):
-                levels.sum[np.uint64(codes[i])] += np.int64((items[i] & BITS16) * class_of(items[i]))
-        else:
-            find_component(codes, items, found, node, levels)
-
-
 @helper
-def order_levels(codes, node, least, levels, table, sums, dictionary, state):
-    """Put the levels of a node in order: codes[i], the level of row i, becomes the place of its group.
+def order_groups(codes, node, least, levels, sums, dictionary, state):
+    """Put the levels of a node in order: codes[i], the level of row i, becomes its slot.
 
-    codes uint32 [>= rows], changed; node Node; table, sums: target.py. least: Rules.min_level. dictionary: None;
-    otherwise the order is random, by rng.split_state, and every level a group. Afterwards levels.order[p] is the group
-    in place p, and levels.rank the inverse. Returns the number of groups, and of levels.
+    codes uint32 [>= rows], changed; node Node; sums: target.py. least: Rules.min_level. dictionary: None; otherwise the
+    order is random, by rng.split_state, and every level a group. Afterwards levels.order[p] is the group in place p.
+    Returns the number of groups, and of levels.
     """
-    items = node.items
-    found = take_slots(codes, items, levels)
+    found = take_slots(codes, node.items, levels, sums)
     if dictionary is None:
         groups = form_groups(found, lightest_alone(found, node.weight, least, levels), levels)
-        if groups < found:
-            for i in range(np.uint64(items.size)):
-                codes[i] = levels.group[np.uint64(codes[i])]
-        sum_groups(codes, node, groups, levels, table, sums)
+        if sums is None and node.total.size > 2:
+            find_component(codes, groups, node, levels)
         find_means(groups, levels)
     else:
         groups = form_groups(found, NONE, levels)
         for group in range(groups):
             levels.whole[group] = ZERO
-            levels.fraction[group] = mix(state ^ mix(np.uint64(levels.first[group])))
+            levels.fraction[group] = level_number(state, levels.first[group])
     sort_groups(groups, levels)
+    return groups, found
+
+
+@helper
+def order_levels(codes, node, least, levels, sums, dictionary, state):
+    """order_groups, and then codes[i] becomes the place of the group of row i. levels.rank is the inverse of order."""
+    groups, found = order_groups(codes, node, least, levels, sums, dictionary, state)
     for place in range(groups):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
-    for i in range(np.uint64(items.size)):
-        codes[i] = levels.rank[np.uint64(codes[i])]
+    for i in range(np.uint64(node.items.size)):
+        codes[i] = levels.rank[np.uint64(levels.group[np.uint64(codes[i])])]
     return groups, found

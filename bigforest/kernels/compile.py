@@ -11,7 +11,6 @@ from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.mixed import CATEGORY, make_mixed
 from bigforest.kernels.oblique import Oblique, smallest
-from bigforest.kernels.pages import compile_pages
 from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.space import Subspace
@@ -36,8 +35,7 @@ class Needs(NamedTuple):
 
 
 def compile_kernels(needs: Needs) -> None:
-    """Compile, or load from the cache, the kernels of `grow`, `grow_mixed` or `grow_oblique`, and of writing trees."""
-    compile_pages()
+    """Compile, or load from the cache, the kernels of `grow`, `grow_mixed` or `grow_oblique`."""
     codes = Codes(
         u8=np.zeros((1, 2), np.uint8),
         u16=np.zeros((0, 2), np.uint16),

@@ -23,17 +23,18 @@ _START_SHIFT = np.uint64(64 - DIRECTION_BITS)
 @inlined
 def count_cells(codes, items, found, classes, levels):
     """Fill levels.cell and levels.cells from the slots of the rows; returns the number of cells (uint64)."""
-    cell, cells = levels.cell, levels.cells
+    cell, cells, group = levels.cell, levels.cells, levels.group
     n = np.uint64(items.size)
     if found * classes > n:
         for i in range(n):
-            cell[i] = (np.uint64(codes[i]) << SHIFT16) | class_of(items[i])
+            cell[i] = (np.uint64(group[np.uint64(codes[i])]) << SHIFT16) | class_of(items[i])
             cells[i] = np.uint32(items[i] & BITS16)
         return n
     for place in range(found * classes):
         cells[place] = np.uint32(0)
     for i in range(n):
-        cells[np.uint64(codes[i]) * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
+        here = np.uint64(group[np.uint64(codes[i])])
+        cells[here * classes + class_of(items[i])] += np.uint32(items[i] & BITS16)
     count = ZERO
     for slot in range(found):
         for k in range(classes):
@@ -104,7 +105,7 @@ def find_principal(found, count, total, weight, levels):
 
 
 @helper
-def find_component(codes, items, found, node, levels):
-    """Set levels.direction to the first principal component, and levels.sum to match."""
-    count = count_cells(codes, items, found, np.uint64(levels.direction.size), levels)
+def find_component(codes, found, node, levels):
+    """Set levels.direction to the first principal component, and levels.sum to match; codes[i] is the slot of row i."""
+    count = count_cells(codes, node.items, found, np.uint64(levels.direction.size), levels)
     find_principal(found, count, node.total, node.weight, levels)

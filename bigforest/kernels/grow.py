@@ -152,7 +152,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
                 size_l = split_by_feature(here, rows_here, node, feature, scratch, nodes, number, sums)
             else:
                 there = (here, rows_here, node, key, rules.min_level)
-                size_l = split_mixed(*there, mixed, table, scratch, nodes, pool, number, sums, dictionary)
+                size_l = split_mixed(*there, mixed, scratch, nodes, pool, number, sums, dictionary)
         else:
             node = Node(items[begin:end], total, weight, sq)
             here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)

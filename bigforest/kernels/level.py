@@ -147,6 +147,15 @@ def checksum(words):
 
 
 @inlined
+def smallest_from(first, fetched, n):
+    """The smallest code that is `first` or more; the largest uint32 where there is none."""
+    least = np.uint32(0xFFFFFFFF)
+    for i in range(n):
+        least = min(least, fetched[i] if fetched[i] >= first else least)
+    return least
+
+
+@inlined
 def number_of(item, value, centre):
     """The number to predict of an item, counted from the centre, and times its multiplicity."""
     number = value[item >> SHIFT32] - centre
@@ -163,7 +172,8 @@ def count_block(codes, by_row, items, begin, end, value, probes, parts, weighted
     parts, weighted    of grow/tally.py
     fetched   uint32 [n], scratch
     counts    flat: part k of bucket b of probe p at (offset[p] + b) * parts + k, added to; uint32, int64 for numbers
-    low, high uint32 [probes], in and out: smallest and largest code of the node, over all blocks so far
+    low, high uint32 [probes], in and out: smallest code of the node that the probe does not begin after, and largest,
+              over all blocks so far
     spread    int64 [probes], in and out: not 0 if any number is not the centre
     """
     for p in range(np.uint64(probes.node.size)):
@@ -172,9 +182,11 @@ def count_block(codes, by_row, items, begin, end, value, probes, parts, weighted
         if here.size == 0:
             continue
         smallest, largest = gather(codes, by_row, np.uint64(probes.feature[p]), here, fetched)
+        first, shift, buckets, offset = probes.low[p], probes.shift[p], probes.buckets[p], probes.offset[p]
+        if smallest < first:
+            smallest = smallest_from(first, fetched, np.uint64(here.size))
         low[p] = min(low[p], smallest)
         high[p] = max(high[p], largest)
-        first, shift, buckets, offset = probes.low[p], probes.shift[p], probes.buckets[p], probes.offset[p]
         for i in range(np.uint64(here.size)):
             item = here[i]
             bucket = np.uint64((fetched[i] - first) >> shift)

@@ -62,14 +62,14 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 
 @inlined
-def first_order(feature, low, high, node, least, mixed, table, work, sums):
+def first_order(feature, low, high, node, least, mixed, work):
     """Make work.codes, `low` to `high`, an order to be scanned.
 
     least: Rules.min_level. Returns the smallest and the largest code now, the same where all levels are taken together,
     and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
-        groups, _ = order_levels(work.codes, node, least, mixed.levels, table, sums, None, ZERO)
+        groups, _ = order_levels(work.codes, node, least, mixed.levels, None, None, ZERO)
         return np.uint32(0), np.uint32(groups - ONE), ONE
     if mixed.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
@@ -127,7 +127,7 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, key, least, mixed, table, scratch, nodes, subsets, number, sums, dictionary):
+def split_mixed(codes, by_row, node, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
     key: of the node; least: Rules.min_level; dictionary: of random splits, None for the best. best.split[FEATURE] is
@@ -145,7 +145,7 @@ def split_mixed(codes, by_row, node, key, least, mixed, table, scratch, nodes, s
     missing = UNSEEN
     if kind == CATEGORY:
         state = split_state(key, feature)
-        _, found = order_levels(work.codes, node, least, mixed.levels, table, sums, dictionary, state)
+        _, found = order_levels(work.codes, node, least, mixed.levels, sums, dictionary, state)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(work.codes, n, high)

@@ -45,15 +45,11 @@ def order_counted(counts, total, numbers, least, levels, places):
             here += counts[slot, k]
         levels.code[slot] = np.uint32(slot)
         levels.weight[slot] = here
+        levels.sum[slot] = counts[slot, ONE]
         weight += here
     groups = form_groups(found, lightest_alone(found, weight, least, levels), levels)
     if classes > TWO:
         find_principal(groups, _take_cells(counts, classes, levels), total, weight, levels)
-    else:
-        for group in range(groups):
-            levels.sum[group] = NONE
-        for slot in range(found):
-            levels.sum[np.uint64(levels.group[slot])] += counts[slot, ONE]
     find_means(groups, levels)
     sort_groups(groups, levels)
     for place in range(groups):

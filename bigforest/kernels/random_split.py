@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.category import order_levels
 from bigforest.kernels.impurity import GINI, offer_scores, side_score
-from bigforest.kernels.jit import inlined
+from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.mixed import CATEGORY, MISSING, missing_last, smallest_value
 from bigforest.kernels.node import BITS16, NONE, ONE, ZERO, class_of, offer_gini
 from bigforest.kernels.project import LARGEST
-from bigforest.kernels.rng import GOLDEN, below, mix, split_state
+from bigforest.kernels.rng import GOLDEN, below, level_number, mix, split_state
 from bigforest.kernels.scan_sums import offer_sums
 
 _BITS11 = np.uint64(11)
@@ -54,6 +54,31 @@ def draw_code(dictionary, feature, least, high, state):
         else:
             last = middle - ONE
     return np.int64(first)
+
+
+@inlined
+def goes_last(state):
+    """Whether rows without a value go right."""
+    return mix(state + GOLDEN) >> _BITS63 != ZERO
+
+
+@kernel
+def draw_cut(dictionary, feature, least, high, key):
+    """draw_code in the node of this key, and whether rows without a value go right; key, feature uint64."""
+    state = split_state(key, feature)
+    return draw_code(dictionary, feature, least, high, state), goes_last(state)
+
+
+@kernel
+def draw_levels(levels, key, feature, numbers):
+    """numbers[i], uint64, is by what levels[i], uint32 [n >= 2], is put in order, equal ones by level.
+
+    Returns the place after which the order is cut.
+    """
+    state = split_state(key, feature)
+    for i in range(np.uint64(levels.size)):
+        numbers[i] = level_number(state, levels[i])
+    return below(mix(state), np.uint64(levels.size) - ONE)
 
 
 @inlined
@@ -102,14 +127,14 @@ def offer_random(feature, low, high, node, key, rules, table, best, work, mixed,
     alone = False
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
-            groups, _ = order_levels(work.codes, node, rules.min_level, mixed.levels, table, sums, dictionary, state)
+            groups, _ = order_levels(work.codes, node, rules.min_level, mixed.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
             offer_cut(code, node, rules, table, number, best, work, sums)
             return
         if low == np.uint32(0) and mixed.kind[feature] == MISSING:
             least = smallest_value(work.codes, n, high)
             alone = least == high
-            if not alone and mix(state + GOLDEN) >> _BITS63:
+            if not alone and goes_last(state):
                 missing_last(work.codes, n, high)
                 number += 1
     code = NONE if alone else draw_code(dictionary, feature, least, high, state)

@@ -52,6 +52,12 @@ def split_state(key, feature):
     return mix(key ^ CUTS) + (feature + np.uint64(1)) * GOLDEN
 
 
+@inlined
+def level_number(state, level):
+    """By what levels (codes) are put in random order; state: of `split_state`."""
+    return mix(state ^ mix(np.uint64(level)))
+
+
 @kernel
 def stream_key(seed, purpose, first, second):
     """Key of the stream of (seed, purpose, first, second), all uint64; `first` is a tree, `second` a block or 0."""

@@ -257,4 +257,4 @@ def _columns(store: Store, group: Group, first: int, last: int) -> Rows:
             columns.append(np.where(cells == 0, np.nan, cells).astype(np.float32 if group.narrow else np.float64))
         else:
             columns.append(cells)
-    return Rows(columns)
+    return Rows.of(columns)

@@ -89,5 +89,9 @@ def predict_lazy(
             row += "_"
         frame = frame.with_row_index(row)
     answer = expression(forest, rule, proba=proba, row=row, schema=schema)
-    answered = frame.select(*keep, answer)
-    return answered.unnest(SEVERAL) if proba or rule.quantiles else answered
+    if not (proba or rule.quantiles):
+        return frame.select(*keep, answer)
+    several = SEVERAL
+    while several in keep:
+        several += "_"
+    return frame.select(*keep, answer.alias(several)).unnest(several)

@@ -60,10 +60,13 @@ def predict(
         answer = _predict_frame(forest, frame_from_pandas(data), rule, keep, proba, resources).to_pandas()
         answer.index = data.index
         return answer
-    if package == "pyarrow" and hasattr(data, "schema"):
+    if package == "pyarrow":
+        import pyarrow as pa
+
         from bigforest.source.memory import frame_from_arrow
 
-        return _predict_frame(forest, frame_from_arrow(data), rule, keep, proba, resources).to_arrow()
+        if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            return _predict_frame(forest, frame_from_arrow(data), rule, keep, proba, resources).to_arrow()
     raise DataError(
         f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
         "a pyarrow Table or a numpy array, or use predict_file for files"

@@ -112,10 +112,9 @@ def _configured(
     kind: str, rows: int, dims: int | None, affine: bool, noise: float | None, **others: Any
 ) -> SimulationConfig:
     """The SimulationConfig of the options of `simulate`. Raises ConfigError."""
-    if dims is None:
-        if kind != "shapes":
-            raise ConfigError(f"say how many dims {kind} has")
-        dims = 2
+    if dims is None and kind in KINDS and kind != "shapes":
+        raise ConfigError(f"say how many dims {kind} has")
+    dims = 2 if dims is None else dims
     if noise is None:
         noise = SHAPES_NOISE if kind == "shapes" else 0.0
     if affine:

@@ -26,6 +26,9 @@ KINDS = {
     ".jsonl": "NDJSON",
 }
 
+# What separates values in files that are called CSV; here it is a comma, or in .tsv a tab.
+_SEPARATORS = (",", ";", "\t", "|")
+
 Schema = dict[str, pl.DataType]
 
 
@@ -54,6 +57,13 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:
     """The name of the table at `path` and its files, sorted by name. Raises DataError when there are none."""
+    try:
+        return _files_of(path)
+    except OSError as error:
+        raise DataError(f"{path}: {error.strerror}; check the path and who may read it") from error
+
+
+def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     place = place_of(path)
     known = ", ".join(KINDS)
     if place.is_dir():
@@ -118,13 +128,18 @@ def _separator(file: Path) -> str:
 
 
 def _check_header(file: Path) -> None:
-    """Raise DataError when a CSV file names a column twice; Polars would rename the second one silently."""
+    """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently, or has
+    one column for want of the separator."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
             header = next(csv.reader(lines, delimiter=_separator(file)), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
     check_names(header, str(file))
+    own = _separator(file)
+    other = next((mark for mark in _SEPARATORS if mark != own and len(header) == 1 and mark in header[0]), None)
+    if other is not None:
+        raise DataError(f"{file}: values must be separated by {own!r}, and its header has {other!r}; convert it")
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:

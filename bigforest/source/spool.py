@@ -55,7 +55,8 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
         with made(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{where}: the table cannot be read: {error}") from error
+        reason = str(error).strip().partition("\n")[0]  # what follows is advice on the options of Polars
+        raise DataError(f"{where}: the table cannot be read: {reason}") from error
     return [path]
 
 

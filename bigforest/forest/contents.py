@@ -1,0 +1,149 @@
+"""The files of a grown forest: what is in its directory, as tables and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+
+import polars as pl
+
+from bigforest.config import TrainConfig
+from bigforest.encode.dataspec import DataSpec, Label
+from bigforest.errors import ConfigError
+from bigforest.forest import ranks as training_ranks
+from bigforest.forest.files import Header, header_of, read_table
+from bigforest.forest.frames import scan, to_frame
+from bigforest.forest.levels import has_levels, read_forest_levels
+from bigforest.forest.origin import Origin, read_origin
+from bigforest.forest.report import OutOfBag
+from bigforest.forest.table import CALIBRATED, FEATURES, PRUNED, RUN, VALIDATION, VALIDATION_KIND
+from bigforest.forest.targets import targets_files
+from bigforest.levels import FILE as LEVELS_FILE
+from bigforest.levels import Levels
+
+VALIDATION_FILE = Path("validation", "curve.parquet")
+_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated"}
+
+
+class Contents:
+    """What is in the directory of a forest.
+
+    directory  where its files are.
+    spec       the dataspec: features and target of the training table.
+    config     the configuration it was grown with.
+    """
+
+    def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
+        self.directory = directory
+        self.spec: DataSpec = header.spec
+        self.config: TrainConfig = header.config
+        self._identity = header.identity
+        self._parts = list(parts)
+        self._holding = holding
+
+    @property
+    def trees(self) -> int:
+        """Number of trees."""
+        return self.config.trees
+
+    @property
+    def classes(self) -> list[Label]:
+        """Labels of the target in ascending order; none where numbers are predicted."""
+        return list(self.spec.target.classes)
+
+    @property
+    def is_regression(self) -> bool:
+        """Whether numbers are predicted, not classes."""
+        return self.spec.target.task == "regression"
+
+    @property
+    def nodes(self) -> pl.LazyFrame:
+        """One row per node, by tree and node; columns as in forest/table.py NODES."""
+        return scan(self._parts, self._holding)
+
+    @property
+    def features(self) -> pl.DataFrame:
+        """One row per feature with its importance; columns as in forest/table.py FEATURES."""
+        return to_frame(read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1])
+
+    @property
+    def run(self) -> pl.DataFrame:
+        """One row per stage of the run that grew the forest; columns as in forest/table.py RUN."""
+        return to_frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
+
+    @cached_property
+    def origin(self) -> Origin | None:
+        """The table the forest was grown on, or the forests it was merged from; None if it does not say."""
+        return read_origin(self.directory)
+
+    @cached_property
+    def revised(self) -> str | None:
+        """What was done to the trees since they were grown, "pruned" or "calibrated", if anything."""
+        stages = self.run["stage"]
+        return next((word for stage, word in _REVISED.items() if stage in stages), None)
+
+    @property
+    def has_oob(self) -> bool:
+        """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
+        return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
+
+    @cached_property
+    def oob(self) -> OutOfBag:
+        """The out-of-bag report. Raises ConfigError for a forest without one (`has_oob`), and FormatError."""
+        if not self.config.bootstrap:
+            raise ConfigError(
+                "the forest was grown without bootstrap, so no row is out of bag; "
+                "judge it on a test set, or train with bootstrap"
+            )
+        if self.origin and self.origin.merged:
+            raise ConfigError(
+                f"the forest was merged from {', '.join(piece.forest for piece in self.origin.merged)}, so it has no "
+                "out-of-bag report of its own; judge it on a test set, or look at the reports of these"
+            )
+        if self.revised:
+            raise ConfigError(
+                f"the forest was {self.revised}, and has no out-of-bag report since; judge it on a test set"
+            )
+        return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
+
+    @property
+    def has_targets(self) -> bool:
+        """Whether the training targets in its leaves are kept with the forest, from which it predicts quantiles."""
+        return self.config.keep_targets
+
+    @property
+    def has_validation(self) -> bool:
+        """Whether the forest was trained with a validation set."""
+        return (self.directory / VALIDATION_FILE).exists()
+
+    @property
+    def validation(self) -> pl.DataFrame:
+        """Error on the validation set after each tree; columns as in forest/table.py VALIDATION.
+
+        Raises ConfigError for a forest that was trained without one, and FormatError.
+        """
+        if not self.has_validation:
+            raise ConfigError("the forest was trained without a validation set; judge it on one with validate_forest")
+        path = self.directory / VALIDATION_FILE
+        return to_frame(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1])
+
+    @cached_property
+    def levels(self) -> Levels:
+        """The levels of categories. Raises FormatError."""
+        return read_forest_levels(self.directory, header_of(self.spec, self.config))
+
+    @cached_property
+    def ranks(self) -> training_ranks.Ranks | None:
+        """The ranks of the training table, where the forest was grown on them."""
+        return training_ranks.read_ranks(self.directory, self.spec, self._identity) if self.config.ranks else None
+
+    def _files(self) -> list[Path]:
+        """The files that make up the forest, all of which a copy needs."""
+        small = [self.directory / "features.parquet", self.directory / "run.parquet"]
+        small += [self.directory / training_ranks.FILE] if self.config.ranks else []
+        small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
+        small += [self.directory / VALIDATION_FILE] if self.has_validation else []
+        small += targets_files(self.directory) if self.has_targets else []
+        names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
+        return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]
