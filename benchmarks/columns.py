@@ -2,14 +2,15 @@
 
     python benchmarks/columns.py --data DIR [--sets adult,diamonds] [--trees 100] [--rounds 1] [--min-leaf 5]
 
-DIR holds real/adult_train.parquet and the others of `SETS`. Every contestant has the same number of trees, looks at the
-same number of features in a node (the root of all, for numbers to predict a third of them), grows trees of any depth
-with leaves of at least `--min-leaf` rows, and has the same threads. YDF 0.16 looks at one feature more than it is told
-(`while (remaining_attributes_to_test >= 0` in its decision_tree/training.cc), so it is told one less. What contestants
-do about levels of few rows is left as it is: `--min-level` of ours, levels of fewer than 5 rows in the table as one in
-YDF, and `min_data_per_group`, `cat_smooth` and `cat_l2` of LightGBM. YDF and LightGBM get categories and missing values
-as they are, scikit-learn the categories as ordinal codes; so does `bigforest-ordinal`, and `bigforest-onehot` a column
-per level: what subsets of levels are worth.
+DIR holds real/adult_train.parquet and the others of `SETS`. Every contestant has the same number of trees, looks at
+the same number of features in a node (the root of all, for numbers to predict a third of them), grows trees of any
+depth with leaves of at least `--min-leaf` rows, and has the same threads. YDF 0.16 looks at one feature more than it
+is told (`while (remaining_attributes_to_test >= 0` in its decision_tree/training.cc), so it is told one less. Classes
+are split by what each has by itself: Gini in ours and in scikit-learn, entropy in YDF, its loss in LightGBM. What
+contestants do about levels of few rows is left as it is, too: `--min-level` of ours, levels of fewer than 5 rows in
+the table as one in YDF, and `min_data_per_group`, `cat_smooth` and `cat_l2` of LightGBM. YDF and LightGBM get
+categories and missing values as they are, scikit-learn the categories as ordinal codes; so does `bigforest-ordinal`,
+and `bigforest-onehot` a column per level: what subsets of levels are worth.
 
 Contestants take turns, and their order turns by one place from round to round; each measurement is in a process of its
 own, after a forest of one tree that is not counted. "fit" is growing alone, on a table that is encoded, best of all

@@ -3,6 +3,7 @@
     python benchmarks/larger.py fit    --folder DIR                  # 30 million rows under 1 GB, stage by stage
     python benchmarks/larger.py growth --folder DIR --sizes 1,3,10,30   # millions of rows: time against n log n
     python benchmarks/larger.py cost   --folder DIR --rows 8000000   # by passes against in memory, in turn
+    python benchmarks/larger.py cost   --folder DIR --rows 10000000 --family sparse-oblique --trees 1
     python benchmarks/larger.py encode --folder DIR                  # against reading and sorting with Polars
     python benchmarks/larger.py peers  --folder DIR                  # what other libraries do within the limit
 
@@ -35,6 +36,7 @@ _STAGES = {
     "stage": ("stage", "{}"),
     "seconds": ("seconds", "{:.1f}"),
     "processor": ("of processor", "{:.1f}"),
+    "system": ("of these the system", "{:.1f}"),
     "read": ("read (GB)", "{:.2f}"),
     "written": ("written (GB)", "{:.2f}"),
     "disk_read": ("from disk (GB)", "{:.2f}"),
@@ -54,6 +56,7 @@ _COST = {
     "round": ("round", "{}"),
     "seconds": ("growing (s)", "{:.1f}"),
     "processor": ("of processor", "{:.1f}"),
+    "system": ("of these the system", "{:.1f}"),
     "peak": ("peak (MB)", "{:.0f}"),
     "ratio": ("processor / in memory", "{:.2f}"),
 }
@@ -85,8 +88,9 @@ def compile_kernels(options: argparse.Namespace) -> None:
     from bigforest.memory import Extras
 
     table = table_of(options.folder, _SMALL_ROWS)
-    bigforest.train(table, trees=1, seed=1, threads=1)
-    compile_for(Extras(), TrainConfig().settled("classification"), True, options.folder)
+    bigforest.train(table, trees=1, seed=1, threads=1, family=options.family)
+    config = TrainConfig.of(family=options.family).settled("classification")
+    compile_for(Extras(), config, True, options.folder)
 
 
 def train(options: argparse.Namespace, table: Path, memory: int | None, limit: int | None) -> Done:
@@ -165,11 +169,10 @@ def cost(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
         bigforest.encode_store(table, store, threads=options.threads)
     budget = options.rows * FEATURES * 4 // 4
     out, rows = str(options.folder / "out.trees"), []
+    same = {"table": str(store), "out": out, "trees": options.trees, "family": options.family}
     for number in range(options.rounds):
         for way, memory in (("in memory", None), ("by passes", budget)):
-            done = measure(
-                "grow", None, threads=options.threads, table=str(store), out=out, memory=memory, trees=options.trees
-            )
+            done = measure("grow", None, threads=options.threads, memory=memory, **same)
             grown = next((stage for stage in done.stages if stage["stage"] == "grow"), done.whole)
             rows.append({"way": way, "round": number, "status": done.status, **grown, **done.facts})
             print(f"{way}: {done.status}, {done.whole['seconds']:.0f} s", file=sys.stderr)
@@ -180,7 +183,8 @@ def cost(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
         raise SystemExit("the forests differ")
     memory = pl.col("processor").filter(pl.col("way") == "in memory").first().over("round")
     runs = runs.with_columns(ratio=pl.col("processor") / memory)
-    return runs, f"{options.rows:,} rows, a budget of {budget:,} bytes.\n\n" + markdown(in_units(runs), _COST)
+    head = f"{options.rows:,} rows, a budget of {budget:,} bytes, trees of the family {options.family}.\n\n"
+    return runs, head + markdown(in_units(runs), _COST)
 
 
 def encode(options: argparse.Namespace) -> tuple[pl.DataFrame, str]:
@@ -238,6 +242,7 @@ def main() -> None:
     parser.add_argument("--limit", type=parse_bytes, default=1_250_000_000, help="bytes of the control group")
     parser.add_argument("--trees", type=int, default=4)
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--family", default="axis", help="of cost; sparse-oblique and rotation grow by passes, too")
     parser.add_argument("--rounds", type=int, default=2, help="of cost and encode")
     parser.add_argument("--contestants", default=",".join(_PEERS), help="comma-separated, of peers")
     parser.add_argument("--patience", type=float, default=3600.0, help="seconds before a peer is stopped")

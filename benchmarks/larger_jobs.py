@@ -1,9 +1,9 @@
 """The jobs of the benchmark larger.py, each done in a process of its own: python benchmarks/larger_jobs.py NAME JSON.
 
 Prints one JSON object: what the job found out, and for each of its stages when it ended (`end`, by the clock that all
-processes share), the seconds, seconds of processor, and bytes read and written, by the process's own counts
-(/proc/self/io): `read` and `written` are what it asked the system for, `disk_read` and `disk_written` what went to the
-disk or came from it. Mapped files count in `disk_read` alone.
+processes share), the seconds, seconds of processor, of these the system's, and bytes read and written, by the process's
+own counts (/proc/self/io): `read` and `written` are what it asked the system for, `disk_read` and `disk_written` what
+went to the disk or came from it. Mapped files count in `disk_read` alone.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def _now() -> dict[str, float]:
     return {
         "seconds": time.monotonic(),
         "processor": time.process_time(),
+        "system": os.times().system,
         **{ours: int(counts[theirs]) for theirs, ours in _COUNTERS.items()},
     }
 
@@ -78,7 +79,7 @@ def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) 
     return {"nodes": sum(part.num_rows for part in parts), "error": forest.oob.error}
 
 
-def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int) -> dict[str, Any]:
+def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int, family: str = "axis") -> dict[str, Any]:
     """Grow the trees of a forest from a kept store, and nothing else."""
     from bigforest.config import TrainConfig
     from bigforest.grow.forest import grow_forest
@@ -90,7 +91,8 @@ def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int) -
     resources = Resources(threads=THREADS, memory=memory, scratch=Path(out).parent)
     store = Store.open(table, verify=False)
     stages.end("open")
-    grow_forest(store, TrainConfig(trees=trees, seed=1), Path(out), resources=resources, listener=stages.listen)
+    config = TrainConfig.of(trees=trees, seed=1, family=family)
+    grow_forest(store, config, Path(out), resources=resources, listener=stages.listen)
     parts = sorted((Path(out) / "trees").iterdir())
     return {"digest": hashlib.sha256(b"".join(part.read_bytes() for part in parts)).hexdigest()}
 

@@ -18,6 +18,9 @@ from bigforest.places import copy, free_bytes, is_folder, is_remote, new_folder,
 # A thread that still writes while its folder is being removed leaves one more file for the next attempt.
 _REMOVALS = 5
 
+# The temporary folders of this process.
+_temporary: set[Path] = set()
+
 
 @contextmanager
 def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
@@ -99,17 +102,26 @@ def _is_disk_full(error: BaseException | None) -> bool:
 
 
 class TemporaryFolder:
-    """A folder that is removed when this object goes away, or at the end of a `with` block of it."""
+    """A folder that is removed when this object goes away, or at the end of a `with` block of it.
+
+    As nothing in it is to outlive this process, `sync` waits for no disk there.
+    """
 
     def __init__(self, parent: Path | None) -> None:
         self.path = new_folder(Path(tempfile.gettempdir()) if parent is None else parent, "bigforest-")
-        self.remove = weakref.finalize(self, remove, self.path)
+        _temporary.add(self.path)
+        self.remove = weakref.finalize(self, _remove_temporary, self.path)
 
     def __enter__(self) -> Path:
         return self.path
 
     def __exit__(self, *_: object) -> None:
         self.remove()
+
+
+def _remove_temporary(path: Path) -> None:
+    remove(path)
+    _temporary.discard(path)
 
 
 def remove(path: Path) -> None:
@@ -154,7 +166,7 @@ def is_there(place: Path) -> bool:
 
 def sync(path: Path) -> None:
     """Return when the content of a file, or the names in a folder, are on the disk: a rename may come first there."""
-    if is_remote(path):
+    if is_remote(path) or not _temporary.isdisjoint((path, *path.parents)):
         return
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return  # Windows does not open folders
@@ -173,6 +185,13 @@ def sync_all(path: Path) -> None:
     for inside in sorted(path.rglob("*")) if path.is_dir() else []:
         sync(inside)
     sync(path)
+
+
+def sync_names(path: Path) -> None:
+    """`sync` for a folder and all folders in it, of which the files have been synced."""
+    if not is_remote(path):
+        for folder, _, _ in os.walk(path):
+            sync(Path(folder))
 
 
 def disk_full(error: BaseException) -> bool:

@@ -23,7 +23,7 @@ from typing import Any
 from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError, OutputExistsError
 from bigforest.forest.forest import is_forest
 from bigforest.lock import Lock, is_lease, take
-from bigforest.output import check_output, disk_full, install, is_there, remove, sync, sync_all
+from bigforest.output import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
 from bigforest.places import copy_folder, made, place_of, workshop
 from bigforest.state import State
 
@@ -107,7 +107,7 @@ class Unfinished:
             raise BusyError(_busy(self.out))
         if not self.state.replaces and is_there(self.place):
             raise OutputExistsError(f"{self.out} was created by someone else during the run; move it away")
-        sync(self.forest)
+        sync_names(self.forest)
         install(self.forest, self.place, self.folder / _REPLACED)
         self.discard()
 

@@ -275,11 +275,27 @@ def test_train__a_worker_is_killed(
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-@pytest.mark.parametrize("task", ["answer", "spill", "grow_seedling", "write_stems"])
+PRINCIPAL = {"family": "rotation", "rotation": "pca"}
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        *((task, {}) for task in ("answer", "spill", "grow_seedling", "write_stems")),
+        *((task, MEANS) for task in ("decode_blocks", "answer")),
+        *((task, PRINCIPAL) for task in ("sample", "grow_seedling")),
+    ],
+)
 def test_grow__by_passes_a_worker_is_killed(
-    client: Client, store: Store, tmp_path: Path, both_alive: None, monkeypatch: pytest.MonkeyPatch, task: str
+    client: Client,
+    store: Store,
+    tmp_path: Path,
+    both_alive: None,
+    monkeypatch: pytest.MonkeyPatch,
+    task: str,
+    options: dict[str, Any],
 ) -> None:
-    config = TrainConfig(trees=2, seed=3, max_depth=6)
+    config = TrainConfig.of(trees=2, seed=3, max_depth=6, **options)
     killer = Killer(client, "none")
     submit = client.submit
 

@@ -28,7 +28,7 @@ STAGES = [
     *[("oob", number) for number in (0, 1)],
 ]
 # Renames and flushes of an undisturbed run, at the least: a test fails when they are fewer.
-CALLS = 70
+CALLS = 57
 
 
 def frame(rows: int = 700) -> pl.DataFrame:

@@ -186,7 +186,7 @@ def test_predict__any_memory_gives_the_same(
         wanted = forest.predict(frame)
         with pytest.raises(ConfigError, match="needs"):
             again.predict(frame, memory=1)
-        least = int(stock.sizes().max()) + 40_000
+        least = int(stock.sizes().max()) + 71_000
         assert again.predict(frame, memory=least + more, threads=1).equals(wanted)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError, FormatError
-from bigforest.grow import oblique_passes
+from bigforest.grow import passes
 from bigforest.grow.decoded import ValueReader, decode
 from bigforest.grow.directions import Band, Direction, Spans
 from bigforest.grow.families import feature_scale
@@ -33,7 +34,7 @@ from tests.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
 
 
 @given(
-    data=tables(),
+    data=tables(max_rows=30, max_features=4),
     config=st.one_of(sparse_configs(), sparse_configs(), rotation_configs()),
     way=ways(),
     ranks=st.booleans(),
@@ -43,6 +44,7 @@ from tests.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
 def test_passes__give_the_files_of_growing_in_memory(
     data: Data, config: TrainConfig, way: Way, ranks: bool, bins: str | int
 ) -> None:
+    config = replace(config, trees=2)
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder), bins)
         store = put_ranks(store) if ranks else store
@@ -100,7 +102,7 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
         }
     )
     store = store_of(frame, tmp_path)
-    ranges = [(blocks,) for blocks in block_ranges(store, 2)]
+    ranges = block_ranges(store, 2)
     decoded = decode(store, ranges, tmp_path, Threads(1), most)
     assert decoded.place.tolist() == [[4, 0], [8, 0]]
     assert decoded.spans.low.tolist() == [-1.5, -0.3]
@@ -110,8 +112,8 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
             for block in blocks:
                 cells = reader.read(block, range(2))
                 here = frame[65_536 * block : 65_536 * (block + 1)]
-                assert cells.f32[0].tolist() == here["few"].to_list()
-                assert cells.f64[0].tolist() == here["wide"].to_list()
+                assert cells.f32[0, : here.height].tolist() == here["few"].to_list()
+                assert cells.f64[0, : here.height].tolist() == here["wide"].to_list()
 
 
 @pytest.mark.parametrize("normalize", ["zscore", "minmax", "none"])
@@ -128,14 +130,8 @@ def test_scratch__refuses_a_flipped_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: int
 ) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
-    read: Callable[..., Any] = (
-        oblique_passes.count_bags
-        if pattern.startswith("values")
-        else getattr(
-            oblique_passes,
-            {"rows": "grow_seedling", "standing": "spill", "subtree": "write_stems"}[pattern.split("-")[0]],
-        )
-    )
+    readers = {"values": "count_bags", "rows": "grow_seedling", "standing": "spill", "subtree": "write_stems"}
+    read: Callable[..., Any] = getattr(passes, readers[pattern.split("-")[0]])
     done: list[Path] = []
 
     def damage(*arguments: Any) -> Any:
@@ -144,8 +140,7 @@ def test_scratch__refuses_a_flipped_byte(
             flip(done[0], place)
         return read(*arguments)
 
-    monkeypatch.setattr(oblique_passes, read.__name__, damage)
-    monkeypatch.setattr("bigforest.grow.forest.compile_for", lambda *_: None)  # which grows a tree, too
+    monkeypatch.setattr(passes, read.__name__, damage)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     config = TrainConfig.of(family="sparse-oblique", trees=1)
     with pytest.raises(FormatError, match=r"damaged|checksum"):
@@ -201,6 +196,16 @@ def test_direction__bounds_all_projections(terms: list[tuple[float, float, float
             for w, v in zip(weight, value, strict=True):
                 projection += w * v
             assert not np.isfinite(projection) or least <= projection <= most
+
+
+def test_grow_need__counts_the_passes_of_the_family() -> None:
+    def passes_of(limit: int = 10**9, **options: Any) -> int:
+        return grow_need(SHAPE, TrainConfig.of(trees=4, **options), Resources(threads=2, memory=limit)).passes
+
+    assert passes_of(**{**MEANS, "mean_difference_scope": "tree"}) < passes_of(**MEANS)
+    assert passes_of(**SPARSE) < passes_of(**SPARSE, normalize="zscore")
+    assert passes_of(family="rotation") < passes_of(**PRINCIPAL)
+    assert passes_of(**SPARSE) < passes_of(600_000_000, **SPARSE)
 
 
 OPTIONS: list[dict[str, Any]] = [SPARSE, MEANS, {**SPARSE, "ranks": True}, ROTATION, PRINCIPAL]

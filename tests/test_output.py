@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
 from bigforest.errors import ConfigError, OutputExistsError
-from bigforest.output import staged
+from bigforest.output import TemporaryFolder, staged, sync, sync_names
 
 
 def _write(out: Path, text: str, *, overwrite: bool = False) -> None:
@@ -101,3 +102,22 @@ def test_staged__link_stays_a_link(tmp_path: Path) -> None:
     _write(link, "new", overwrite=True)
     assert link.is_symlink()
     assert (tmp_path / "real" / "out" / "note").read_text() == "new"
+
+
+def test_sync__waits_for_the_disk_where_something_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: waited.append(os.fstat(handle).st_ino))
+    (tmp_path / "kept" / "inner").mkdir(parents=True)
+    (tmp_path / "kept" / "file").touch()
+    sync(tmp_path / "kept" / "file")
+    sync_names(tmp_path / "kept")
+    assert waited == [(tmp_path / name).stat().st_ino for name in ("kept/file", "kept", "kept/inner")]
+    with TemporaryFolder(tmp_path) as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "file").touch()
+        sync(folder / "inner" / "file")
+        sync_names(folder)
+    assert len(waited) == 3
+    folder.mkdir()  # another one of that name is none of this process's
+    sync(folder)
+    assert len(waited) == 4

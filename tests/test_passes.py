@@ -7,6 +7,7 @@ import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numba
 import numpy as np
@@ -35,8 +36,8 @@ WHOLE = Way(workers=1, limits=None, group=1, memory=0)
 
 
 def parts(store: Store, config: TrainConfig, way: Way, threads: int = 1) -> list[bytes]:
-    """The part files of the forest, grown in that way."""
-    with tempfile.TemporaryDirectory() as folder:
+    """The part files of the forest, grown in that way; what has to be compiled is compiled when it is called."""
+    with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):  # it grows a tree, too
         grow_forest(store, config, Path(folder), resources=Resources(threads=threads), listener=silent, way=way)
         return [path.read_bytes() for path in part_paths(Path(folder))]
 

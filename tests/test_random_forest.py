@@ -93,6 +93,6 @@ def test_choose_way__subtrees_of_random_splits_have_room_for_values() -> None:
     assert random is not None
     assert best is not None
     assert 0.6 * best.rows < random.rows < 0.9 * best.rows
-    with pytest.raises(ConfigError, match="smallest budget"):
-        smallest = grow_need(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1)).smallest
+    smallest = grow_need(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1)).smallest
+    with pytest.raises(ConfigError, match=f"smallest budget is {smallest:,} bytes"):
         choose_way(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1, memory=smallest - (4 << 20)))

@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from polars.testing import assert_frame_equal
 
 from bigforest.errors import DataError
-from bigforest.source import Source, frame_from_numpy, open_source, spool
+from bigforest.source import Source, open_source, spool
+from bigforest.source.memory import frame_from_numpy
 from tests.strategies import cuts, frames
 
 TABLE = pl.DataFrame(

@@ -131,11 +131,12 @@ def _check_columns(found: Packed, trees: TreeArrays) -> None:
     column = (found.wide.links[1::2] >> found.wide.shift).astype(np.int64)
     axis, oblique = trees.feature >= 0, trees.feature == OBLIQUE
     assert found.used[column[axis]].tolist() == trees.feature[axis].tolist()
-    assert column[oblique].tolist() == (2 * found.used.size + np.arange(np.count_nonzero(oblique))).tolist()
     assert (found.directions is None) == (trees.terms is None)
     if found.directions is not None and trees.terms is not None:
-        sizes = [*[1] * found.used.size, *[0] * found.used.size, *np.diff(trees.terms.start)[oblique].tolist()]
-        assert np.diff(found.directions.first).tolist() == [-(-size // TERMS) for size in sizes]
+        blocks = -(-np.diff(trees.terms.start)[oblique] // TERMS)
+        assert column[oblique].tolist() == (2 * found.used.size + np.cumsum(blocks) - blocks).tolist()
+        goes_on = [0] * (2 * found.used.size) + [int(more > 0) for size in blocks for more in range(size - 1, -1, -1)]
+        assert (found.directions.at[::2][TERMS - 1 :: TERMS] & np.uint64(1)).tolist() == goes_on
         weight, at = found.directions.weight[1::2], found.directions.at[::2] >> TILE_SHIFT
         assert (at[weight == 0] == found.used.size).all()
         assert weight[weight != 0].tolist() == [*[1.0] * found.used.size, *trees.terms.weight.tolist()]

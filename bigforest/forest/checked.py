@@ -13,7 +13,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
 from bigforest.forest.files import Header
 from bigforest.forest.levels import check_levels
-from bigforest.forest.lists import join_lists
+from bigforest.forest.lists import join_columns
 from bigforest.forest.table import KINDS, NODES
 from bigforest.forest.terms import check_terms
 from bigforest.kernels.layout import LEAF, OBLIQUE, LevelLists, Terms
@@ -70,12 +70,7 @@ def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
     sizes = [piece.node.size for piece in pieces]
     begins = np.cumsum(sizes) - sizes
     roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
-    values = [piece.value for piece in pieces if piece.value is not None]
-    columns = map(np.concatenate, zip(*(piece[2:-3] for piece in pieces), strict=True))
-    levels = join_lists([piece.levels for piece in pieces], sizes)
-    terms = join_lists([piece.terms for piece in pieces], sizes)
-    value = np.concatenate(values) if values else None
-    return Nodes._make([pieces[0].tree, roots, *columns, value, levels, terms])
+    return Nodes._make([pieces[0].tree, roots, *join_columns([piece[2:] for piece in pieces], sizes)])
 
 
 def check_batch(batch: Any, header: Header, path: Path, state: NDArray[np.int64], waiting: NDArray[np.uint32]) -> Nodes:

@@ -171,7 +171,10 @@ def check_bytes(path: Path) -> None:
 def open_parquet(path: Path) -> pq.ParquetFile:
     """The file, for reading piece by piece with Parquet's checksums verified. Raises FormatError."""
     try:
-        return pq.ParquetFile(fetched(path), page_checksum_verification=True, buffer_size=_READ_BYTES)
+        here = fetched(path)
+        if here.stat().st_size <= _READ_BYTES:  # no buffer for each column then
+            return pq.ParquetFile(pa.BufferReader(here.read_bytes()), page_checksum_verification=True)
+        return pq.ParquetFile(here, page_checksum_verification=True, buffer_size=_READ_BYTES)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
 
@@ -179,12 +182,11 @@ def open_parquet(path: Path) -> pq.ParquetFile:
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
     """Let `write` make a file under a temporary name beside `path`, then rename it; nothing is left if it fails.
 
-    The content is on the disk before the name is, and both when this returns.
+    The content is on the disk when this returns, before the name is, which follows when its folder is synced.
     """
     with made(path) as temporary:
         write(temporary)
         sync(temporary)
-    sync(path.parent)
 
 
 def file_kind(path: Path) -> str | None:

@@ -35,6 +35,17 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
     return _made(found[0], start, list(map(np.concatenate, zip(*(part[1:] for part in found), strict=True))))
 
 
+def join_columns(pieces: Sequence[Sequence[Any]], sizes: Sequence[int]) -> list[Any]:
+    """The columns of nodes that follow each other, of which each piece has so many.
+
+    The last three are a value, levels and terms, each of which some pieces may not have.
+    """
+    values = [piece[-3] for piece in pieces if piece[-3] is not None]
+    columns = map(np.concatenate, zip(*(piece[:-3] for piece in pieces), strict=True))
+    lists = (join_lists([piece[place] for piece in pieces], sizes) for place in (-2, -1))
+    return [*columns, np.concatenate(values) if values else None, *lists]
+
+
 def list_of_nodes(lists: Lists) -> Lists:
     """The lists of the nodes that have one, and of these alone."""
     own = np.append(0, np.flatnonzero(np.diff(lists.start)) + 1)

@@ -14,7 +14,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_tables
 from bigforest.forest.levels import levels_column
-from bigforest.forest.lists import cut_lists, join_lists
+from bigforest.forest.lists import cut_lists, join_columns
 from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES, KINDS, NODES
 from bigforest.forest.terms import terms_column
 from bigforest.kernels.layout import LEAF, OBLIQUE, LevelLists, Terms
@@ -71,14 +71,7 @@ def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     """The nodes of all, one after the other, as if they were one tree."""
     if len(trees) == 1:
         return trees[0]
-    sizes = [tree.feature.size for tree in trees]
-    values = [tree.value for tree in trees if tree.value is not None]
-    columns = map(np.concatenate, zip(*(tree[:-3] for tree in trees), strict=True))
-    levels, terms = (
-        join_lists([tree.levels for tree in trees], sizes),
-        join_lists([tree.terms for tree in trees], sizes),
-    )
-    return TreeArrays._make([*columns, np.concatenate(values) if values else None, levels, terms])
+    return TreeArrays._make(join_columns(trees, [tree.feature.size for tree in trees]))
 
 
 def part_path(directory: Path, first_tree: int) -> Path:

@@ -152,9 +152,9 @@ class _Trees(NamedTuple):
     levels: list[LevelLists]
 
     @property
-    def directions(self) -> int:
-        """Number of oblique nodes."""
-        return sum(part.start.size - 1 for part in self.terms)
+    def blocks(self) -> int:
+        """Number of blocks of the directions."""
+        return sum(int(_blocks(part).sum()) for part in self.terms)
 
     @property
     def sets(self) -> int:
@@ -190,8 +190,9 @@ def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: i
         here = _wide(words[2 * done : 2 * (done + size)])
         own = np.empty((count_mixed(piece.feature, piece.counts), piece.counts.shape[1]), np.uint32)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
-        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, piece.counts)
-        pack_nodes(*nodes, here, own, mixed, found.directions, found.sets, found.used)
+        blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
+        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)
+        pack_nodes(*nodes, piece.counts, here, own, mixed, found.blocks, found.sets, found.used)
         roots.append(piece.roots + done)
         done += size
         mixed += len(own)
@@ -220,19 +221,19 @@ def _join(
         used = np.flatnonzero(present)
     elif not np.isin(np.flatnonzero(present), used).all():
         raise FormatError("the trees of the forest have changed while they were in use; try again")
-    if 2 * present.size + sum(own.directions + own.sets for own in trees) > LAST_PLACE:
+    if 2 * present.size + sum(own.blocks + own.sets for own in trees) > LAST_PLACE:
         raise _too_many("splits that are not on one value")
     counts = np.concatenate([some for own in trees for some in own.counts])
     place = np.zeros(present.size, np.uint64)
     place[used] = np.arange(used.size, dtype=np.uint64)
     roots: list[NDArray[np.int64]] = []
-    begin = mixed = directions = sets = 0
+    begin = mixed = blocks = sets = 0
     for own, piece in zip(trees, pieces, strict=True):
-        number_nodes(_wide(piece), place, used.size, directions, sets, counts.shape[1], mixed)
+        number_nodes(_wide(piece), place, used.size, blocks, sets, counts.shape[1], mixed)
         roots.append(own.roots + begin)
         begin += piece.size // 2
         mixed += sum(map(len, own.counts))
-        directions += own.directions
+        blocks += own.blocks
         sets += own.sets
     return Packed(
         wide=_wide(words),
@@ -252,7 +253,7 @@ def _wide(words: NDArray[np.uint64]) -> Layout:
 
 
 def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
-    """What is at each place of the used features, and of the directions of all oblique nodes, in their order.
+    """The blocks of the used features, and those of the directions of all oblique nodes, in their order.
 
     place  as for number_nodes.
     """
@@ -264,15 +265,27 @@ def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: in
         return None
     own = np.arange(features)
     sizes = np.concatenate([np.ones(features, np.int64), np.zeros(features, np.int64), np.diff(terms.start)])
-    first = np.concatenate([[0], np.cumsum(-(-sizes // TERMS))])
-    at = np.full((TERMS * int(first[-1]), 2), np.uint64(features) << TILE_SHIFT)
+    blocks = np.maximum(1, -(-sizes // TERMS))
+    ends = np.cumsum(blocks)
+    at = np.full((TERMS * int(ends[-1]), 2), np.uint64(features) << TILE_SHIFT)
     weight = at.view(np.float64)
     weight[:, 1] = 0.0
     begin = np.cumsum(sizes) - sizes
-    filled = np.arange(int(sizes.sum())) + np.repeat(TERMS * first[:-1] - begin, sizes)
+    filled = np.arange(int(sizes.sum())) + np.repeat(TERMS * (ends - blocks) - begin, sizes)
     at[filled, 0] = np.concatenate([own.astype(np.uint64), place[terms.feature]]) << TILE_SHIFT
     weight[filled, 1] = np.concatenate([np.ones(features), terms.weight])
-    return Directions(first.astype(np.uint64), at.reshape(-1), weight.reshape(-1))
+    goes_on = np.ones(int(ends[-1]), np.uint64)
+    goes_on[ends - 1] = 0
+    at[TERMS - 1 :: TERMS, 0] += goes_on
+    return Directions(at.reshape(-1), weight.reshape(-1))
+
+
+def _blocks(terms: Terms) -> NDArray[np.int64]:
+    """Blocks of the directions of nodes."""
+    from bigforest.kernels.route import TERMS
+
+    blocks: NDArray[np.int64] = -(-np.diff(terms.start) // TERMS)
+    return blocks
 
 
 def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:

@@ -173,7 +173,7 @@ def _plan(
     # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
     row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0)
     table_rows = max(1, shape.rows)
-    tiles = max(CHUNK_BYTES, 256 * 8 * shape.features)
+    tiles = max(CHUNK_BYTES, 512 * 8 * shape.features)
     chunk = 8 * LEAF_CELLS if quantiles else 0
     fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
     fewest = min(_FEWEST_ROWS, table_rows)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,8 +85,15 @@ class Reader(NamedTuple):
             )
         if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
             raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
-        whole = used.size == len(features)
-        return Rows([Block(matrix if whole else matrix[:, used], matrix.dtype, slice(used.size))])
+        gaps = np.flatnonzero(np.diff(used) != 1) + 1
+        ends = [0, *gaps.tolist(), used.size]
+        # Runs of features are parts of the array, which is not copied.
+        return Rows(
+            [
+                Block(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
+                for begin, end in pairwise(ends)
+            ]
+        )
 
     def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[Block]:
         """Some columns of a frame, those together that numpy has as they are and that are of one type."""

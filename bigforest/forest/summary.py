@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import sys
 from collections.abc import Mapping
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_table
 from bigforest.forest.origin import Origin
-from bigforest.forest.parts import batches, part_paths, whole_parts
+from bigforest.forest.parts import Span, batches, part_paths
 from bigforest.forest.table import FEATURES, RUN
 from bigforest.forest.terms import features_of
 from bigforest.version import __version__
@@ -52,7 +53,7 @@ def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
     last = -1
     columns = ["tree", "gain", "weight", "feature", "terms"]
     for path in part_paths(directory):
-        for splits in batches(whole_parts([path])[0], len(spec.target.classes), columns):
+        for splits in batches(Span(path, 0, sys.maxsize), len(spec.target.classes), columns):
             splits = splits.filter(splits["gain"].is_valid())
             if splits.num_rows == 0:
                 continue

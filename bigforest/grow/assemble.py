@@ -10,17 +10,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
+from bigforest.grow.arrays import Ends
 from bigforest.grow.features import Grown
-from bigforest.grow.top import TreeTop
 from bigforest.kernels.layout import LEAF
 from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.tree import CodeTree
 from bigforest.places import fetched, made
-from bigforest.store.store import Dictionaries, Store
+from bigforest.store.store import Dictionaries
 
 # Beside the file of a subtree, the values between which its thresholds are.
 _ENDS = ".ends"
@@ -52,25 +50,36 @@ def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
     """Task: find the values between which the thresholds of the subtrees in `paths` are, and keep each one's beside it.
 
     Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
-    read at random costs a page for every node. Memory: 72 bytes per node. Raises FormatError for a damaged file.
+    read at random costs a page for every node. Memory: 36 bytes per split, and a subtree. Raises FormatError for a
+    damaged file.
     """
-    trees = [read_subtree(path)[0][:5] for path in paths]
-    feature, left, right = (np.concatenate([tree[k] for tree in trees]) for k in (0, 3, 4))
-    sizes = [tree[0].size for tree in trees]
-    del trees
-    inner = np.flatnonzero(feature >= 0)
+    found = [_splits(path) for path in paths]
+    feature, left, right = (np.concatenate([each[part] for each in found]) for part in range(3))
+    inner = [each[3] for each in found]
+    del found
     offsets, low, high = dictionaries
-    start = offsets[feature[inner]]
-    below, above = start + left[inner], start + right[inner]
-    order = np.argsort(below)
-    ends = Ends(np.full(feature.size, np.nan), np.full(feature.size, np.nan))
+    place = offsets[feature]
+    place += left
+    order = np.argsort(place)
+    del place
+    ends = Ends(np.empty(feature.size), np.empty(feature.size))
     for first in range(0, order.size, _LOOKED_UP):
         some = order[first : first + _LOOKED_UP]
-        ends.below[inner[some]] = high[below[some]]
-        ends.above[inner[some]] = low[above[some]]
-    stops = np.cumsum(sizes)
-    for path, size, stop in zip(paths, sizes, stops.tolist(), strict=True):
-        write_arrays(path.with_suffix(_ENDS), [end[stop - size : stop].astype("<f8", copy=False) for end in ends])
+        start = offsets[feature[some]]
+        ends.below[some] = high[start + left[some]]
+        ends.above[some] = low[start + right[some]]
+    stops = np.cumsum([np.count_nonzero(splits) for splits in inner])[:-1]
+    for path, splits, *own in zip(paths, inner, *(np.split(each, stops) for each in ends), strict=True):
+        whole = np.full((2, splits.size), np.nan)
+        whole[:, splits] = own
+        write_arrays(path.with_suffix(_ENDS), [*whole.astype("<f8", copy=False)])
+
+
+def _splits(path: Path) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]]:
+    """Feature and codes of the nodes of a subtree that are split, and which these are of all its nodes."""
+    nodes = read_subtree(path)[0]
+    inner = nodes.feature >= 0
+    return nodes.feature[inner], nodes.left_code[inner], nodes.right_code[inner], inner
 
 
 def read_ends(path: Path) -> Ends:
@@ -114,40 +123,6 @@ def _crc(arrays: Sequence[NDArray[Any]]) -> int:
     return crc
 
 
-def assemble(
-    top: TreeTop,
-    subtrees: Mapping[int, tuple[Path, int]],
-    store: Store,
-    config: TrainConfig,
-) -> Iterator[TreeArrays]:
-    """The nodes of a tree in preorder, in pieces.
-
-    subtrees  of the small nodes of the top, by their entries: the file, looked up, and its number of nodes
-
-    Memory: one subtree.
-    """
-    scale = (store.spec.target.offset, store.spec.target.step)
-
-    order = list(top.preorder())
-    sizes = {entry: size for entry, (_, size) in subtrees.items()}
-    numbers = _numbers(order, sizes)
-    number = dict(zip(order, numbers, strict=True))
-
-    def finished(grown: Grown, ends: Ends, numbers: NDArray[np.int64]) -> TreeArrays:
-        nodes, subsets = grown
-        random = config.splitter == "random"
-        known = drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree) if random else ends.middle()
-        return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
-
-    def below(entry: int) -> TreeArrays:
-        path = subtrees[entry][0]
-        return finished(read_subtree(path), read_ends(path), number[entry] + np.arange(sizes[entry]))
-
-    skeleton = top.skeleton()
-    upper = finished((skeleton, top.subsets()), Ends.of(skeleton, store.dictionaries), numbers)
-    return join_pieces(upper, order, sizes, below)
-
-
 def join_pieces(
     upper: TreeArrays, order: Sequence[int], subtrees: Mapping[int, int], below: Callable[[int], TreeArrays]
 ) -> Iterator[TreeArrays]:
@@ -156,7 +131,7 @@ def join_pieces(
     order     entries of the nodes of the upper part
     subtrees  number of nodes of the subtree of each small node, by entry
     """
-    numbers = _numbers(order, subtrees)
+    numbers = numbers_in_tree(order, subtrees)
     left, right = _renumbered(upper.left, upper, numbers), _renumbered(upper.right, upper, numbers)
     upper = upper._replace(left=left, right=right)
     begin = 0
@@ -173,7 +148,7 @@ def join_pieces(
     yield upper.rows(begin, len(order))
 
 
-def _numbers(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
+def numbers_in_tree(order: Sequence[int], subtrees: Mapping[int, int]) -> NDArray[np.int64]:
     """Number of each node of the upper part in the whole tree; see join_pieces."""
     sizes = np.array([subtrees.get(entry, 1) for entry in order], np.int64)
     found: NDArray[np.int64] = np.cumsum(sizes) - sizes

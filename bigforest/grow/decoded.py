@@ -26,10 +26,13 @@ from numpy.typing import NDArray
 from bigforest.errors import FormatError
 from bigforest.grow.directions import Spans
 from bigforest.grow.spill import Matrix
+from bigforest.grow.top import Limits
 from bigforest.kernels.level_values import Cells
+from bigforest.memory import Shape
 from bigforest.places import fetched, made
 from bigforest.schedule.crew import Crew
-from bigforest.store.blocks import BlockReader
+from bigforest.store.blocks import BlockReader, ColumnFile
+from bigforest.store.format import VALUE_TYPE
 from bigforest.store.store import Store
 
 # Values of a dictionary looked at together.
@@ -40,11 +43,12 @@ _TYPES = {4: "<f4", 8: "<f8"}
 class Decoded(NamedTuple):
     """The values of a table.
 
-    files  by the first block of each run
+    runs   runs of blocks, and the file of each by its first block
     place  uint32 [features, 2], see level_values.Cells
     spans  smallest and largest value of each feature
     """
 
+    runs: list[range]
     files: dict[int, Path]
     place: NDArray[np.uint32]
     spans: Spans
@@ -55,10 +59,15 @@ class Decoded(NamedTuple):
         return [Matrix(kind, int((self.place[:, 0] == width).sum())) for width, kind in _TYPES.items()]
 
 
+def sweeps(shape: Shape, limits: Limits) -> int:
+    """How often codes are read to look at the value of each: once for each range of a dictionary, of mean size."""
+    return max(1, -(-shape.codes // (shape.features * limits.values)))
+
+
 def decode(store: Store, ranges: Sequence[tuple[range]], folder: Path, crew: Crew, most: int) -> Decoded:
     """Write the values of the table into `folder`, a file for each of the runs of blocks `ranges`.
 
-    most  values of a dictionary that a task may hold.
+    most  float64 of a dictionary that a task may hold.
     """
     features = range(len(store.spec.features))
     narrow = np.array([_is_narrow(store.low(feature)) for feature in features], np.bool_)
@@ -71,7 +80,7 @@ def decode(store: Store, ranges: Sequence[tuple[range]], folder: Path, crew: Cre
         files[ranges[index][0].start] = path
 
     crew.run(decode_blocks, ranges, keep, (store, place, folder, most))
-    return Decoded(files, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
+    return Decoded([blocks for (blocks,) in ranges], files, place, Spans(ends[:, 0].copy(), ends[:, 1].copy()))
 
 
 def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: int, blocks: range) -> Path:
@@ -81,22 +90,25 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
     crc = np.zeros((len(place), len(blocks)), "<u4")
     store.fetch(range(len(place)), blocks)
     with (
-        BlockReader(store.folder, store.spec, store.block_rows, store.place) as reader,
+        BlockReader(store.folder, store.spec, store.block_rows, store.place, False) as reader,
         made(path) as temporary,
         temporary.open("w+b", buffering=0) as file,
     ):
         for feature in range(len(place)):
-            low = store.low(feature)
-            for first in range(0, low.size, most):
-                held = np.array(low[first : first + most])  # read in order, as no map is at random
+            low, kind = store.low(feature), layout.kind(feature)
+            step = most * VALUE_TYPE.itemsize // np.dtype(kind).itemsize
+            for first in range(0, low.size, step):
+                held = np.array(low[first : first + step], kind)  # read in order, as no map is at random
                 for number, block in enumerate(blocks):
                     codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
-                    values = np.empty(reader.size(block), layout.kind(feature))
+                    column = codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]]
+                    values = np.empty(reader.size(block), kind)
                     if first:
                         _read(file, layout.offset(feature, block), values)
-                    _look_up(codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]], held, first, values)
+                    _look_up(column[: values.size], held, first, low.size, values)
                     _write(file, layout.offset(feature, block), values)
-                    crc[feature, number] = zlib.crc32(values.data)
+                    if first + held.size == low.size:
+                        crc[feature, number] = zlib.crc32(values.data)
         _write(file, layout.size, crc)
     return path
 
@@ -105,8 +117,11 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
 _CODES = {1: 0, 2: 1, 4: 2}
 
 
-def _look_up(codes: NDArray[Any], held: NDArray[np.float64], first: int, values: NDArray[Any]) -> None:
-    """values[i] = held[codes[i] - first], where there is one."""
+def _look_up(codes: NDArray[Any], held: NDArray[Any], first: int, size: int, values: NDArray[Any]) -> None:
+    """values[i] = held[codes[i] - first], where there is one; size: of the whole dictionary."""
+    if held.size == size:
+        np.take(held, codes, out=values, mode="clip")  # others would make a copy
+        return
     inside = (codes >= first) & (codes < first + held.size)
     values[inside] = held[codes[inside] - np.int64(first)]
 
@@ -142,41 +157,51 @@ class ValueReader:
     """The values of a run of blocks, block by block; a context manager, for one thread. Memory: a block."""
 
     def __init__(self, store: Store, decoded: Decoded, blocks: range) -> None:
-        self._layout = _Layout.of(store, decoded.place, blocks)
+        """Raises FormatError for a damaged file."""
+        self._layout = layout = _Layout.of(store, decoded.place, blocks)
         self._path = decoded.files[blocks.start]
-        self._matrices = decoded.matrices
-        self._file: FileIO | None = None
+        here = fetched(self._path)
         self._crc = np.zeros((len(decoded.place), len(blocks)), "<u4")
+        with here.open("rb", buffering=0) as file:
+            if _read(file, layout.size, self._crc) != self._crc.nbytes:
+                raise FormatError(f"{self._path}: the file is damaged; start the training anew")
+        self._files = {}
+        start = 0
+        for kind, columns in decoded.matrices:
+            dtype = np.dtype(kind)
+            file_of = ColumnFile(here, start, dtype, columns, layout.rows, store.block_rows, again=True)
+            self._files[dtype.itemsize] = file_of
+            start += columns * layout.rows * dtype.itemsize
 
     def __enter__(self) -> ValueReader:
-        self._file = fetched(self._path).open("rb", buffering=0)
-        if _read(self._file, self._layout.size, self._crc) != self._crc.nbytes:
-            raise FormatError(f"{self._path}: the file is damaged; start the training anew")
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        assert self._file is not None
-        self._file.close()
+        for file in self._files.values():
+            file.close()
+
+    def size(self, block: int) -> int:
+        """Rows of a block."""
+        layout = self._layout
+        return min(layout.block_rows, layout.rows - (block - layout.blocks.start) * layout.block_rows)
 
     def read(self, block: int, features: Iterable[int]) -> Cells:
-        """The values of `features` in a block, row 0 being its first; other features have any.
+        """The values of `features` in a block, row 0 being its first; other features, and rows after the block's last,
+        have any.
 
         Good until the next call. Raises FormatError for a damaged file.
         """
-        assert self._file is not None
-        layout = self._layout
+        layout, rows = self._layout, self.size(block)
         number = block - layout.blocks.start
-        rows = min(layout.block_rows, layout.rows - number * layout.block_rows)
-        cells = [np.zeros((columns, rows), kind) for kind, columns in self._matrices]
         for feature in features:
             width, slot = (int(number) for number in layout.place[feature])
-            values = cells[width == 8][slot]
-            _read(self._file, layout.offset(feature, block), values)
+            self._files[width].read(slot, number * layout.block_rows, rows)
+            values = self._files[width].matrix[slot, :rows]
             if zlib.crc32(values.data) != self._crc[feature, number]:
                 raise FormatError(f"{self._path}: the checksum differs; start the training anew")
-        return Cells(cells[0], cells[1], layout.place)
+        return Cells(self._files[4].matrix, self._files[8].matrix, layout.place)
 
 
 def _is_narrow(low: NDArray[np.float64]) -> bool:

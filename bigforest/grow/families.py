@@ -173,9 +173,8 @@ def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int,
     """Rows of each code of a feature in pieces of at most `most` codes, a sweep over the codes for each, cut so that
     what is worked out of them is small: the first code of a piece, and the counts."""
     size = store.low(feature).size
-    most = most or size
-    for start in range(0, size, most):
-        counts = store.counts(feature) if most >= size else _count_some(store, feature, start, min(most, size - start))
+    for start in range(0, size, most or size):
+        counts = store.counts(feature) if most is None else _count_some(store, feature, start, min(most, size - start))
         for first in range(0, counts.size, _CHUNK):
             yield start + first, counts[first : first + _CHUNK]
 

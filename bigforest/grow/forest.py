@@ -21,9 +21,9 @@ from bigforest.grow.bag import check_bag, weighed
 from bigforest.grow.families import SparseFamily, feature_scale, sparse_family
 from bigforest.grow.features import Features, grow_on_features
 from bigforest.grow.need import Way, choose_way, part_size
-from bigforest.grow.need_whole import BY_VALUES, drawn_from
-from bigforest.grow.oblique_passes import Prepared, grow_oblique_by_passes, prepare
-from bigforest.grow.passes import grow_by_passes
+from bigforest.grow.need_whole import drawn_from
+from bigforest.grow.passed import passed_table
+from bigforest.grow.passes import Table, grow_by_passes
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
@@ -101,8 +101,8 @@ class Grower:
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
         self._scratch = resources.scratch
-        self._values = ExitStack()  # keeps what is prepared until all trees are grown
-        self._prepared: Prepared | None = None
+        self._prepared = ExitStack()  # keeps what passes go over until all trees are grown
+        self._table: Table | None = None
         self._crew = resources.crew(self._way.workers)
         with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
             passes = self._way.limits is not None
@@ -114,7 +114,7 @@ class Grower:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with self._values:
+        with self._prepared:
             self.rest()
 
     def rest(self) -> None:
@@ -133,18 +133,14 @@ class Grower:
             own = [(part,) for part in wanted]
             self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
-        values = store if config.splitter == "random" else None
-        ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits, values)
-        if wanted and config.family in BY_VALUES and self._prepared is None:
-            folder = self._values.enter_context(TemporaryFolder(self._scratch))
-            self._prepared = prepare(store, config, ground, folder, self._crew)
         for group in _groups(wanted, self._way.group):
+            if self._table is None:
+                values = store if config.splitter == "random" else None
+                ground = make_ground(_rules(store, config), Tally.of(store), Features.of(store), limits, values)
+                kept = self._prepared.enter_context(TemporaryFolder(self._scratch))
+                self._table = passed_table(store, config, ground, kept, self._crew)
             with TemporaryFolder(self._scratch) as folder:
-                rest = (config, group, directory, folder)
-                if self._prepared is not None:
-                    grow_oblique_by_passes(self._prepared, *rest, crew=self._crew, on_trees=advance)
-                else:
-                    grow_by_passes(store, ground, *rest, crew=self._crew, on_trees=advance)
+                grow_by_passes(self._table, group, directory, folder, crew=self._crew, on_trees=advance)
 
 
 def part_groups(rows: int, trees: int) -> list[range]:

@@ -7,7 +7,7 @@ do not wrap, decide.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, NamedTuple
@@ -135,11 +135,6 @@ class Keys(NamedTuple):
 
     key: NDArray[np.uint64]
     number: NDArray[np.int64]
-
-    @classmethod
-    def joined(cls, several: Sequence[Keys]) -> Keys:
-        """Those of all, one after the other."""
-        return cls(np.concatenate([keys.key for keys in several]), np.concatenate([keys.number for keys in several]))
 
     def sorted(self) -> Keys:
         """The same in ascending order."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
+from bigforest.grow.decoded import sweeps
 from bigforest.grow.frontier import buckets_for
 from bigforest.grow.need_passes import LISTS, limits_for, listed_bytes, passes_take, tally_of
 from bigforest.grow.need_whole import (
@@ -149,8 +150,14 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     scratch = way.group * rows * (columns + 4 + STANDING_ROW + target_bytes(shape))
     scratch += 8 * shape.features * shape.rows if by_values else 0
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
+    takes = passes_take(shape, config)
     groups = -(-config.trees // way.group)
-    return Need("grow", way.memory, smallest, scratch, groups * (2 * levels + 2), way.group)
+    # Bags are drawn, and rows spilled, once each.
+    passes = groups * (takes.before + takes.level * levels + 2)
+    if by_values:  # decoded once; a deviation takes the mean first
+        deviations = config.family == "rotation" or config.normalize == "zscore"
+        passes += sweeps(shape, way.limits) * (3 if deviations else 1)
+    return Need("grow", way.memory, smallest, scratch, passes, way.group)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:

@@ -34,8 +34,8 @@ from bigforest.sample import BLOCK_ROWS, bag_size, draws_bytes, kept_trees
 _LEAST_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MOST_CELLS = 1 << 18
-# Bytes of a node whose threshold is looked up, besides its counts.
-_LOOKED_UP = 80
+# Bytes of a node whose threshold is looked up: half of the nodes are split.
+_LOOKED_UP = 24
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
 # Bytes of a count of a category besides, while its levels are put in order, and of lists of levels for each count that
@@ -60,6 +60,8 @@ class Passes(NamedTuple):
     row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
     node   of a node of a finished subtree, besides
     kept   for all trees that grow together
+
+    And how often the table is read: `level` times for a level of the trees, `before` times before the first.
     """
 
     drawn: int
@@ -67,6 +69,8 @@ class Passes(NamedTuple):
     row: int
     node: int = 0
     kept: int = 0
+    level: int = 2
+    before: int = 0
 
 
 def passes_take(shape: Shape, config: TrainConfig) -> Passes:
@@ -83,14 +87,18 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
         # Values of a row three times, its projections twice.
         block = BLOCK_ROWS * (24 * shape.features + 16 * axes + 68 + 12 * (drawn + 1))
-        return Passes(drawn, block, 24 * axes, terms, 24 * axes * shape.features * kept_trees(shape, config))
+        kept = 24 * axes * shape.features * kept_trees(shape, config)
+        # The range of the axes is asked for, and what these are may follow from the rows.
+        return Passes(drawn, block, 24 * axes, terms, kept, before=1 + (config.rotation == "pca"))
     pairs, of_tree = most_pairs(shape, config), config.mean_difference_scope == "tree"
     drawn = config.drawn_projections(shape.features) + pairs
     # Values of a row twice, before they are written; what is collected of it, for each direction.
     block = BLOCK_ROWS * (16 * shape.features + 68 + 12 * (drawn + 1))
     # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
     row = (24 + (4 if pairs else 0)) * shape.features + PROJECTED + (8 * pairs if of_tree else 0)
-    return Passes(drawn, block, row + terms, terms, 12 * shape.features * pairs * kept_trees(shape, config))
+    kept = 12 * shape.features * pairs * kept_trees(shape, config)
+    of_node = pairs > 0 and not of_tree
+    return Passes(drawn, block, row + terms, terms, kept, 2 + of_node, int(pairs > 0 and of_tree))
 
 
 def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
@@ -113,7 +121,8 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
     if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
         return None
-    return Limits(rows=rows, keys=max(room // 4, 1), cells=cells, room=room, nodes=own // _LOOKED_UP)
+    # The values of a dictionary come before all else, and leave half for the blocks that are looked up.
+    return Limits(rows, max(room // 4, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16)
 
 
 def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:

@@ -3,7 +3,7 @@ rotation_passes.py."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -50,8 +50,8 @@ class Family(Protocol):
     @property
     def sampled(self) -> bool: ...
 
-    def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
-        """What follows for a tree from a block, whose first row is `first`; added up over all blocks."""
+    def sample(self, tree: int, rows: range, cells: Cells) -> NDArray[np.int64]:
+        """What follows for a tree from the rows of a block; added up over all blocks."""
 
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion | None:
         """What has to be known of the bag of a tree before it grows, asked of its root; sample: None unless sampled."""
@@ -67,8 +67,8 @@ class Family(Protocol):
     def needed(self, columns: Iterable[int]) -> Iterable[int]:
         """Features that it takes to know these columns."""
 
-    def view(self, own: Any, cells: Cells) -> Cells:
-        """The columns, from the features."""
+    def view(self, own: Any, cells: Cells, rows: int, columns: Collection[int] | None) -> Cells:
+        """The columns of a block of so many rows, all or these alone, from the features."""
 
     def layout(self, decoded: Decoded) -> Decoded:
         """Where the columns are in their cells: `place` and `matrices` are used."""

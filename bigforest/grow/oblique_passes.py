@@ -1,13 +1,13 @@
-"""Grow trees that split on projections, whose rows do not fit in memory: passes.py, with values for codes.
+"""A table as trees that split on projections see it while they grow by passes: its values.
 
-The values of the table are written to scratch once (decoded.py). A node that does not fit draws its directions, and
-passes project its rows on them, in the order of terms in which growing in memory does. Oracle: grow/forest.py
-grow_tree, which has all in memory.
+They are written to scratch once (decoded.py). A node that does not fit draws its directions, and passes project its
+rows on them, in the order of terms in which growing in memory does. Oracle: grow/forest.py grow_tree, which has all in
+memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,26 +15,28 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
-from bigforest.grow.bag import check_bag
-from bigforest.grow.decoded import decode
-from bigforest.grow.level import block_ranges
-from bigforest.grow.oblique_family import Subtree
-from bigforest.grow.oblique_level import Table, answer, sample, spill, spilled_both, split_large
-from bigforest.grow.oblique_question import DirectionReply, merged_all, question
-from bigforest.grow.oblique_top import DirectionTop, Ends
-from bigforest.grow.passes import Seedling, count_bags, grow_all, subtree_path
+from bigforest.grow.decoded import Decoded, ValueReader, decode
+from bigforest.grow.directions import Found
+from bigforest.grow.level import Places, answer, block_ranges, walk
+from bigforest.grow.oblique_family import Family, Subtree
+from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, question
+from bigforest.grow.oblique_top import DirectionTop
+from bigforest.grow.passes import Seedling, Stem
+from bigforest.grow.question import cut, joined, merged_all
 from bigforest.grow.rotation_passes import rotation_passes
 from bigforest.grow.sparse_passes import sparse_passes
-from bigforest.grow.spill import load_rows
+from bigforest.grow.spill import Spread, load_rows
+from bigforest.grow.standing import Stood
+from bigforest.grow.tally import Counts
 from bigforest.grow.top import Ground, root_key
+from bigforest.kernels.level_values import Cells, collect_values, count_values, route_values, sum_values
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.target import Classes
 from bigforest.kernels.tree import CodeTree
-from bigforest.memory import release_freed
-from bigforest.sample import Sampler
+from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
 
@@ -43,135 +45,157 @@ from bigforest.store.store import Store
 _TYPES = ("<i4", "<u4", "<u4", "<u4", "<f8", "<u4", "<i4", "<f8")
 
 
-class Prepared(NamedTuple):
-    """What all trees of a forest share: what tasks read, in which runs of blocks, and how nodes are split."""
+class DirectionPasses(NamedTuple):
+    """See passes.Table; its values for cells, and how trees look at these."""
 
-    table: Table
-    ranges: list[tuple[range]]
+    store: Store
+    sampler: Sampler
     ground: Ground
+    decoded: Decoded
+    family: Family
+
+    def ranges(self, tasks: int) -> list[tuple[range]]:
+        """See Table: those of the files of values, however many tasks there are now."""
+        return [(blocks,) for blocks in self.decoded.runs]
+
+    def tops(
+        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, crew: Crew
+    ) -> list[DirectionTop]:
+        """See Table: what each tree has of its own is found out first, see Family.own."""
+        family, ground = self.family, self.ground
+        samples: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
+        if family.sampled:
+            samples = [*crew.reduce(sample, ranges, np.add, (self, trees))]
+        questions = [family.survey(tree, ground.tally, own) for tree, own in zip(trees, samples, strict=True)]
+        asked = [question for question in questions if question is not None]
+        replies: list[DirectionReply | None] = [None] * len(trees)
+        if asked:
+            replies = [*crew.reduce(answer, ranges, merged_all, (self, asked, folder))]
+        config = self.sampler.config
+        return [
+            DirectionTop(tree, root_key(config, tree), total, ground, family.search, *family.own(asked, total, reply))
+            for tree, total, asked, reply in zip(trees, totals, questions, replies, strict=True)
+        ]
+
+    def question(self, top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
+        """See Passed."""
+        return question(top, entries)
+
+    def sample(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
+        """Family.sample of some blocks for each of the trees, [trees, ...]."""
+        with ValueReader(self.store, self.decoded, blocks) as reader:
+            found: list[NDArray[np.int64]] = []
+            for block in blocks:
+                cells = reader.read(block, range(len(self.decoded.place)))
+                first = block * self.store.block_rows
+                rows = range(first, first + reader.size(block))
+                here = [self.family.sample(tree, rows, cells) for tree in trees]
+                found = [one + two for one, two in zip(found, here, strict=True)] if found else here
+        return np.stack(found)
+
+    def answer(self, questions: list[DirectionQuestion], folder: Path, blocks: range) -> list[DirectionReply]:
+        """See Passed."""
+        value = np.empty(BLOCK_ROWS)
+        most = max((asked.most_probes() for asked in questions), default=0)
+        found, tags = np.empty(most * BLOCK_ROWS), np.empty(most * BLOCK_ROWS, np.uint32)
+        pieces: list[list[list[Found]]] = [[] for _ in questions]
+        replies = [asked.no_reply() for asked in questions]
+        for at, (items, begin, end), cells in self._route(questions, blocks, replies, folder):
+            asked, reply = questions[at], replies[at]
+            rows = (cells, asked.asked, items, begin, end)
+            parts, weighted = np.uint64(asked.tally.parts), asked.tally.weighted
+            counts = (reply.counts, reply.least, reply.most, reply.unfit)
+            count_values(*rows, asked.counts, parts, weighted, value, *counts)
+            if asked.collects.node.size:
+                ends = np.empty(asked.collects.node.size, np.uint64)
+                collect_values(*rows, asked.collects, asked.wanted, value, found, tags, ends)
+                pieces[at].append(cut(Found(found, tags), ends))
+            if asked.sums.size:
+                sum_values(cells, items, begin, end, asked.sums, self.family.steps, reply.sums)
+        return [
+            reply._replace(found=[joined(own) for own in zip(*of_blocks, strict=True)])
+            for reply, of_blocks in zip(replies, pieces, strict=True)
+        ]
+
+    def spread(
+        self, questions: Sequence[DirectionQuestion], blocks: range, replies: Sequence[DirectionReply]
+    ) -> Iterator[tuple[int, Spread]]:
+        """See Table."""
+        for at, stood, cells in self._route(questions, blocks, replies, None):
+            yield at, Spread((cells.f32, cells.f64), *stood)
+
+    def _route(
+        self,
+        questions: Sequence[DirectionQuestion],
+        blocks: range,
+        replies: Sequence[DirectionReply],
+        folder: Path | None,
+    ) -> Iterator[tuple[int, Stood, Cells]]:
+        """For every block and question, its number, the block's rows by nodes, and the columns that the tree splits
+        on."""
+        value, spare = np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS, np.uint64)
+        needed: Iterable[int] = range(len(self.decoded.place))
+        if folder is not None and not any(asked.sums.size for asked in questions):
+            needed = sorted(self.family.needed(set().union(*(asked.features() for asked in questions))))
+        rows = 0
+        with ValueReader(self.store, self.decoded, blocks) as reader:
+
+            def read(block: int, _: int | None) -> Cells:
+                nonlocal rows
+                rows = reader.size(block)
+                return reader.read(block, needed)
+
+            def send(cells: Cells, at: int, items: NDArray[np.uint64], begin: Places, end: Places) -> Cells:
+                asked, reply = questions[at], replies[at]
+                seen = self.family.view(asked.own, cells, rows, None if folder is None else asked.features())
+                route_values(seen, asked.ways, items, spare, value, asked.splits, begin, end, reply.below, reply.above)
+                return seen
+
+            walked = walk(self, questions, blocks, replies, folder, read, send)
+            yield from ((at, stood, cells) for at, (stood, _), cells in walked)
+
+    def grow(self, own: Any, seedling: Seedling, files: list[Path], path: Path) -> int:
+        """See Table."""
+        store, ground = self.store, self.ground
+        layout = self.family.layout(self.decoded)
+        matrices, items = load_rows(files, layout.matrices, store.block_rows, seedling.rows)
+        target = Classes(ground.tally.classes, ground.table)
+        subtree = Subtree(items, target, ground.rules, seedling.key, seedling.depth, seedling.constant)
+        columns = [matrices[width == 8][slot] for width, slot in layout.place.tolist()]
+        nodes, pool = self.family.grow(own, columns, subtree, self.family.ends(store))
+        _write_subtree(path, nodes, pool)
+        return nodes.feature.size
+
+    def finish(self, sizes: Mapping[Path, int], crew: Crew) -> None:
+        """See Table: nothing, thresholds come from values of the rows."""
+
+    def pieces(self, stem: Stem[DirectionTop]) -> Iterator[TreeArrays]:
+        """See Table."""
+        dictionaries, impurity = self.store.dictionaries, self.sampler.config.impurity
+
+        def finished(nodes: CodeTree, pool: Pool) -> TreeArrays:
+            return tree_arrays(nodes, dictionaries, impurity, pool, known=pool.threshold)
+
+        def below(entry: int) -> TreeArrays:
+            return finished(*_read_subtree(stem.subtree(entry)))
+
+        upper = finished(stem.top.skeleton(), stem.top.pool(self.family.ends(self.store)))
+        for nodes in join_pieces(upper, list(stem.top.preorder()), stem.sizes, below):
+            yield self.family.finished(stem.top.own, nodes)
 
 
-def prepare(store: Store, config: TrainConfig, ground: Ground, folder: Path, crew: Crew) -> Prepared:
+def prepare_directions(store: Store, config: TrainConfig, ground: Ground, folder: Path, crew: Crew) -> DirectionPasses:
     """Write the values of the table to the scratch `folder`."""
-    ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
-    # A task has as much room for a dictionary as for its histograms and keys, of 4 bytes a count.
-    most = max(ground.limits.room // 2, store.block_rows)
-    decoded = decode(store, ranges, folder, crew, most)
+    most = ground.limits.values
+    decoded = decode(store, block_ranges(store, crew.size), folder, crew, most)
     make = rotation_passes if config.family == "rotation" else sparse_passes
     family = make(store, config, decoded.spans, most)
-    return Prepared(Table(store, Sampler.of(store, config), decoded, family), ranges, ground)
+    return DirectionPasses(store, Sampler.of(store, config), ground, decoded, family)
 
 
-def grow_oblique_by_passes(
-    prepared: Prepared,
-    config: TrainConfig,
-    parts: Sequence[range],
-    directory: Path,
-    folder: Path,
-    *,
-    crew: Crew,
-    on_trees: Callable[[int], None],
-) -> None:
-    """Write the parts of some trees; see passes.grow_by_passes."""
-    table, ranges, ground = prepared
-    store = table.store
-    trees = [tree for part in parts for tree in part]
-    totals = crew.reduce(count_bags, ranges, np.add, (table.sampler, trees, ground.tally))
-    if ground.tally.weighted:
-        check_bag(int(ground.tally.weight(totals).max()))
-    known = _survey(prepared, trees, totals, folder, crew)
-    tops = [
-        DirectionTop(tree, root_key(config, tree), total, ground, table.family.search, *known[tree])
-        for tree, total in zip(trees, totals, strict=True)
-    ]
-    split_large(table, tops, ground.limits.room, folder, ranges, crew)
-    questions = [question(top, []) for top in tops]
-    small = [top.small() for top in tops]
-    spilled = crew.reduce(spill, ranges, spilled_both, (table, questions, small, folder))
-    for top, reply in zip(tops, spilled.replies, strict=True):
-        top.sent(reply.below, reply.above, {})
-    own = {top.tree: top.own for top in tops}
-    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (table, ground, own))
-
-    def end(index: int, _: None) -> None:
-        for tree in parts[index]:
-            for entry in sizes[tree]:
-                subtree_path(folder, tree, entry).unlink(missing_ok=True)
-        on_trees(len(parts[index]))
-
-    ends = table.family.ends(store)
-    stems = {top.tree: _stem(top, sizes[top.tree], store, ends, config) for top in tops}
-    tasks = [([stems[tree] for tree in part], [own[tree] for tree in part]) for part in parts]
-    crew.run(write_stems, tasks, end, (table, config, directory, folder))
-
-
-def _survey(
-    prepared: Prepared, trees: Sequence[int], totals: NDArray[np.int64], folder: Path, crew: Crew
-) -> dict[int, tuple[Any, NDArray[np.bool_]]]:
-    """What each tree has of its own, and its constant columns; see Family.own."""
-    table, ranges, ground = prepared
-    samples: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
-    if table.family.sampled:
-        samples = [*crew.reduce(sample, ranges, np.add, (table, trees))]
-    surveys = zip(trees, samples, strict=True)
-    questions = [table.family.survey(tree, ground.tally, found) for tree, found in surveys]
-    asked = [question for question in questions if question is not None]
-    replies: list[DirectionReply | None] = [None] * len(trees)
-    if asked:
-        replies = [*crew.reduce(answer, ranges, merged_all, (table, asked, folder))]
-    of_tree = zip(trees, questions, totals, replies, strict=True)
-    return {tree: table.family.own(*known) for tree, *known in of_tree}
-
-
-def grow_seedling(
-    table: Table, ground: Ground, own: dict[int, Any], seedling: Seedling, files: list[Path], path: Path
-) -> int:
-    """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
-    store = table.store
-    layout = table.family.layout(table.decoded)
-    matrices, items = load_rows(files, layout.matrices, store.block_rows, seedling.rows)
-    target = Classes(ground.tally.classes, ground.table)
-    subtree = Subtree(items, target, ground.rules, seedling.key, seedling.depth, seedling.constant)
-    columns = [matrices[width == 8][slot] for width, slot in layout.place.tolist()]
-    nodes, pool = table.family.grow(own[seedling.tree], columns, subtree, table.family.ends(store))
-    _write_subtree(path, nodes, pool)
-    del columns, matrices, items, subtree
-    release_freed()
-    return nodes.feature.size
-
-
-class Stem(NamedTuple):
-    """The upper part of a tree: its nodes in preorder, their entries, and the nodes of each subtree by entry."""
-
-    tree: int
-    nodes: TreeArrays
-    order: list[int]
-    sizes: dict[int, int]
-
-
-def _stem(top: DirectionTop, sizes: dict[int, int], store: Store, ends: Ends, config: TrainConfig) -> Stem:
-    pool = top.pool(ends)
-    nodes = tree_arrays(top.skeleton(), store.dictionaries, config.impurity, pool, known=pool.threshold)
-    return Stem(top.tree, nodes, list(top.preorder()), sizes)
-
-
-def write_stems(
-    table: Table, config: TrainConfig, directory: Path, folder: Path, stems: list[Stem], own: list[Any]
-) -> None:
-    """Task: write consecutive trees as one part; `own` is what each has of its own."""
-    dictionaries = table.store.dictionaries
-
-    def pieces(stem: Stem, own: Any) -> Any:
-        def below(entry: int) -> TreeArrays:
-            nodes, pool = _read_subtree(subtree_path(folder, stem.tree, entry))
-            return tree_arrays(nodes, dictionaries, config.impurity, pool, known=pool.threshold)
-
-        for nodes in join_pieces(stem.nodes, stem.order, stem.sizes, below):
-            yield table.family.finished(own, nodes)
-
-    trees = (pieces(*each) for each in zip(stems, own, strict=True))
-    write_part(directory, stems[0].tree, trees, table.store.spec, config)
-    release_freed()
+def sample(table: DirectionPasses, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
+    """Task: see DirectionPasses."""
+    return table.sample(trees, blocks)
 
 
 def _write_subtree(path: Path, nodes: CodeTree, pool: Pool) -> None:

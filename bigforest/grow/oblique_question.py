@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bigforest.grow.directions import Band, Direction, Found, Spans, Sums, single
 from bigforest.grow.frontier import Answer, Collect, Counted, Probe
 from bigforest.grow.oblique_top import DirectionTop
-from bigforest.grow.question import asking
+from bigforest.grow.question import asking, joined
 from bigforest.grow.tally import Tally
 from bigforest.kernels.layout import Terms
 from bigforest.kernels.level_values import Bands, Cuts
@@ -27,7 +27,7 @@ class DirectionQuestion(NamedTuple):
     asked     the directions that counts and collects are about
     counts    of Bands that are counted, and of those that are collected
     wanted    bool, the wanted buckets of all collects
-    sums      uint32, nodes that want their sums
+    sums      uint32, nodes that want their sums; summed: of so many features
     """
 
     tree: int
@@ -42,6 +42,53 @@ class DirectionQuestion(NamedTuple):
     collects: Bands
     wanted: NDArray[np.bool_]
     sums: NDArray[np.uint32]
+    summed: int
+
+    def no_reply(self) -> DirectionReply:
+        """The reply of no blocks."""
+        bands, splits = self.counts.node.size, self.splits.node.size
+        return DirectionReply(
+            counts=np.zeros(int(self.counts.buckets.sum()) * self.tally.parts, np.uint32),
+            least=np.full(bands, np.inf),
+            most=np.full(bands, -np.inf),
+            unfit=np.zeros(bands, np.uint32),
+            found=[],
+            sums=np.zeros((self.sums.size, self.summed, self.tally.classes), np.int64),
+            below=np.full(splits, -np.inf),
+            above=np.full(splits, np.inf),
+            standing={},
+        )
+
+    def features(self) -> set[int]:
+        """Columns whose values it takes to answer; sums take all."""
+        return {int(feature) for terms in (self.ways, self.asked) for feature in terms.feature}
+
+    def most_probes(self) -> int:
+        """Most directions on which rows of one node are collected: no row is collected more often."""
+        _, first = np.unique(self.collects.direction, return_index=True)
+        return int(np.unique(self.collects.node[first], return_counts=True)[1].max(initial=0))
+
+    def answers(self, reply: DirectionReply) -> Callable[[Probe], Answer]:
+        """Gives the answer to each probe, in the order in which they were asked."""
+        found, sums = iter(reply.found), iter(reply.sums)
+        counted = iter(range(self.counts.node.size))
+        parts = self.tally.parts
+
+        def answered(probe: Probe) -> Answer:
+            if isinstance(probe, Collect):
+                return next(found)
+            if isinstance(probe, Sums):
+                return next(sums)
+            assert isinstance(probe, Band)
+            at = next(counted)
+            first = int(self.counts.offset[at]) * parts
+            cells = reply.counts[first : first + probe.buckets * parts]
+            low, high = float(reply.least[at]), float(reply.most[at])
+            if reply.unfit[at] and not probe.direction.single:
+                low = high = 0.0  # as if it told no rows apart
+            return Counted(cells.reshape(probe.buckets, parts).astype(np.int64), low, high)
+
+        return answered
 
 
 class DirectionReply(NamedTuple):
@@ -62,6 +109,20 @@ class DirectionReply(NamedTuple):
     above: NDArray[np.float64]
     standing: dict[int, Path]
 
+    def merged(self, other: DirectionReply) -> DirectionReply:
+        """The reply of the blocks of both."""
+        return DirectionReply(
+            counts=self.counts + other.counts,
+            least=np.minimum(self.least, other.least),
+            most=np.maximum(self.most, other.most),
+            unfit=self.unfit + other.unfit,
+            found=[joined(pair) for pair in zip(self.found, other.found, strict=True)],
+            sums=self.sums + other.sums,
+            below=np.maximum(self.below, other.below),
+            above=np.minimum(self.above, other.above),
+            standing=self.standing | other.standing,
+        )
+
 
 def question(top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
     """What the nodes `entries` of a tree ask."""
@@ -69,12 +130,14 @@ def question(top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
     collects: list[tuple[int, Band]] = []
     wanted: list[NDArray[np.bool_]] = []
     sums: list[int] = []
+    summed = 0
     numbers: dict[tuple[int, int], int] = {}
     asked: list[Direction] = []
     for entry in entries:
         for probe in asking(top, entry):
             if isinstance(probe, Sums):
                 sums.append(entry)
+                summed = probe.features
                 continue
             band = probe.count if isinstance(probe, Collect) else probe
             assert isinstance(band, Band)
@@ -100,6 +163,7 @@ def question(top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
         collects=_bands(collects, numbers),
         wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
         sums=np.array(sums, np.uint32),
+        summed=summed,
     )
 
 
@@ -129,97 +193,21 @@ def _bands(asked: Sequence[tuple[int, Band]], numbers: dict[tuple[int, int], int
     )
 
 
-def no_reply(asked: DirectionQuestion, features: int) -> DirectionReply:
-    """The reply of no blocks."""
-    bands, splits = asked.counts.node.size, asked.splits.node.size
-    return DirectionReply(
-        counts=np.zeros(int(asked.counts.buckets.sum()) * asked.tally.parts, np.uint32),
-        least=np.full(bands, np.inf),
-        most=np.full(bands, -np.inf),
-        unfit=np.zeros(bands, np.uint32),
-        found=[],
-        sums=np.zeros((asked.sums.size, features, asked.tally.classes), np.int64),
-        below=np.full(splits, -np.inf),
-        above=np.full(splits, np.inf),
-        standing={},
-    )
-
-
-def features(asked: DirectionQuestion) -> set[int]:
-    """Columns whose values it takes to answer; sums take all."""
-    return {int(feature) for terms in (asked.ways, asked.asked) for feature in terms.feature}
-
-
-def most_collected(asked: DirectionQuestion) -> int:
-    """Most directions on which rows of one node are collected: no row is collected more often."""
-    _, first = np.unique(asked.collects.direction, return_index=True)
-    return int(np.unique(asked.collects.node[first], return_counts=True)[1].max(initial=0))
-
-
-def merged_all(one: list[DirectionReply], two: list[DirectionReply]) -> list[DirectionReply]:
-    """The replies of the blocks of both, question by question."""
-    return [_merged(*pair) for pair in zip(one, two, strict=True)]
-
-
-def _merged(one: DirectionReply, two: DirectionReply) -> DirectionReply:
-    return DirectionReply(
-        counts=one.counts + two.counts,
-        least=np.minimum(one.least, two.least),
-        most=np.maximum(one.most, two.most),
-        unfit=one.unfit + two.unfit,
-        found=[joined(pair) for pair in zip(one.found, two.found, strict=True)],
-        sums=one.sums + two.sums,
-        below=np.maximum(one.below, two.below),
-        above=np.minimum(one.above, two.above),
-        standing=one.standing | two.standing,
-    )
-
-
-def joined(parts: Sequence[Found]) -> Found:
-    """The rows of all."""
-    return Found(np.concatenate([part.value for part in parts]), np.concatenate([part.tag for part in parts]))
-
-
-def tell(top: DirectionTop, entries: Sequence[int], asked: DirectionQuestion, reply: DirectionReply) -> None:
-    """Hand every node its answers and settle those that know their split."""
-    found, sums = iter(reply.found), iter(reply.sums)
-    counted = iter(range(asked.counts.node.size))
-
-    def answered(probe: Probe) -> Answer:
-        if isinstance(probe, Collect):
-            return next(found)
-        if isinstance(probe, Sums):
-            return next(sums)
-        assert isinstance(probe, Band)
-        at = next(counted)
-        parts = asked.tally.parts
-        first = int(asked.counts.offset[at]) * parts
-        cells = reply.counts[first : first + probe.buckets * parts]
-        low, high = float(reply.least[at]), float(reply.most[at])
-        if reply.unfit[at] and not probe.direction.single:
-            low = high = 0.0  # as if it told no rows apart
-        return Counted(cells.reshape(probe.buckets, parts).astype(np.int64), low, high)
-
-    for entry in entries:
-        search = top.nodes[entry].search
-        assert search is not None
-        search.hear([answered(probe) for probe in search.asking])
-        top.settle(entry)
-
-
-def bag_question(tree: int, tally: Tally) -> DirectionQuestion:
+def bag_question(tree: int, tally: Tally, features: int) -> DirectionQuestion:
     """The question for the sums of the bag of a tree."""
-    return _of_root(tree, tally, None, [], np.zeros(1, np.uint32))
+    return _of_root(tree, tally, None, [], np.zeros(1, np.uint32), features)
 
 
 def range_question(tree: int, tally: Tally, own: Any, columns: int) -> DirectionQuestion:
     """The question for the range of each of the columns of the bag of a tree."""
     spans = Spans(np.zeros(columns), np.zeros(columns))
     bands = [Band.first(column, single(column), spans, 2) for column in range(columns)]
-    return _of_root(tree, tally, own, bands, np.zeros(0, np.uint32))
+    return _of_root(tree, tally, own, bands, np.zeros(0, np.uint32), 0)
 
 
-def _of_root(tree: int, tally: Tally, own: Any, bands: Sequence[Band], sums: NDArray[np.uint32]) -> DirectionQuestion:
+def _of_root(
+    tree: int, tally: Tally, own: Any, bands: Sequence[Band], sums: NDArray[np.uint32], summed: int
+) -> DirectionQuestion:
     none = np.zeros(0, np.uint32)
     return DirectionQuestion(
         tree=tree,
@@ -234,4 +222,5 @@ def _of_root(tree: int, tally: Tally, own: Any, bands: Sequence[Band], sums: NDA
         collects=_bands([], {}),
         wanted=np.zeros(0, np.bool_),
         sums=sums,
+        summed=summed,
     )

@@ -4,30 +4,26 @@ node, and grow each of those in memory. Oracle: grow/forest.py grow_tree, which 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.forest.nodes import write_part
-from bigforest.grow.assemble import assemble, look_up, remove_subtree, write_subtree
+from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.grow.assemble import remove_subtree
 from bigforest.grow.bag import check_bag, total_of, weighed_block
-from bigforest.grow.features import grow_on_features
-from bigforest.grow.level import block_ranges, split_large
-from bigforest.grow.question import question
-from bigforest.grow.random_search import own_codes
-from bigforest.grow.spill import Spilled, load, rows_path, spill, spilled_both
+from bigforest.grow.level import Passed, split_large
+from bigforest.grow.question import merged_all
+from bigforest.grow.spill import Spilled, Spread, rows_path, write_rows
 from bigforest.grow.tally import Counts, Tally
-from bigforest.grow.top import Ground, TreeTop, root_key
-from bigforest.kernels.rows import by_rows
-from bigforest.kernels.target import Classes, Numbers
+from bigforest.grow.top import TreeTop
 from bigforest.memory import release_freed
 from bigforest.sample import Sampler
 from bigforest.schedule.crew import Crew
-from bigforest.store.store import Store
+
+Top = TypeVar("Top", bound=TreeTop)
 
 
 class Seedling(NamedTuple):
@@ -41,17 +37,48 @@ class Seedling(NamedTuple):
     constant: NDArray[np.bool_]
 
 
-class Stem(NamedTuple):
-    """The upper part of a tree, and the nodes of each subtree by entry."""
+class Stem(NamedTuple, Generic[Top]):
+    """The upper part of a tree, and the subtrees below it: the nodes of each by entry, in files of `folder`."""
 
-    top: TreeTop
+    top: Top
     sizes: dict[int, int]
+    folder: Path
+
+    def subtree(self, entry: int) -> Path:
+        """The file of a subtree."""
+        return subtree_path(self.folder, self.top.tree, entry)
+
+
+class Table(Passed, Protocol):
+    """See Passed."""
+
+    def ranges(self, tasks: int) -> list[tuple[range]]:
+        """The runs of blocks, for so many tasks."""
+
+    def tops(
+        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, crew: Crew
+    ) -> Sequence[TreeTop]:
+        """The trees, with their roots alone; totals int64 [trees, parts], what their bags hold."""
+
+    def spread(self, questions: Sequence[Any], blocks: range, replies: Sequence[Any]) -> Iterator[tuple[int, Spread]]:
+        """For every block and question, without probes, its number, and the rows of the block with all that trees grow
+        on; replies learn what was sent left and right."""
+
+    def grow(self, own: Any, seedling: Seedling, files: list[Path], path: Path) -> int:
+        """Grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes.
+
+        own  TreeTop.own
+        """
+
+    def finish(self, sizes: Mapping[Path, int], crew: Crew) -> None:
+        """Do what is best done for many subtrees together; the number of nodes of each by its file."""
+
+    def pieces(self, stem: Any) -> Iterator[TreeArrays]:
+        """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
 
 
 def grow_by_passes(
-    store: Store,
-    ground: Ground,
-    config: TrainConfig,
+    table: Table,
     parts: Sequence[range],
     directory: Path,
     folder: Path,
@@ -64,30 +91,31 @@ def grow_by_passes(
     on_trees is told how many trees are done.
     """
     trees = [tree for part in parts for tree in part]
-    sampler = Sampler.of(store, config)
-    ranges = [(blocks,) for blocks in block_ranges(store, crew.size)]
-    totals = crew.reduce(count_bags, ranges, np.add, (sampler, trees, ground.tally))
-    if ground.tally.weighted:
-        check_bag(int(ground.tally.weight(totals).max()))
-    tops = [TreeTop(tree, root_key(config, tree), total, ground) for tree, total in zip(trees, totals, strict=True)]
-    split_large(store, sampler, tops, ground.limits.room, folder, ranges, crew)
-    questions = [question(top, []) for top in tops]
+    ranges = table.ranges(crew.size)
+    tally = table.ground.tally
+    totals = crew.reduce(count_bags, ranges, np.add, (table.sampler, trees, tally))
+    if tally.weighted:
+        check_bag(int(tally.weight(totals).max()))
+    tops = table.tops(trees, totals, ranges, folder, crew)
+    split_large(table, tops, folder, ranges, crew)
+    questions = [table.question(top, []) for top in tops]
     small = [top.small() for top in tops]
-    spilled = crew.reduce(spill, ranges, spilled_both, (store, sampler, questions, small, folder))
+    spilled = crew.reduce(spill, ranges, spilled_both, (table, questions, small, folder))
     for top, reply in zip(tops, spilled.replies, strict=True):
         top.sent(reply.below, reply.above, {})
-    sizes = grow_all(tops, spilled, folder, crew, grow_seedling, (store, ground))
-    crew.run(look_up_some, _batches(ground, sizes, folder), lambda *_: None, (store,))
-    stems = {top.tree: Stem(top, sizes[top.tree]) for top in tops}
+    sizes = _grow_all(table, tops, spilled, folder, crew)
+    files = {subtree_path(folder, tree, entry): nodes for tree, own in sizes.items() for entry, nodes in own.items()}
+    table.finish(files, crew)
+    stems = {top.tree: Stem(top, sizes[top.tree], folder) for top in tops}
 
     def end(index: int, _: None) -> None:
         for tree in parts[index]:
             for entry in sizes[tree]:
-                remove_subtree(subtree_path(folder, tree, entry))
+                remove_subtree(stems[tree].subtree(entry))
         on_trees(len(parts[index]))
 
     own = [([stems[tree] for tree in part],) for part in parts]
-    crew.run(write_stems, own, end, (store, config, directory, folder))
+    crew.run(write_stems, own, end, (table, directory))
 
 
 def count_bags(sampler: Sampler, trees: Sequence[int], tally: Tally, blocks: range) -> Counts:
@@ -102,49 +130,41 @@ def count_bags(sampler: Sampler, trees: Sequence[int], tally: Tally, blocks: ran
     return totals
 
 
-def grow_seedling(store: Store, ground: Ground, seedling: Seedling, files: list[Path], path: Path) -> int:
-    """Task: grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes."""
-    codes, items, value = load(files, store, seedling.rows)
-    target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
-    own = None if ground.values is None else own_codes(codes, store, ground.features)
-    codes, dictionary = (codes, None) if own is None else (own.codes, own.dictionary)
-    above = (seedling.depth, seedling.constant)
-    nodes, subsets = grow_on_features(
-        codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, dictionary, *above
-    )
-    write_subtree(path, (nodes if own is None else own.known_again(nodes), subsets))
-    del codes, items, value, target, own, dictionary
-    release_freed()
-    return nodes.feature.size
+def spill(table: Table, questions: list[Any], small: list[list[int]], folder: Path, blocks: range) -> Spilled[Any]:
+    """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
 
-
-def write_stems(store: Store, config: TrainConfig, directory: Path, folder: Path, stems: list[Stem]) -> None:
-    """Task: write consecutive trees as one part."""
-    trees = (
-        assemble(
-            stem.top,
-            {entry: (subtree_path(folder, stem.top.tree, entry), size) for entry, size in stem.sizes.items()},
-            store,
-            config,
-        )
-        for stem in stems
-    )
-    write_part(directory, stems[0].top.tree, trees, store.spec, config, store.levels())
-    release_freed()
-
-
-def grow_all(
-    tops: Sequence[TreeTop],
-    spilled: Spilled[Any],
-    folder: Path,
-    crew: Crew,
-    grow_one: Callable[..., int],
-    shared: tuple[Any, ...],
-) -> dict[int, dict[int, int]]:
-    """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry.
-
-    grow_one  the task; its arguments are `shared`, and a seedling with its files and the path for the subtree.
+    questions  one per tree, without probes.
     """
+    replies = [asked.no_reply() for asked in questions]
+    rows = ((questions[at].tree, small[at], spread) for at, spread in table.spread(questions, blocks, replies))
+    suffix = write_rows(rows, folder, blocks.start)
+    return Spilled(replies, {blocks.start: suffix})
+
+
+def spilled_both(one: Spilled[Any], two: Spilled[Any]) -> Spilled[Any]:
+    """What is known after both."""
+    return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
+
+
+def grow_seedling(table: Table, own: dict[int, Any], seedling: Seedling, files: list[Path], path: Path) -> int:
+    """Task: see Table.grow; `own` by tree."""
+    nodes = table.grow(own[seedling.tree], seedling, files, path)
+    release_freed()
+    return nodes
+
+
+def write_stems(table: Table, directory: Path, stems: list[Stem[Any]]) -> None:
+    """Task: write consecutive trees as one part."""
+    store = table.store
+    trees = (table.pieces(stem) for stem in stems)
+    write_part(directory, stems[0].top.tree, trees, store.spec, table.sampler.config, store.levels())
+    release_freed()
+
+
+def _grow_all(
+    table: Table, tops: Sequence[TreeTop], spilled: Spilled[Any], folder: Path, crew: Crew
+) -> dict[int, dict[int, int]]:
+    """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry."""
     seedlings = [
         Seedling(top.tree, entry, int(top.tally.rows(node.total)), node.key, node.depth, node.constant)
         for top in tops
@@ -155,7 +175,7 @@ def grow_all(
     sizes: dict[int, dict[int, int]] = {top.tree: {} for top in tops}
 
     suffixes = [suffix for _, suffix in sorted(spilled.suffixes.items())]
-    own = [
+    tasks = [
         (
             seedling,
             [rows_path(folder, seedling.tree, seedling.entry, suffix) for suffix in suffixes],
@@ -165,32 +185,13 @@ def grow_all(
     ]
 
     def keep(index: int, nodes: int) -> None:
-        seedling, files, _ = own[index]
+        seedling, files, _ = tasks[index]
         sizes[seedling.tree][seedling.entry] = nodes
         for file in files:  # only now: until here the task may have to be done again
             file.unlink(missing_ok=True)
 
-    crew.run(grow_one, own, keep, shared)
+    crew.run(grow_seedling, tasks, keep, (table, {top.tree: top.own for top in tops}))
     return sizes
-
-
-def _batches(ground: Ground, sizes: dict[int, dict[int, int]], folder: Path) -> list[tuple[list[Path]]]:
-    """The subtrees whose thresholds are found together, as many as fit: each walk goes over all dictionaries."""
-    batches: list[list[Path]] = []
-    room = 0
-    for tree, subtrees in sizes.items():
-        for entry, nodes in subtrees.items():
-            if nodes > room:
-                batches.append([])
-                room = ground.limits.nodes
-            batches[-1].append(subtree_path(folder, tree, entry))
-            room -= nodes
-    return [(batch,) for batch in batches]
-
-
-def look_up_some(store: Store, paths: list[Path]) -> None:
-    """Task: find the ends of the thresholds of some subtrees (assemble.py)."""
-    look_up(paths, store.dictionaries)
 
 
 def subtree_path(folder: Path, tree: int, entry: int) -> Path:

@@ -5,9 +5,10 @@ Answers of runs of blocks are added up, in integers, so it does not matter how t
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,17 @@ from bigforest.grow.judge import Keys
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.level import Probes, Splits
+
+# Rows that were collected: a named tuple of arrays of as many entries, or of none.
+Rows = TypeVar("Rows", bound=tuple[Any, ...])
+Answered = TypeVar("Answered", bound="Mergeable")
+
+
+class Mergeable(Protocol):
+    """A reply."""
+
+    def merged(self: Answered, other: Answered) -> Answered:
+        """The reply of the blocks of both."""
 
 
 class Question(NamedTuple):
@@ -38,6 +50,45 @@ class Question(NamedTuple):
     collects: Probes
     wanted: NDArray[np.bool_]
 
+    def no_reply(self) -> Reply:
+        """The reply of no blocks."""
+        cells = int(self.counts.buckets.sum()) * self.tally.parts
+        probes, splits = self.counts.node.size, self.splits.node.size
+        return Reply(
+            counts=np.zeros(cells, self.tally.cell),
+            low=np.full(probes, 0xFFFFFFFF, np.uint32),
+            high=np.zeros(probes, np.uint32),
+            spread=np.zeros(probes, np.int64),
+            keys=[],
+            below=np.zeros(splits, np.uint32),
+            above=np.full(splits, 0xFFFFFFFF, np.uint32),
+            standing={},
+        )
+
+    def features(self) -> set[int]:
+        """Those whose codes it takes to answer."""
+        parts = (self.counts.feature, self.collects.feature, self.splits.feature)
+        return {int(feature) for part in parts for feature in part}
+
+    def most_probes(self) -> int:
+        """Most Collects of one node: no row is collected more often."""
+        return int(np.unique(self.collects.node, return_counts=True)[1].max(initial=0))
+
+    def answers(self, reply: Reply) -> Callable[[Probe], Answer]:
+        """Gives the answer to each probe, in the order in which they were asked."""
+        keys = iter(reply.keys)
+        counted = iter(zip(self.counts.offset, self.counts.buckets, reply.low, reply.high, reply.spread, strict=True))
+        parts = self.tally.parts
+
+        def answered(probe: Probe) -> Answer:
+            if isinstance(probe, Collect):
+                return next(keys)
+            offset, buckets, low, high, spread = (int(number) for number in next(counted))
+            cells = reply.counts[offset * parts : (offset + buckets) * parts].reshape(buckets, parts)
+            return Counted(cells.astype(np.int64), low, high, self.tally.numbers and spread == 0)
+
+        return answered
+
 
 class Reply(NamedTuple):
     """What the blocks of one task answer about one tree; see kernels/level.py.
@@ -55,6 +106,19 @@ class Reply(NamedTuple):
     below: NDArray[np.uint32]
     above: NDArray[np.uint32]
     standing: dict[int, Path]
+
+    def merged(self, other: Reply) -> Reply:
+        """The reply of the blocks of both."""
+        return Reply(
+            counts=self.counts + other.counts,
+            low=np.minimum(self.low, other.low),
+            high=np.maximum(self.high, other.high),
+            spread=self.spread | other.spread,
+            keys=[joined(pair) for pair in zip(self.keys, other.keys, strict=True)],
+            below=np.maximum(self.below, other.below),
+            above=np.minimum(self.above, other.above),
+            standing=self.standing | other.standing,
+        )
 
 
 def choose(tops: Sequence[TreeTop], room: int) -> list[tuple[int, list[int]]]:
@@ -117,65 +181,28 @@ def _probes(top: TreeTop, asked: Sequence[tuple[int, Count]]) -> Probes:
     )
 
 
-def no_reply(asked: Question) -> Reply:
-    """The reply of no blocks."""
-    cells = int(asked.counts.buckets.sum()) * asked.tally.parts
-    probes, splits = asked.counts.node.size, asked.splits.node.size
-    return Reply(
-        counts=np.zeros(cells, asked.tally.cell),
-        low=np.full(probes, 0xFFFFFFFF, np.uint32),
-        high=np.zeros(probes, np.uint32),
-        spread=np.zeros(probes, np.int64),
-        keys=[],
-        below=np.zeros(splits, np.uint32),
-        above=np.full(splits, 0xFFFFFFFF, np.uint32),
-        standing={},
-    )
-
-
-def features(asked: Question) -> set[int]:
-    """Those whose codes it takes to answer."""
-    parts = (asked.counts.feature, asked.collects.feature, asked.splits.feature)
-    return {int(feature) for part in parts for feature in part}
-
-
-def most_probes(asked: Question) -> int:
-    """Most Collects of one node: no row is collected more often."""
-    return int(np.unique(asked.collects.node, return_counts=True)[1].max(initial=0))
-
-
-def merged_all(one: list[Reply], two: list[Reply]) -> list[Reply]:
+def merged_all(one: list[Answered], two: list[Answered]) -> list[Answered]:
     """The replies of the blocks of both, question by question."""
-    return [merged(*pair) for pair in zip(one, two, strict=True)]
+    return [first.merged(second) for first, second in zip(one, two, strict=True)]
 
 
-def merged(one: Reply, two: Reply) -> Reply:
-    """The reply of the blocks of both."""
-    return Reply(
-        counts=one.counts + two.counts,
-        low=np.minimum(one.low, two.low),
-        high=np.maximum(one.high, two.high),
-        spread=one.spread | two.spread,
-        keys=[Keys.joined(pair) for pair in zip(one.keys, two.keys, strict=True)],
-        below=np.maximum(one.below, two.below),
-        above=np.minimum(one.above, two.above),
-        standing=one.standing | two.standing,
-    )
+def cut(rows: Rows, ends: NDArray[np.uint64]) -> list[Rows]:
+    """The rows of each Collect, which stand one Collect after the other up to `ends`; copies."""
+    cuts = [slice(*pair) for pair in pairwise([0, *ends.tolist()])]
+    return [_like(rows, [array[here].copy() for array in rows]) for here in cuts]
 
 
-def tell(top: TreeTop, entries: list[int], asked: Question, reply: Reply) -> None:
+def joined(several: Sequence[Rows]) -> Rows:
+    """The rows of all, one after the other."""
+    return _like(several[0], [np.concatenate(arrays) for arrays in zip(*several, strict=True)])
+
+
+def _like(rows: Rows, arrays: Sequence[NDArray[Any]]) -> Rows:
+    return type(rows)(*arrays)
+
+
+def tell(top: TreeTop, entries: Sequence[int], answered: Callable[[Probe], Answer]) -> None:
     """Hand every node its answers and settle those that know their split."""
-    keys = iter(reply.keys)
-    counted = iter(zip(asked.counts.offset, asked.counts.buckets, reply.low, reply.high, reply.spread, strict=True))
-    parts = asked.tally.parts
-
-    def answered(probe: Probe) -> Answer:
-        if isinstance(probe, Collect):
-            return next(keys)
-        offset, buckets, low, high, spread = (int(number) for number in next(counted))
-        cells = reply.counts[offset * parts : (offset + buckets) * parts].reshape(buckets, parts)
-        return Counted(cells.astype(np.int64), low, high, asked.tally.numbers and spread == 0)
-
     for entry in entries:
         search = top.nodes[entry].search
         assert search is not None

@@ -12,7 +12,7 @@ from bigforest.encode.dataspec import TargetSpec
 from bigforest.encode.ranks import compile_presort
 from bigforest.grow.features import Features
 from bigforest.grow.need_whole import BY_VALUES
-from bigforest.grow.oblique_passes import grow_oblique_by_passes, prepare
+from bigforest.grow.passed import passed_table
 from bigforest.grow.passes import grow_by_passes
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits, make_ground
@@ -44,13 +44,10 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         ground = make_ground(rules, Tally.of(store), features, _LIMITS, values)
         (folder / "rows").mkdir()
         crew = Threads(1)
-        rest = (config, [range(1)], folder, folder / "rows")
         if config.family in BY_VALUES:
             compile_presort()  # ways to rank columns that those of a small table do not go
-            prepared = prepare(store, config, ground, folder, crew)
-            grow_oblique_by_passes(prepared, *rest, crew=crew, on_trees=lambda _: None)
-        else:
-            grow_by_passes(store, ground, *rest, crew=crew, on_trees=lambda _: None)
+        table = passed_table(store, config, ground, folder, crew)
+        grow_by_passes(table, [range(1)], folder, folder / "rows", crew=crew, on_trees=lambda _: None)
 
 
 def _small_store(path: Path, extras: Extras) -> Store:

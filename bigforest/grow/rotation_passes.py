@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -69,14 +69,13 @@ class RotationPasses(NamedTuple):
         """See Family."""
         return self.config.rotation == "pca"
 
-    def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
+    def sample(self, tree: int, rows: range, cells: Cells) -> NDArray[np.int64]:
         """See Family: the moments of each subset of features, int64 [subsets, moments]."""
         grid = Grid(*self.spans)
-        rows = cells.f32.shape[1]
         found = []
         for group, own in enumerate(subsets(self.config, tree, self.scale.size)):
-            sample = in_sample(self.config, tree, group, first, first + rows)
-            found.append(moments([grid.of(f, _values(cells, f)[sample]) for f in own.tolist()]))
+            sample = in_sample(self.config, tree, group, rows.start, rows.stop)
+            found.append(moments([grid.of(f, _values(cells, f, len(rows))[sample]) for f in own.tolist()]))
         return np.stack(found)
 
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion:
@@ -115,16 +114,19 @@ class RotationPasses(NamedTuple):
         """See Family."""
         return np.flatnonzero(self.scale).tolist()
 
-    def view(self, own: Axes, cells: Cells) -> Cells:
+    def view(self, own: Axes, cells: Cells, rows: int, columns: Collection[int] | None) -> Cells:
         """See Family."""
-        used = np.flatnonzero(own.weight.any(axis=0))
-        rows = cells.f32.shape[1]
+        axes = np.arange(self.columns) if columns is None else np.array(sorted(columns), np.int64)
+        weight = own.weight[axes]
+        used = np.flatnonzero(weight.any(axis=0))
         values = np.empty((used.size, rows))
-        for place, feature in enumerate(used.tolist()):
-            values[place] = _values(cells, feature)
-        projections = np.empty((self.columns, rows))
-        project_rows(values, np.ascontiguousarray(own.weight[:, used]), projections)
-        return Cells(np.empty((0, rows), np.float32), projections, _place(self.columns))
+        for at, feature in enumerate(used.tolist()):
+            values[at] = _values(cells, feature, rows)
+        projections = np.empty((axes.size, rows))
+        project_rows(values, np.ascontiguousarray(weight[:, used]), projections)
+        place = np.zeros((self.columns, 2), np.uint32)
+        place[axes] = _place(axes.size)
+        return Cells(np.empty((0, rows), np.float32), projections, place)
 
     def layout(self, decoded: Decoded) -> Decoded:
         """See Family."""
@@ -154,10 +156,10 @@ def rotation_passes(store: Store, config: TrainConfig, spans: Spans, most: int) 
     return RotationPasses(config, feature_scale(store, "zscore", most), spans)
 
 
-def _values(cells: Cells, feature: int) -> NDArray[np.float64]:
-    """A column of a block."""
+def _values(cells: Cells, feature: int, rows: int) -> NDArray[np.float64]:
+    """A column of a block of so many rows."""
     width, slot = cells.place[feature].tolist()
-    column: NDArray[Any] = (cells.f32 if width == 4 else cells.f64)[slot]
+    column: NDArray[Any] = (cells.f32 if width == 4 else cells.f64)[slot, :rows]
     return column.astype(np.float64, copy=False)
 
 

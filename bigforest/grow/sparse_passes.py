@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -61,13 +61,13 @@ class SparsePasses(NamedTuple):
         """See Family."""
         return False
 
-    def sample(self, tree: int, first: int, cells: Cells) -> NDArray[np.int64]:
+    def sample(self, tree: int, rows: range, cells: Cells) -> NDArray[np.int64]:
         """See Family."""
         return np.zeros(0, np.int64)
 
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion | None:
         """See Family: the sums of the bag, where class means are of the tree."""
-        return bag_question(tree, tally) if self._of_tree else None
+        return bag_question(tree, tally, self.columns) if self._of_tree else None
 
     def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
         """See Family."""
@@ -145,7 +145,7 @@ class SparsePasses(NamedTuple):
         """See Family."""
         return columns
 
-    def view(self, own: dict[int, Direction], cells: Cells) -> Cells:
+    def view(self, own: dict[int, Direction], cells: Cells, rows: int, columns: Collection[int] | None) -> Cells:
         """See Family."""
         return cells
 

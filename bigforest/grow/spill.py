@@ -25,12 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.grow.level import route
-from bigforest.grow.question import Question, Reply, merged_all, no_reply
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
 from bigforest.places import inbox, outbox
-from bigforest.sample import Sampler
 from bigforest.store.store import Store
 
 # Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes. With 32 MB
@@ -51,37 +48,9 @@ class Spilled(NamedTuple, Generic[Answered]):
     suffixes: dict[int, str]
 
 
-def spill(
-    store: Store,
-    sampler: Sampler,
-    questions: list[Question],
-    small: list[list[int]],
-    folder: Path,
-    blocks: range,
-) -> Spilled[Reply]:
-    """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
-
-    questions  one per tree, without probes.
-    """
-    replies = [no_reply(asked) for asked in questions]
-    every = range(len(store.spec.features))
-    routed = route(store, sampler, questions, blocks, every, replies, None)
-    rows = (
-        (questions[at].tree, small[at], Spread(_matrices(codes, value), items, begin, end))
-        for at, (codes, value, items, begin, end) in routed
-    )
-    suffix = write_rows(rows, folder, blocks.start)
-    return Spilled(replies, {blocks.start: suffix})
-
-
-def _matrices(codes: Codes, value: NDArray[np.int64] | None) -> tuple[NDArray[Any], ...]:
-    """What is kept of rows, as `load` takes it."""
-    matrices = (codes.u32, codes.u16, codes.u8)
-    return matrices if value is None else (value[np.newaxis], *matrices)
-
-
 class Spread(NamedTuple):
-    """Rows of a block by nodes: matrices of cells [columns, rows of the block], and the items (level.py Routed)."""
+    """Rows of a block by nodes: matrices of cells [columns, rows of the block], and the items (kernels/level.py
+    route_block)."""
 
     matrices: tuple[NDArray[Any], ...]
     items: NDArray[np.uint64]
@@ -107,11 +76,6 @@ def write_rows(rows: Iterable[tuple[int, Sequence[int], Spread]], folder: Path, 
                 held = 0
         _write(waiting)
     return suffix
-
-
-def spilled_both(one: Spilled[Reply], two: Spilled[Reply]) -> Spilled[Reply]:
-    """What is known after both."""
-    return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
 
 
 def rows_path(folder: Path, tree: int, entry: int, suffix: str) -> Path:

@@ -36,6 +36,7 @@ class Limits(NamedTuple):
     cells  counts of the histogram of one feature
     room   counts of all histograms of a pass, and keys
     nodes  nodes whose thresholds are looked up together
+    values of a dictionary that are held together, float64
     """
 
     rows: int
@@ -43,6 +44,7 @@ class Limits(NamedTuple):
     cells: int
     room: int
     nodes: int = 1 << 20
+    values: int = 1 << 16
 
 
 class Ground(NamedTuple):
@@ -99,7 +101,10 @@ class TreeTop:
     nodes     parents before their children, the root first.
     standing  where its rows stand, but for the newest splits: a file (standing.py) by the first block of each run of
               blocks, none before the first splits.
+    own       what it has of its own besides, see oblique_family.py.
     """
+
+    own: Any = None
 
     def __init__(
         self, tree: int, key: np.uint64, total: Counts, ground: Ground, constant: NDArray[np.bool_] | None = None

@@ -147,6 +147,13 @@ def bucket_among(edge, value, low, slope):
     return bucket
 
 
+@inlined
+def project_band(cells, directions, bands, p, here, value):
+    """Project the items of the node of band p, `here`, into `value`, unless that was done for the band before."""
+    if p == ZERO or bands.direction[p] != bands.direction[p - ONE]:
+        project_values(cells, directions, np.uint64(bands.direction[p]), here, value)
+
+
 @kernel
 def count_values(cells, directions, items, begin, end, bands, parts, weighted, value, counts, least, most, unfit):
     """Add the rows of the block to the histograms of the bands.
@@ -158,13 +165,9 @@ def count_values(cells, directions, items, begin, end, bands, parts, weighted, v
     least, most  float64 [bands], in and out: smallest and largest projection of the node, over all blocks so far
     unfit        uint32 [bands], added to: rows whose projection is not finite
     """
-    projected = np.int64(-1)
     for p in range(np.uint64(bands.node.size)):
-        node = np.uint64(bands.node[p])
-        here = items[begin[node] : end[node]]
-        if np.int64(bands.direction[p]) != projected:
-            project_values(cells, directions, np.uint64(bands.direction[p]), here, value)
-            projected = np.int64(bands.direction[p])
+        here = items[begin[bands.node[p]] : end[bands.node[p]]]
+        project_band(cells, directions, bands, p, here, value)
         low, high, slope, offset = bands.low[p], bands.high[p], bands.slope[p], bands.offset[p]
         edge = bands.edge[offset : offset + bands.buckets[p]]
         for i in range(np.uint64(here.size)):
@@ -188,13 +191,9 @@ def collect_values(cells, directions, items, begin, end, bands, wanted, value, f
     ends    uint64 [bands], out: where those of a band end
     """
     at = ZERO
-    projected = np.int64(-1)
     for p in range(np.uint64(bands.node.size)):
-        node = np.uint64(bands.node[p])
-        here = items[begin[node] : end[node]]
-        if np.int64(bands.direction[p]) != projected:
-            project_values(cells, directions, np.uint64(bands.direction[p]), here, value)
-            projected = np.int64(bands.direction[p])
+        here = items[begin[bands.node[p]] : end[bands.node[p]]]
+        project_band(cells, directions, bands, p, here, value)
         low, high, slope, offset = bands.low[p], bands.high[p], bands.slope[p], bands.offset[p]
         edge = bands.edge[offset : offset + bands.buckets[p]]
         for i in range(np.uint64(here.size)):

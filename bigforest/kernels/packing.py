@@ -30,7 +30,7 @@ WIDE_LEAF = np.uint64(0x7FF8000000000000)
 NARROW_LEAF = np.uint64(0x7FC00000)
 # Bits of the float32 next below zero.
 SMALLEST_NEGATIVE = 0x80000001
-# The largest place of a direction in a link of the layout `wide`, and number of a set that is no NaN in the narrow one.
+# The largest block of a direction in a link of the layout `wide`, and number of a set that is no NaN in the narrow one.
 LAST_PLACE = 2**31 - 2**23 - 1
 
 
@@ -108,21 +108,35 @@ def count_mixed(feature, counts):
 
 @kernel
 def pack_nodes(
-    node, feature, right, threshold, default_left, listed, counts, wide, mixed, first_mixed, direction, first_set, used
+    node,
+    feature,
+    right,
+    threshold,
+    default_left,
+    listed,
+    blocks,
+    counts,
+    wide,
+    mixed,
+    first_mixed,
+    first_block,
+    first_set,
+    used,
 ):
     """Write checked nodes into the layout `wide` (kernels/route.py) and counts of mixed leaves into `mixed`.
 
     node         uint32 [nodes], number within the tree
     feature      int32 [nodes], LEAF in a leaf; written as it is, see `number_nodes`, and an oblique node gets the
-                 number of its direction, past twice all features
+                 number of its first block, past twice all features
     right        uint32 [nodes], number within the tree
     threshold    float64 [nodes]; of any value on a category
     default_left bool [nodes]; of any value in leaves and oblique nodes
     listed       bool [nodes], whether a node is on a category
+    blocks       int64 [nodes], blocks of the directions of oblique nodes
     counts       uint32 [nodes, classes]; without classes every leaf is mixed
     mixed        uint32 [mixed leaves, classes], filled from row 0
     first_mixed  mixed leaves before these nodes, so that ballots are numbered through
-    direction    oblique nodes before these, so that directions are, too; first_set: likewise nodes on categories
+    first_block  blocks before these, so that they are, too; first_set: likewise nodes on categories
     used         bool [features], set for those that some axis node or node on a category splits on
     """
     classes = counts.shape[1]
@@ -130,14 +144,14 @@ def pack_nodes(
     features = used.size
     for i in range(feature.size):
         if feature[i] != LEAF:
-            column = 2 * features + direction
+            column = 2 * features + first_block
             default = np.uint64(0)
             if feature[i] >= 0:
                 used[feature[i]] = True
                 column = feature[i]
                 default = wide.default if default_left[i] else default
             else:
-                direction += 1
+                first_block += blocks[i]
             wide.thresholds[2 * i] = threshold[i]
             if listed[i]:
                 column += features
@@ -166,11 +180,11 @@ def pack_nodes(
 
 
 @kernel
-def number_nodes(wide, place, used, direction, first_set, classes, first_mixed):
+def number_nodes(wide, place, used, first_block, first_set, classes, first_mixed):
     """Make numbers that are those of some trees those of a group.
 
-    Features are replaced by their places, uint64 [features], among the `used` ones; as many directions, sets and
-    ballots of mixed leaves as `direction`, first_set and first_mixed come before those of these trees.
+    Features are replaced by their places, uint64 [features], among the `used` ones; as many blocks of directions, sets
+    and ballots of mixed leaves as first_block, first_set and first_mixed come before those of these trees.
     """
     features = np.uint64(place.size)
     within = (np.uint64(1) << wide.shift) - np.uint64(1)
@@ -184,7 +198,7 @@ def number_nodes(wide, place, used, direction, first_set, classes, first_mixed):
                 column = np.uint64(used) + place[column - features]
                 wide.links[2 * node] += np.uint64(first_set)
             else:
-                column = np.uint64(2 * used + direction) + (column - features - features)
+                column = np.uint64(2 * used + first_block) + (column - features - features)
             wide.links[2 * node + 1] = (column << wide.shift) | (link & within)
         elif (wide.links[2 * node] & wide.ballot) >= np.uint64(classes):
             wide.links[2 * node] += np.uint64(first_mixed)

@@ -9,7 +9,7 @@ A node is two words of one array (`Layout`), so that a step touches one cache li
 
 A node on a category has the place of its feature plus the number of used features. In place of a threshold it has the
 number of its set of levels (`LevelSets`), and the bit says whether a row goes left that is not in the set. A place from
-twice the number of used features on is that of an oblique node: the number of its direction (`Directions`) follows.
+twice the number of used features on is that of an oblique node: the block its direction (`Directions`) begins with.
 
 The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
 root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of
@@ -23,8 +23,9 @@ then x <= threshold holds for the same float32 x. Half the bytes are worth a qua
 Values come in tiles, of float64, or of float32 or of one byte where these hold all of them, [tiles, used features,
 TILE] in C order: one row of the table is one column of a tile. Many tiles go through one tree before the next, so that
 the tree stays in the cache, and within a tile the rows advance level by level, so that many independent loads
-are under way at once. A row that reached its leaf drops out of the list without a branch: a branch that follows
-the data would be mispredicted at every other step, which costs more than the step.
+are under way at once, and a node can be asked for a level ahead. A row that reached its leaf drops out of the list
+without a branch: a branch that follows the data would be mispredicted at every other step, which costs more than the
+step. (Steps that drop no row, at every other level, were such a branch: the compiler made it of the choice of a child.)
 """
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ from numpy.typing import NDArray
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.prefetch import prefetch
 
-TILE = 256
-TILE_SHIFT = np.uint64(8)
+TILE = 512
+TILE_SHIFT = np.uint64(9)
 # Terms of a block of a direction.
 TERMS = 4
 
 _ONE = np.uint64(1)
+# Words of a block, and where that of its last term is.
+_BLOCK = np.uint64(2 * TERMS)
+_LAST = np.uint64(2 * TERMS - 2)
 
 
 class Layout(NamedTuple):
@@ -63,18 +67,18 @@ class Layout(NamedTuple):
 
 
 class Directions(NamedTuple):
-    """What nodes look at in forests where some are oblique: that at place p has the blocks first[p]:first[p + 1].
+    """What nodes look at in forests where some are oblique: that at place p begins with block p.
 
     A block is TERMS terms, a cache line. What is left of the last one has the weight 0, for the zeros that a tile has
     after the used features. Most directions are one block, and so is a feature, with the weight 1: the processor
-    cannot foresee where a loop over terms ends, nor which nodes are oblique.
+    cannot foresee where a loop over terms ends, nor which nodes are oblique. There is nothing in the blocks of
+    categories.
 
-    first   uint64 [places + 1]; there is nothing at the places of categories
-    at      uint64 [2 * TERMS * blocks], word 2t is where the values for term t begin in a flat tile
+    at      uint64 [2 * TERMS * blocks], word 2t is where the values for term t begin in a flat tile; that of the last
+            term of a block is one more where the next block belongs to the same direction
     weight  float64, a view of it: word 2t + 1 is the weight of term t
     """
 
-    first: NDArray[np.uint64]
     at: NDArray[np.uint64]
     weight: NDArray[np.float64]
 
@@ -129,11 +133,14 @@ def new_scratch() -> NDArray[np.uint32]:
 
 @inlined
 def add_block(tile, directions, block, row, projection):
-    """Add the terms of a block, one after the other."""
-    for term in range(TERMS):
-        word = np.uint64(2) * (block * np.uint64(TERMS) + np.uint64(term))
-        projection += directions.weight[word + _ONE] * np.float64(tile[row + directions.at[word]])
-    return projection
+    """Add the terms of a block, one after the other; the sum, and whether it goes on in the next block."""
+    word = block * _BLOCK
+    for term in range(TERMS - 1):
+        here = word + np.uint64(2 * term)
+        projection += directions.weight[here + _ONE] * np.float64(tile[row + directions.at[here]])
+    last = directions.at[word + _LAST]
+    projection += directions.weight[word + _LAST + _ONE] * np.float64(tile[row + (last & ~_ONE)])
+    return projection, last & _ONE
 
 
 @inlined
@@ -145,10 +152,10 @@ def value_at(tile, directions, column, row):
     if directions is None:
         return tile[row + (column << TILE_SHIFT)]
     else:  # noqa: RET505, only this form is dropped when directions is None
-        block = directions.first[column]
-        projection = add_block(tile, directions, block, row, 0.0)
-        for more in range(block + _ONE, directions.first[column + _ONE]):
-            projection = add_block(tile, directions, np.uint64(more), row, projection)
+        projection, more = add_block(tile, directions, column, row, 0.0)
+        while more:
+            column += _ONE
+            projection, more = add_block(tile, directions, column, row, projection)
         return projection
 
 
@@ -207,7 +214,9 @@ def step(tile, layout, directions, sets, missing, place, row):
     threshold = layout.thresholds[node + node]
     link = np.uint64(layout.links[node + node + _ONE])
     left = goes_left(tile, layout, directions, sets, missing, node, row)
-    place[row] = node + _ONE if left else node + (link & (layout.default - _ONE))
+    child = node + _ONE if left else node + (link & (layout.default - _ONE))
+    prefetch(layout.links, child + child)
+    place[row] = child
     return threshold == threshold
 
 
@@ -221,7 +230,7 @@ def look_ahead(layout, directions, active, listed, place):
         for i in range(listed):
             node = np.uint64(place[np.uint64(active[np.uint64(i)])])
             column = np.uint64(layout.links[node + node + _ONE]) >> layout.shift
-            prefetch(directions.at, directions.first[column] * np.uint64(2 * TERMS))
+            prefetch(directions.at, column * _BLOCK)
 
 
 @inlined
@@ -229,14 +238,10 @@ def descend(tile, layout, directions, sets, missing, active, listed, place):
     """Move the first `listed` rows of the list `active` to their leaves.
 
     tile is flat. active uint32 [TILE] holds rows of the tile and is used up; place uint32 [TILE] holds the node
-    where each of them stands and is updated. Leaves are dropped at every other level only: a row that waits in
-    its leaf costs a step, but the list is rewritten half as often, which together is a tenth faster.
-    Cost: one visit per row and level. Oracle: tests/naive/predict.py find_leaf.
+    where each of them stands and is updated. Cost: one visit per row and level. Oracle: tests/naive/predict.py
+    find_leaf.
     """
     while listed > np.uint64(0):
-        look_ahead(layout, directions, active, listed, place)
-        for i in range(listed):
-            step(tile, layout, directions, sets, missing, place, np.uint64(active[np.uint64(i)]))
         look_ahead(layout, directions, active, listed, place)
         kept = np.uint64(0)
         for i in range(listed):

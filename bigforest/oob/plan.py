@@ -99,7 +99,7 @@ def choose_oob(
     together = min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
     cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
-    tiles = 2 * max(min(CHUNK_BYTES, cells), 256 * 8 * shape.features)  # and the values that are put into them
+    tiles = 2 * max(min(CHUNK_BYTES, cells), 512 * 8 * shape.features)  # and the values that are put into them
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(TURNED_NODES, nodes) + TURNED_BYTES * min(HELD_NODES, nodes)

@@ -12,8 +12,13 @@ import polars as pl
 from bigforest.errors import DataError
 from bigforest.output import naming_full_disk
 from bigforest.source.files import parquet_files
-from bigforest.source.memory import frame_from_arrow, frame_from_pair, frame_from_pandas, numbered_names
-from bigforest.source.memory import frame_from_numpy as frame_from_matrix
+from bigforest.source.memory import (
+    frame_from_arrow,
+    frame_from_numpy,
+    frame_from_pair,
+    frame_from_pandas,
+    numbered_names,
+)
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 
@@ -63,7 +68,7 @@ def _frame_in_memory(data: Any) -> pl.DataFrame | None:
     if isinstance(data, tuple) and len(data) == 2:
         return frame_from_pair(*data)
     if isinstance(data, np.ndarray):
-        return frame_from_matrix(data, numbered_names(data))
+        return frame_from_numpy(data, numbered_names(data))
     if _package(data) == "pandas":
         return frame_from_pandas(data)
     if _package(data) == "pyarrow":

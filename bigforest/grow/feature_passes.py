@@ -1,0 +1,197 @@
+"""A table as trees that split on features see it while they grow by passes: its codes. Oracle: grow/forest.py
+grow_tree, which has all in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
+from bigforest.grow.assemble import join_pieces, look_up, numbers_in_tree, read_ends, read_subtree, write_subtree
+from bigforest.grow.features import Grown, grow_on_features
+from bigforest.grow.judge import Keys
+from bigforest.grow.level import Places, block_ranges, walk
+from bigforest.grow.passes import Seedling, Stem
+from bigforest.grow.question import Question, Reply, cut, joined, question
+from bigforest.grow.random_search import own_codes
+from bigforest.grow.spill import Spread, load
+from bigforest.grow.tally import Counts
+from bigforest.grow.top import Ground, TreeTop, root_key
+from bigforest.kernels.layout import Codes
+from bigforest.kernels.level import collect_block, count_block, route_block
+from bigforest.kernels.rows import by_rows, no_rows
+from bigforest.kernels.target import Classes, Numbers
+from bigforest.sample import BLOCK_ROWS, Sampler
+from bigforest.schedule.crew import Crew
+from bigforest.store.blocks import BlockReader
+from bigforest.store.store import Store
+
+
+class Routed(NamedTuple):
+    """The rows of one block and tree, sorted by the nodes they fall into; see route_block.
+
+    value  int64 [rows of the block], numbers to predict; None for classes
+    """
+
+    codes: Codes
+    value: NDArray[np.int64] | None
+    items: NDArray[np.uint64]
+    begin: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+
+
+class FeaturePasses(NamedTuple):
+    """See passes.Table."""
+
+    store: Store
+    sampler: Sampler
+    ground: Ground
+
+    def ranges(self, tasks: int) -> list[tuple[range]]:
+        """See Table."""
+        return block_ranges(self.store, tasks)
+
+    def tops(
+        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, crew: Crew
+    ) -> list[TreeTop]:
+        """See Table."""
+        config = self.sampler.config
+        return [
+            TreeTop(tree, root_key(config, tree), total, self.ground) for tree, total in zip(trees, totals, strict=True)
+        ]
+
+    def question(self, top: TreeTop, entries: Sequence[int]) -> Question:
+        """See Passed."""
+        return question(top, entries)
+
+    def answer(self, questions: list[Question], folder: Path, blocks: range) -> list[Reply]:
+        """See Passed."""
+        by_row = no_rows()
+        fetched = np.empty(BLOCK_ROWS, np.uint32)
+        most = max((asked.most_probes() for asked in questions), default=0)
+        found = np.empty(most * BLOCK_ROWS + 1, np.uint64)
+        numbers = np.empty(found.size, np.int64) if self.ground.tally.numbers else None
+        pieces: list[list[list[Keys]]] = [[] for _ in questions]
+        replies = [asked.no_reply() for asked in questions]
+        needed = sorted(set().union(*(asked.features() for asked in questions)))
+        for at, routed in self._route(questions, blocks, needed, replies, folder):
+            asked, reply = questions[at], replies[at]
+            codes, value, items, begin, end = routed
+            rows = (codes, by_row, items, begin, end, value)
+            parts, weighted = np.uint64(asked.tally.parts), asked.tally.weighted
+            cells = (reply.counts, reply.low, reply.high, reply.spread)
+            count_block(*rows, asked.counts, parts, weighted, fetched, *cells)
+            if asked.collects.node.size:
+                ends = np.empty(asked.collects.node.size, np.uint64)
+                collect_block(*rows, asked.collects, asked.wanted, fetched, found, numbers, ends)
+                pieces[at].append(cut(Keys(found, np.empty(0, np.int64) if numbers is None else numbers), ends))
+        return [
+            reply._replace(keys=[joined(own) for own in zip(*of_blocks, strict=True)])
+            for reply, of_blocks in zip(replies, pieces, strict=True)
+        ]
+
+    def spread(
+        self, questions: Sequence[Question], blocks: range, replies: Sequence[Reply]
+    ) -> Iterator[tuple[int, Spread]]:
+        """See Table."""
+        every = range(len(self.store.spec.features))
+        for at, (codes, value, items, begin, end) in self._route(questions, blocks, every, replies, None):
+            matrices = (codes.u32, codes.u16, codes.u8)
+            yield at, Spread(matrices if value is None else (value[np.newaxis], *matrices), items, begin, end)
+
+    def _route(
+        self,
+        questions: Sequence[Question],
+        blocks: range,
+        needed: Sequence[int],
+        replies: Sequence[Reply],
+        folder: Path | None,
+    ) -> Iterator[tuple[int, Routed]]:
+        """For every block and question, the question's number and the block's rows sorted by the nodes they fall into.
+
+        needed   features whose codes are wanted.
+        replies  learn which codes were sent left and right, and where the rows stand then.
+        folder   for the files of where they stand; None to forget it.
+        """
+        store = self.store
+        by_row, fetched = no_rows(), np.empty(BLOCK_ROWS, np.uint32)
+        spare = np.empty(BLOCK_ROWS, np.uint64)
+        store.fetch(needed, blocks)
+        again = any(asked.standing for asked in questions)
+        with BlockReader(store.folder, store.spec, store.block_rows, store.place, again) as reader:
+
+            def read(block: int, following: int | None) -> Codes:
+                return reader.read(block, needed, following)
+
+            def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Places, end: Places) -> Codes:
+                below, above = replies[at].below, replies[at].above
+                route_block(codes, by_row, items, spare, fetched, questions[at].splits, begin, end, below, above)
+                return codes
+
+            for at, (stood, target), codes in walk(self, questions, blocks, replies, folder, read, send):
+                yield at, Routed(codes, target if questions[at].tally.numbers else None, *stood)
+
+    def grow(self, own: None, seedling: Seedling, files: list[Path], path: Path) -> int:
+        """See Table."""
+        ground = self.ground
+        codes, items, value = load(files, self.store, seedling.rows)
+        target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
+        ranked = None if ground.values is None else own_codes(codes, self.store, ground.features)
+        codes, dictionary = (codes, None) if ranked is None else (ranked.codes, ranked.dictionary)
+        above = (seedling.depth, seedling.constant)
+        nodes, subsets = grow_on_features(
+            codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, dictionary, *above
+        )
+        write_subtree(path, (nodes if ranked is None else ranked.known_again(nodes), subsets))
+        return nodes.feature.size
+
+    def finish(self, sizes: Mapping[Path, int], crew: Crew) -> None:
+        """See Table: find the ends of the thresholds."""
+        crew.run(look_up_some, _batches(sizes, self.ground.limits.nodes), lambda *_: None, (self.store,))
+
+    def pieces(self, stem: Stem[TreeTop]) -> Iterator[TreeArrays]:
+        """See Table."""
+        store, config, top, sizes = self.store, self.sampler.config, stem.top, stem.sizes
+        scale = (store.spec.target.offset, store.spec.target.step)
+        order = list(top.preorder())
+        numbers = numbers_in_tree(order, sizes)
+        number = dict(zip(order, numbers, strict=True))
+
+        def finished(grown: Grown, ends: Ends, numbers: NDArray[np.int64]) -> TreeArrays:
+            nodes, subsets = grown
+            random = config.splitter == "random"
+            known = (
+                drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree) if random else ends.middle()
+            )
+            return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
+
+        def below(entry: int) -> TreeArrays:
+            path = stem.subtree(entry)
+            return finished(read_subtree(path), read_ends(path), number[entry] + np.arange(sizes[entry]))
+
+        skeleton = top.skeleton()
+        upper = finished((skeleton, top.subsets()), Ends.of(skeleton, store.dictionaries), numbers)
+        return join_pieces(upper, order, sizes, below)
+
+
+def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:
+    """The subtrees whose thresholds are found together, as many as fit: each walk goes over all dictionaries."""
+    batches: list[list[Path]] = []
+    left = 0
+    for path, nodes in sizes.items():
+        if nodes > left:
+            batches.append([])
+            left = room
+        batches[-1].append(path)
+        left -= nodes
+    return [(batch,) for batch in batches]
+
+
+def look_up_some(store: Store, paths: list[Path]) -> None:
+    """Task: find the ends of the thresholds of some subtrees (assemble.py)."""
+    look_up(paths, store.dictionaries)
