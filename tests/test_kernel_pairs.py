@@ -11,14 +11,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.kernels.jit import kernel
-from bigforest.kernels.pairs import (
-    LANES,
-    PAIRS,
-    SCORE_ERROR,
-    SCORED_WEIGHT,
-    score_pairs_sums,
-    score_pairs_two,
-)
+from bigforest.kernels.pairs import LANES, PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two
 
 SIZES = [1, 2, 3, LANES - 1, LANES, LANES + 1, 2 * LANES, 77, PAIRS]
 
@@ -26,11 +19,6 @@ SIZES = [1, 2, 3, LANES - 1, LANES, LANES + 1, 2 * LANES, 77, PAIRS]
 @kernel
 def _two(*arguments):
     return score_pairs_two(*arguments)
-
-
-@kernel
-def _sums(*arguments):
-    return score_pairs_sums(*arguments)
 
 
 @st.composite
@@ -76,23 +64,5 @@ def test_score_pairs_two__exact(node: tuple[NDArray[Any], NDArray[Any], NDArray[
         ones_l = int(add[(code <= code[i]) & (kind == 1)].sum())
         assert (int(out[i]) >> 16, int(out[i]) & 0xFFFF) == (ones_l, left - ones_l)
         d = ones_l * weight - ones * left
-        exact.append(Fraction(d * d, left * (weight - left)) if min(left, weight - left) >= min_leaf else None)
-    _check(score[:n], highest, exact)
-
-
-@given(_nodes(), st.sampled_from([1, 1000, 2**30]), st.integers(0, 2**32 - 1))
-def test_score_pairs_sums__exact(
-    node: tuple[NDArray[Any], NDArray[Any], NDArray[Any], int], most: int, seed: int
-) -> None:
-    code, add, _, min_leaf = node
-    n, weight = code.size, int(add.sum())
-    number = np.random.default_rng(seed).integers(-(most // n), most // n, n, np.int32, endpoint=True)
-    padded = _padded(code)
-    score = np.empty(padded.size, np.float32)
-    highest = _sums(padded, _padded(add), number, n, weight, min_leaf, score)
-    exact: list[Fraction | None] = []
-    for i in range(n):
-        left = int(add[code <= code[i]].sum())
-        d = int(number[code <= code[i]].sum())
         exact.append(Fraction(d * d, left * (weight - left)) if min(left, weight - left) >= min_leaf else None)
     _check(score[:n], highest, exact)
