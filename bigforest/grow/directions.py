@@ -110,7 +110,8 @@ class Band:
 
     def ends(self) -> NDArray[np.float64]:
         """See Histogram."""
-        return np.append(np.nextafter(self.edge[1:], -np.inf), self.high)
+        with np.errstate(over="ignore"):  # below the lowest number lies -inf
+            return np.append(np.nextafter(self.edge[1:], -np.inf), self.high)
 
     def bucket(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
         """See Histogram."""
