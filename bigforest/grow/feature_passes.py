@@ -26,6 +26,7 @@ from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import collect_block, count_block, route_block
 from bigforest.kernels.rows import by_rows, no_rows
 from bigforest.kernels.target import Classes, Numbers
+from bigforest.memory import release_freed
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.blocks import BlockReader
@@ -195,3 +196,4 @@ def _batches(sizes: Mapping[Path, int], room: int) -> list[tuple[list[Path]]]:
 def look_up_some(store: Store, paths: list[Path]) -> None:
     """Task: find the ends of the thresholds of some subtrees (assemble.py)."""
     look_up(paths, store.dictionaries)
+    release_freed()
