@@ -12,6 +12,8 @@ from typing import NamedTuple
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
 # 140 MB after training on a small table. Compiling them takes up to 350 MB once more, which is no part of a budget.
 BASE_BYTES = 200_000_000
+# M_MMAP_THRESHOLD of mallopt(3).
+_MMAP_THRESHOLD = -3
 
 
 class Extras(NamedTuple):
@@ -85,10 +87,14 @@ class Need:
 
 
 def release_freed() -> None:
-    """Give freed memory back to the system.
+    """Give freed memory back to the system, and from now on that of large arrays as soon as they are freed.
 
     The C library keeps what threads have freed, each thread's for itself, which adds up over many short tasks of
-    threads that come and go. Does nothing where the library cannot.
+    threads that come and go. Arrays of more than 2 MB get pages of their own; left to itself, the library would put
+    them between others once one of their size has been freed, where they leave holes: growing 12 million rows within
+    360 MB, 370 were in use at the peak, and 353 with this. Does nothing where the library cannot.
     """
     with suppress(OSError, AttributeError, TypeError):
-        ctypes.CDLL(None).malloc_trim(0)
+        library = ctypes.CDLL(None)
+        library.mallopt(_MMAP_THRESHOLD, 2 << 20)
+        library.malloc_trim(0)
