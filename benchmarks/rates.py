@@ -64,7 +64,7 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
     """CPU seconds by task function; trees that passes have sent down, and bytes of histograms."""
     spent: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    kept = crews.Threads._each, crews.Threads._in_order, level._tell
+    kept = crews.Threads._each, crews.Threads._in_order, level.tell
 
     def timed(job: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -83,13 +83,13 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
         kept[2](*arguments)
         spent["client"] += time.process_time() - begin
 
-    level._tell = tell
+    level.tell = tell
     crews.Threads._each = lambda crew, job, on_result: kept[0](crew, timed(job), on_result)  # type: ignore[method-assign]
     crews.Threads._in_order = lambda crew, job: kept[1](crew, timed(job))  # type: ignore[method-assign]
     try:
         yield spent, asked
     finally:
-        crews.Threads._each, crews.Threads._in_order, level._tell = kept  # type: ignore[method-assign]
+        crews.Threads._each, crews.Threads._in_order, level.tell = kept  # type: ignore[method-assign]
 
 
 def measure(rows: int, trees: int) -> Rates:
