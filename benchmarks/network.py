@@ -167,7 +167,7 @@ def watch_passes() -> list[dict[str, float]]:
         before = wire_bytes()
         replies = reduce(crew, function, arguments, merge, shared)
         if function is level.answer:
-            rows.append({"pass": len(rows) + 1, **_figures(shared[2], replies, wire_bytes() - before)})
+            rows.append({"pass": len(rows) + 1, **_figures(shared[1], replies, wire_bytes() - before)})
         return replies
 
     Crew.reduce = measured  # type: ignore[method-assign]
@@ -177,7 +177,7 @@ def watch_passes() -> list[dict[str, float]]:
 def _figures(questions: Any, replies: Any, wire: int) -> dict[str, float]:
     histograms = sum(reply.counts.nbytes for reply in replies)
     asked = sum(array.nbytes for asked in questions for part in (asked.counts, asked.collects) for array in part)
-    keys = sum(keys.nbytes for reply in replies for keys in reply.keys)
+    keys = sum(array.nbytes for reply in replies for collected in reply.keys for array in collected)
     return {
         "trees": len(questions),
         "nodes": sum(np.unique(np.append(asked.counts.node, asked.collects.node)).size for asked in questions),
