@@ -27,10 +27,12 @@ compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows fo
 @settings(deadline=None, max_examples=60)
 def test_passes__give_the_files_of_growing_in_memory(data: Data, way: Way, draw: st.DataObject) -> None:
     features = data.values.shape[1]
-    config = draw.draw(subspace_configs(features).filter(lambda config: config.family == "subspace-cap"))
+    config = draw.draw(subspace_configs(features))
     size = config.subspace_size(features)
     trees = 1 if size == features else 2
     config = replace(config, trees=trees)
+    assert way.limits is not None
+    way = replace(way, limits=way.limits._replace(held=draw.draw(st.sampled_from([0, 400, 1 << 20]))))
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder), draw.draw(st.sampled_from(["exact", 3])))
         assert parts(store, config, way) == parts(store, config, WHOLE)
@@ -45,13 +47,15 @@ def wide_bits(rows: int) -> pl.DataFrame:
 
 
 @compiled
-@pytest.mark.parametrize("per", ["tree", "node"])
+@pytest.mark.parametrize(("family", "per"), [("cap", "tree"), ("cap", "node"), ("perceptron", "tree")])
 @pytest.mark.parametrize("bits", [False, True])
-def test_passes__over_several_blocks(tmp_path: Path, per: str, bits: bool) -> None:
+def test_passes__over_several_blocks(tmp_path: Path, family: str, per: str, bits: bool) -> None:
     store = store_of(wide_bits(140_000) if bits else wide_table(140_000, 3), tmp_path)
     assert store.shape.bits == bits
+    family = f"subspace-{family}"
+    epochs = {"max_epochs": 2} if family == "subspace-perceptron" else {}
     config = TrainConfig.of(
-        family="subspace-cap", trees=3, seed=7, max_depth=6, subspace=20 if bits else 2, subspace_per=per
+        family=family, trees=3, seed=7, max_depth=5, subspace=20 if bits else 2, subspace_per=per, **epochs
     )
-    tight = Limits(rows=40_000, keys=1, cells=4, room=1)
+    tight = Limits(rows=40_000, keys=1, cells=4, room=1, held=2_000_000)
     assert parts(store, config, Way(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)

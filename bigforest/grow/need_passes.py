@@ -25,6 +25,7 @@ from bigforest.grow.need_whole import (
     tree_bytes,
     written_bytes,
 )
+from bigforest.grow.perceptron_passes import HELD_ROW
 from bigforest.grow.random_search import OWN_VALUE
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.tally import Tally
@@ -115,7 +116,7 @@ def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> Passes:
     block = BLOCK_ROWS * (value * (shape.features + 2 * seen) + 80)
     row = 2 * value * seen + space_row(shape, config) + WEIGHED + terms
     asks = max(2 * seen * shape.classes, config.steps * (shape.classes + 2))
-    return Passes(1, block, row, terms, asks=asks)
+    return Passes(1, block, row, terms, asks=asks, level=2 if config.family == "subspace-cap" else 1)
 
 
 def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
@@ -138,8 +139,17 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
     if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
         return None
-    # The values of a dictionary come before all else, and leave half for the blocks that are looked up.
-    return Limits(rows, max(room // 4, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16)
+    # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
+    # counted while perceptrons are trained.
+    held = max(own - takes.block - BUFFER_BYTES, 0)
+    return Limits(rows, max(room // 4, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
+
+
+def learning_passes(shape: Shape, config: TrainConfig, limits: Limits) -> int:
+    """How often a level of the trees takes the rows to learn perceptrons: once where those of a node can be held."""
+    if config.family != "subspace-perceptron":
+        return 0
+    return 1 if shape.rows * (space_row(shape, config) + HELD_ROW) <= limits.held else config.max_epochs + 1
 
 
 def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:
