@@ -248,7 +248,7 @@ def test_choose_way__too_little_names_the_smallest() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"family": "subspace-cap"}, {"family": "subspace-perceptron", "subspace_per": "node"}]
+    "options", [{"family": "subspace-perceptron"}, {"family": "subspace-perceptron", "subspace_per": "node"}]
 )
 def test_choose_way__families_that_grow_in_memory_say_so(options: dict[str, object]) -> None:
     config = TrainConfig.of(trees=4, **options)

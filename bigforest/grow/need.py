@@ -76,23 +76,25 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
             whole = Way(workers, None, config.trees, memory)
             return whole if resources.cluster is None else _spread(shape, config, resources.crew(workers).size, whole)
     assert budget is not None
-    smallest = _smallest(shape, config)
     if not _by_passes(config):
         raise ConfigError(
             f"{budget:,} bytes of memory do not do for growing this forest: trees of the family {config.family} grow "
-            f"whole in memory, those of the family axis need not; the smallest budget is {smallest:,} bytes"
+            f"whole in memory, those of the family axis need not; the smallest budget is "
+            f"{_smallest(shape, config):,} bytes"
         )
     for workers in range(resources.workers, 0, -1):
         limits = limits_for(shape, config, workers, budget)
         if limits is not None:
             parts = tally_of(shape).parts
-            buckets = passes_take(shape, config).drawn * buckets_for(shape.rows, parts, limits.cells)
-            root = max(buckets, shape.extras.category) * parts
+            takes = passes_take(shape, config)
+            buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
+            root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
             group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root, lists))
             return Way(workers, limits, group, budget)
     raise ConfigError(
-        f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is {smallest:,} bytes"
+        f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is "
+        f"{_smallest(shape, config):,} bytes"
     )
 
 

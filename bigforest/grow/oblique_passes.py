@@ -7,7 +7,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
 from bigforest.grow.decoded import Decoded, ValueReader, decode
-from bigforest.grow.directions import Found
+from bigforest.grow.directions import Found, Spans
 from bigforest.grow.level import Places, answer, block_ranges, walk
 from bigforest.grow.oblique_family import Family, Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, question
@@ -30,6 +30,7 @@ from bigforest.grow.rotation_passes import rotation_passes
 from bigforest.grow.sparse_passes import sparse_passes
 from bigforest.grow.spill import Spread, load_rows
 from bigforest.grow.standing import Stood
+from bigforest.grow.subspace_passes import subspace_passes
 from bigforest.grow.tally import Counts
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.level_values import Cells, collect_values, count_values, route_values, sum_values
@@ -39,6 +40,12 @@ from bigforest.kernels.tree import CodeTree
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
+
+_FAMILIES: dict[str, Callable[[Store, TrainConfig, Spans, int], Family]] = {
+    "sparse-oblique": sparse_passes,
+    "rotation": rotation_passes,
+    "subspace-cap": subspace_passes,
+}
 
 # Of the arrays of a subtree in a file: feature, right, depth, counts; threshold and number of terms of each node;
 # feature and weight of the terms.
@@ -73,7 +80,9 @@ class DirectionPasses(NamedTuple):
             replies = [*crew.reduce(answer, ranges, merged_all, (self, asked, folder))]
         config = self.sampler.config
         return [
-            DirectionTop(tree, root_key(config, tree), total, ground, family.search, *family.own(asked, total, reply))
+            DirectionTop(
+                tree, root_key(config, tree), total, ground, family.search, *family.own(tree, asked, total, reply)
+            )
             for tree, total, asked, reply in zip(trees, totals, questions, replies, strict=True)
         ]
 
@@ -110,7 +119,7 @@ class DirectionPasses(NamedTuple):
                 ends = np.empty(asked.collects.node.size, np.uint64)
                 collect_values(*rows, asked.collects, asked.wanted, value, found, tags, ends)
                 pieces[at].append(cut(Found(found, tags), ends))
-            if asked.sums.size:
+            if asked.sums.node.size:
                 sum_values(cells, items, begin, end, asked.sums, self.family.steps, reply.sums)
         return [
             reply._replace(found=[joined(own) for own in zip(*of_blocks, strict=True)])
@@ -135,7 +144,7 @@ class DirectionPasses(NamedTuple):
         on."""
         value, spare = np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS, np.uint64)
         needed: Iterable[int] = range(len(self.decoded.place))
-        if folder is not None and not any(asked.sums.size for asked in questions):
+        if folder is not None:
             needed = sorted(self.family.needed(set().union(*(asked.features() for asked in questions))))
         rows = 0
         with ValueReader(self.store, self.decoded, blocks) as reader:
@@ -188,8 +197,7 @@ def prepare_directions(store: Store, config: TrainConfig, ground: Ground, folder
     """Write the values of the table to the scratch `folder`."""
     most = ground.limits.values
     decoded = decode(store, block_ranges(store, crew.size), folder, crew, most)
-    make = rotation_passes if config.family == "rotation" else sparse_passes
-    family = make(store, config, decoded.spans, most)
+    family = _FAMILIES[config.family](store, config, decoded.spans, most)
     return DirectionPasses(store, Sampler.of(store, config), ground, decoded, family)
 
 

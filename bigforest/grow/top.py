@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.grow.feature_search import FeatureSearch
 from bigforest.grow.features import Features
-from bigforest.grow.frontier import Cut, Search
+from bigforest.grow.frontier import Cut, Seeker
 from bigforest.grow.judge import Judge
 from bigforest.grow.random_search import RandomSearch
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
@@ -87,7 +87,7 @@ class Place:
     total: Counts
     constant: NDArray[np.bool_]
     state: int
-    search: Search | None
+    search: Seeker | None
     cut: Cut | None = None
     left: int = 0
     right: int = 0
@@ -239,7 +239,7 @@ class TreeTop:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Search:
+    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Seeker:
         """The search for the split of the node `key`."""
         ground, limits = self._ground, self._ground.limits
         start = (key, judge, ground.rules, ground.features, constant, limits.keys, limits.cells, limits.room)
