@@ -27,8 +27,12 @@ from bigforest.sample import bag_size, distinct_rows, kept_trees
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
 _PART_ROWS = 1_000_000
-# At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little.
+# At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little; fewer where
+# they would hold fewer rows' worth of trees than this: writing a part and reading it back takes some milliseconds,
+# as much as growing so many.
 _PARTS = 16
+_FEWEST_PARTS = 4
+_PART_LEAST = 1 << 15
 # Trees that share passes at most: more save little, and their rows wait on disk together.
 _MOST_TREES = 16
 # Bag rows from which a tree is divided among the workers of a cluster when there are fewer trees than workers, and
@@ -55,7 +59,8 @@ class Way:
 
 def part_size(rows: int, trees: int) -> int:
     """Trees per part; a function of the task alone, so that the files do not depend on the machine."""
-    return max(1, min(-(-trees // _PARTS), _PART_ROWS // rows))
+    parts = min(_PARTS, max(_FEWEST_PARTS, rows * trees // _PART_LEAST))
+    return max(1, min(-(-trees // parts), _PART_ROWS // rows))
 
 
 def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
