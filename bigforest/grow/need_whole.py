@@ -36,8 +36,8 @@ _WEIGHT = 8
 PROJECTED = 42
 # And of trees in subspaces: the row by class 4, its projection 8.
 WEIGHED = 12
-# Bytes of a term of a growing tree, twice while it is copied, and of a finished one.
-TERM = 36
+# Bytes of a term of a growing tree, twice while it is copied.
+TERM = 24
 # Bytes per row of the table while columns are measured one at a time.
 _MEASURED = 48
 
