@@ -36,7 +36,9 @@ def test_count_and_collect__every_value_is_in_its_bucket(
     band = Band.first(0, single(0), Spans(values.min(keepdims=True), values.max(keepdims=True)), most)
     if inner:
         band = band.within(int(band.bucket(values[:1])[0]), most, np.zeros(3, np.int64))
-    cells = Cells(np.empty((0, values.size), np.float32), values[np.newaxis], np.array([[8, 0]], np.uint32))
+    none = np.empty((0, values.size))
+    place = np.array([[8, 0]], np.uint32)
+    cells = Cells(none.astype(np.float32), values[np.newaxis], none.astype(np.uint8), place)
     direction = Terms(np.array([0, 1]), np.zeros(1, np.int32), np.ones(1))
     tags = (classes.astype(np.uint64) << np.uint64(16)) | times.astype(np.uint64)
     items = (np.arange(values.size, dtype=np.uint64) << np.uint64(32)) | tags

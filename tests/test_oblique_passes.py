@@ -97,6 +97,7 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
     frame = pl.DataFrame(
         {
             "few": draw.choice([-1.5, 0.0, 2.0], rows),
+            "byte": draw.choice([0.0, 7.0, 255.0], rows),
             "wide": draw.choice([0.1, -0.3, 1e300, np.inf, 5e-324], rows),
             "y": np.arange(rows) % 2,
         }
@@ -104,15 +105,16 @@ def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> N
     store = store_of(frame, tmp_path)
     ranges = block_ranges(store, 2)
     decoded = decode(store, ranges, tmp_path, Threads(1), most)
-    assert decoded.place.tolist() == [[4, 0], [8, 0]]
-    assert decoded.spans.low.tolist() == [-1.5, -0.3]
-    assert decoded.spans.high.tolist() == [2.0, np.inf]
+    assert decoded.place.tolist() == [[4, 0], [1, 0], [8, 0]]
+    assert decoded.spans.low.tolist() == [-1.5, 0.0, -0.3]
+    assert decoded.spans.high.tolist() == [2.0, 255.0, np.inf]
     for (blocks,) in ranges:
         with ValueReader(store, decoded, blocks) as reader:
             for block in blocks:
-                cells = reader.read(block, range(2))
+                cells = reader.read(block, range(3))
                 here = frame[65_536 * block : 65_536 * (block + 1)]
                 assert cells.f32[0, : here.height].tolist() == here["few"].to_list()
+                assert cells.u8[0, : here.height].tolist() == here["byte"].to_list()
                 assert cells.f64[0, : here.height].tolist() == here["wide"].to_list()
 
 

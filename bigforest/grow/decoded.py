@@ -3,8 +3,9 @@
 Rows name their values by code, and a dictionary may be larger than memory. So they are looked up once per forest, a
 feature and a range of its dictionary at a time, in sweeps over the codes. A file holds one run of blocks:
 
-    float32 [columns, rows of the run]  the features whose values are all float32
+    float32 [columns, rows of the run]  features whose values are all float32
     float64 [columns, rows of the run]  the others
+    uint8   [columns, rows of the run]  those whose values are all whole numbers below 256
     uint32 [features, blocks]           CRC-32 of each feature in each block
 
 little-endian, each in C order.
@@ -37,7 +38,12 @@ from bigforest.store.store import Store
 
 # Values of a dictionary looked at together.
 _CHUNK = 1 << 16
-_TYPES = {4: "<f4", 8: "<f8"}
+# Values of a byte.
+_BYTE = 256
+# The matrices of Cells by the bytes of a value, in their order.
+_TYPES = {4: "<f4", 8: "<f8", 1: "<u1"}
+# Which of them it is.
+MATRIX = {width: number for number, width in enumerate(_TYPES)}
 
 
 class Decoded(NamedTuple):
@@ -70,9 +76,9 @@ def decode(store: Store, ranges: Sequence[tuple[range]], folder: Path, crew: Cre
     most  float64 of a dictionary that a task may hold.
     """
     features = range(len(store.spec.features))
-    narrow = np.array([_is_narrow(store.low(feature)) for feature in features], np.bool_)
-    slot = np.where(narrow, np.cumsum(narrow), np.cumsum(~narrow)) - 1
-    place = np.stack([np.where(narrow, 4, 8), slot], axis=1).astype(np.uint32)
+    width = np.array([_width_of(store.low(feature)) for feature in features])
+    slot = np.sum([(width == each) * np.cumsum(width == each) for each in _TYPES], axis=0) - 1
+    place = np.stack([width, slot], axis=1).astype(np.uint32)
     ends = np.array([store.low(feature)[[0, -1]] for feature in features])
     files: dict[int, Path] = {}
 
@@ -144,7 +150,8 @@ class _Layout(NamedTuple):
 
     def offset(self, feature: int, block: int) -> int:
         width, slot = (int(number) for number in self.place[feature])
-        before = 0 if width == 4 else 4 * self.rows * int((self.place[:, 0] == 4).sum())
+        earlier = [each for each in _TYPES if MATRIX[each] < MATRIX[width]]
+        before = self.rows * sum(each * int((self.place[:, 0] == each).sum()) for each in earlier)
         return before + width * (slot * self.rows + (block - self.blocks.start) * self.block_rows)
 
     @property
@@ -201,21 +208,29 @@ class ValueReader:
             values = self._files[width].matrix[slot, :rows]
             if zlib.crc32(values.data) != self._crc[feature, number]:
                 raise FormatError(f"{self._path}: the checksum differs; start the training anew")
-        return Cells(self._files[4].matrix, self._files[8].matrix, layout.place)
+        f32, f64, u8 = (self._files[width].matrix for width in _TYPES)
+        return Cells(f32, f64, u8, layout.place)
 
 
 def column_of(cells: Cells, feature: int, rows: int) -> NDArray[np.float64]:
     """A column of a block of so many rows."""
     width, slot = cells.place[feature].tolist()
-    column: NDArray[Any] = (cells.f32 if width == 4 else cells.f64)[slot, :rows]
-    return column.astype(np.float64, copy=False)
+    return matrix_of(cells, width)[slot, :rows].astype(np.float64, copy=False)
 
 
-def _is_narrow(low: NDArray[np.float64]) -> bool:
-    """Whether all values are float32."""
+def matrix_of(cells: Cells, width: int) -> NDArray[Any]:
+    """The matrix of the columns whose values have so many bytes."""
+    found: NDArray[Any] = cells[MATRIX[width]]
+    return found
+
+
+def _width_of(low: NDArray[np.float64]) -> int:
+    """The fewest bytes in which all values, ascending, can be kept."""
+    if low.size <= _BYTE and 0.0 <= low[0] <= low[-1] < _BYTE and not np.signbit(low[0]) and (low == low.round()).all():
+        return 1
     chunks = (low[first : first + _CHUNK] for first in range(0, low.size, _CHUNK))
     with np.errstate(over="ignore"):
-        return all((chunk.astype(np.float32) == chunk).all() for chunk in chunks)
+        return 4 if all((chunk.astype(np.float32) == chunk).all() for chunk in chunks) else 8
 
 
 def _read(file: FileIO, offset: int, array: NDArray[Any]) -> int:

@@ -9,7 +9,15 @@ from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.grow.decoded import sweeps
 from bigforest.grow.frontier import buckets_for
-from bigforest.grow.need_passes import LISTS, learning_passes, limits_for, listed_bytes, passes_take, tally_of
+from bigforest.grow.need_passes import (
+    LISTS,
+    learning_passes,
+    limits_for,
+    listed_bytes,
+    passes_take,
+    tally_of,
+    value_bytes,
+)
 from bigforest.grow.need_whole import (
     BY_VALUES,
     ON_FEATURES,
@@ -142,9 +150,11 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
         return Need("grow", way.memory, smallest)
     rows = distinct_rows(shape.rows, config, shape.classes)
     by_values = config.family in BY_VALUES
-    columns = 8 * drawn_from(shape.features, config) if by_values else shape.row_bytes
+    value = value_bytes(shape)
+    column = 8 if config.family == "rotation" else value  # projections, or copies
+    columns = column * drawn_from(shape.features, config) if by_values else shape.row_bytes
     scratch = way.group * rows * (columns + 4 + STANDING_ROW + target_bytes(shape))
-    scratch += 8 * shape.features * shape.rows if by_values else 0
+    scratch += value * shape.features * shape.rows if by_values else 0
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     takes = passes_take(shape, config)
     groups = -(-config.trees // way.group)

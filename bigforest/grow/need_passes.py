@@ -55,6 +55,11 @@ def tally_of(shape: Shape) -> Tally:
     return Tally(0 if shape.extras.numbers else shape.classes, shape.extras.weighted)
 
 
+def value_bytes(shape: Shape) -> int:
+    """Bytes of a value of the table in scratch (decoded.py), as far as is known."""
+    return 1 if shape.bits else 8
+
+
 class Passes(NamedTuple):
     """What growing by passes takes, in bytes.
 
@@ -111,7 +116,7 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
 def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> Passes:
     """`passes_take` of trees in subspaces, whose nodes have so many bytes of terms: sums for means, then the stops."""
     seen = drawn_from(shape.features, config)
-    value = 4 if shape.bits else 8
+    value = value_bytes(shape)
     # Values of a row, those that a tree sees copied, and once more to be written.
     block = BLOCK_ROWS * (value * (shape.features + 2 * seen) + 80)
     row = 2 * value * seen + space_row(shape, config) + WEIGHED + terms

@@ -18,7 +18,7 @@ from bigforest.config import TrainConfig
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
-from bigforest.grow.decoded import Decoded, ValueReader, decode
+from bigforest.grow.decoded import MATRIX, Decoded, ValueReader, decode
 from bigforest.grow.directions import Found, Spans
 from bigforest.grow.level import Places, answer, block_ranges, walk
 from bigforest.grow.oblique_family import Family, Subtree
@@ -133,7 +133,7 @@ class DirectionPasses(NamedTuple):
     ) -> Iterator[tuple[int, Spread]]:
         """See Table."""
         for at, stood, cells in self._route(questions, blocks, replies, None):
-            yield at, Spread((cells.f32, cells.f64), *stood)
+            yield at, Spread((cells.f32, cells.f64, cells.u8), *stood)
 
     def _route(
         self,
@@ -200,7 +200,7 @@ class DirectionPasses(NamedTuple):
         matrices, items = load_rows(files, layout.matrices, store.block_rows, seedling.rows)
         target = Classes(ground.tally.classes, ground.table)
         subtree = Subtree(items, target, ground.rules, seedling.key, seedling.depth, seedling.constant)
-        columns = [matrices[width == 8][slot] for width, slot in layout.place.tolist()]
+        columns = [matrices[MATRIX[width]][slot] for width, slot in layout.place.tolist()]
         nodes, pool = self.family.grow(own, columns, subtree, self.family.ends(store))
         _write_subtree(path, nodes, pool)
         return nodes.feature.size

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.grow.decoded import MATRIX
 from bigforest.grow.spill import Spread
 from bigforest.grow.subspace import with_cells
 from bigforest.grow.tally import Counts
@@ -160,8 +161,7 @@ def pieces_of(spread: Spread, place: NDArray[np.uint32], trials: dict[int, Trial
         for first in range(0, here.size, _ROWS):
             items = here[first : first + _ROWS]
             row = (items >> SHIFT32).astype(np.int64)
-            own = [(width == 8, slot) for width, slot in place[trial.place].tolist()]
-            cells = [spread.matrices[wide][slot][row] for wide, slot in own]
+            cells = [spread.matrices[MATRIX[width]][slot][row] for width, slot in place[trial.place].tolist()]
             yield entry, Piece(with_cells(trial.space, cells, row.size), _numbered(items))
 
 

@@ -126,7 +126,8 @@ class RotationPasses(NamedTuple):
         project_rows(values, np.ascontiguousarray(weight[:, used]), projections)
         place = np.zeros((self.columns, 2), np.uint32)
         place[axes] = _place(axes.size)
-        return Cells(np.empty((0, rows), np.float32), projections, place)
+        none = np.empty((0, rows))
+        return Cells(none.astype(np.float32), projections, none.astype(np.uint8), place)
 
     def layout(self, decoded: Decoded) -> Decoded:
         """See Family."""

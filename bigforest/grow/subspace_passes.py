@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.decoded import Decoded, column_of
+from bigforest.grow.decoded import Decoded, matrix_of
 from bigforest.grow.directions import Spans
 from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_family import Subtree
@@ -85,20 +85,28 @@ class SubspacePasses(NamedTuple):
         """See Family: a copy of the subspace, where rows are wanted whole."""
         if columns is not None or own.size == self.columns:
             return cells
-        width = _width(cells.place)
-        f32 = np.empty((own.size if width == 4 else 0, rows), np.float32)
-        f64 = np.empty((own.size if width == 8 else 0, rows))
-        for at, feature in enumerate(own.tolist()):
-            (f32 if width == 4 else f64)[at] = column_of(cells, feature, rows)
+        width = self._width(cells.place)
+        kinds = {4: np.float32, 8: np.float64, 1: np.uint8}
+        f32, f64, u8 = (np.zeros((own.size * (each == width), rows), kind) for each, kind in kinds.items())
         place = np.zeros((self.columns, 2), np.uint32)
         place[own] = _place(width, own.size)
-        return Cells(f32, f64, place)
+        seen = Cells(f32, f64, u8, place)
+        for at in np.flatnonzero(self.seen.unit[own]).tolist():
+            here, there = matrix_of(cells, cells.place[own[at], 0]), matrix_of(seen, width)
+            there[at] = here[cells.place[own[at], 1], :rows]
+        for matrix in (f32, f64, u8):
+            matrix.flags.writeable = False  # as they are read; other flags would be compiled apart
+        return seen
 
     def layout(self, decoded: Decoded) -> Decoded:
         """See Family."""
         if is_shared(self.config, self.columns):
             return decoded
-        return decoded._replace(place=_place(_width(decoded.place), self.config.subspace_size(self.columns)))
+        return decoded._replace(place=_place(self._width(decoded.place), self.config.subspace_size(self.columns)))
+
+    def _width(self, place: NDArray[np.uint32]) -> int:
+        """Bytes of a value in copies of any of the columns that take part; the copies are of one type."""
+        return int(place[self.seen.unit > 0.0, 0].max(initial=1))
 
     def ends(self, store: Store) -> Ends:
         """See Family: no node splits between values."""
@@ -121,11 +129,6 @@ class SubspacePasses(NamedTuple):
 def subspace_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SubspacePasses:
     """The families of a forest in subspaces; dictionaries are read in order."""
     return SubspacePasses(config, columns_of(store, config))
-
-
-def _width(place: NDArray[np.uint32]) -> int:
-    """Bytes of a value in copies of any of the columns, which are of one type."""
-    return int(place[:, 0].max())
 
 
 def _place(width: int, columns: int) -> NDArray[np.uint32]:

@@ -21,11 +21,12 @@ from bigforest.kernels.project import LARGEST
 class Cells(NamedTuple):
     """The values of a block. Feature f is row place[f, 1] of the matrix of place[f, 0] bytes.
 
-    f32 float32 [columns, rows], f64 float64 [columns, rows], place uint32 [features, 2]
+    f32 float32 [columns, rows], f64 float64 [columns, rows], u8 uint8 [columns, rows], place uint32 [features, 2]
     """
 
     f32: NDArray[np.float32]
     f64: NDArray[np.float64]
+    u8: NDArray[np.uint8]
     place: NDArray[np.uint32]
 
 
@@ -103,8 +104,10 @@ def project_values(cells, directions, number, items, out):
         slot = np.uint64(cells.place[feature, 1])
         if cells.place[feature, 0] == np.uint32(4):
             add_values(cells.f32[slot], directions.weight[term], items, out)
-        else:
+        elif cells.place[feature, 0] == np.uint32(8):
             add_values(cells.f64[slot], directions.weight[term], items, out)
+        else:
+            add_values(cells.u8[slot], directions.weight[term], items, out)
 
 
 @kernel
@@ -218,6 +221,18 @@ def collect_values(cells, directions, items, begin, end, bands, wanted, value, f
         ends[p] = at
 
 
+@inlined
+def add_steps(column, origin, span, rate, items, sums):
+    """sums[k] += steps of the items of class k in a column, times their multiplicity; sums int64 [classes]."""
+    for i in range(np.uint64(items.size)):
+        value = np.float64(column[items[i] >> SHIFT32])
+        if rate > 0.0:
+            step = np.rint((value - origin) * rate)
+        else:
+            step = value - origin if span == 0.0 else np.rint((value - origin) / span * STEPS)
+        sums[class_of(items[i])] += np.int64(step) * np.int64(items[i] & BITS16)
+
+
 @kernel
 def sum_values(cells, items, begin, end, summands, steps, sums):
     """Add the steps of the rows of some nodes, times their multiplicity, to sums int64 [summands.feature, classes].
@@ -228,19 +243,17 @@ def sum_values(cells, items, begin, end, summands, steps, sums):
         node = np.uint64(summands.node[k])
         here = items[begin[node] : end[node]]
         for at in range(np.uint64(summands.start[k]), np.uint64(summands.start[k + ONE])):
-            feature, own = np.uint64(summands.feature[at]), sums[at]
+            feature = np.uint64(summands.feature[at])
             origin, span, rate = steps.origin[feature], steps.span[feature], steps.rate[feature]
             if span < 0.0:
                 continue
-            slot, narrow = np.uint64(cells.place[feature, 1]), cells.place[feature, 0] == np.uint32(4)
-            for i in range(np.uint64(here.size)):
-                row = here[i] >> SHIFT32
-                value = np.float64(cells.f32[slot, row]) if narrow else cells.f64[slot, row]
-                if rate > 0.0:
-                    step = np.rint((value - origin) * rate)
-                else:
-                    step = value - origin if span == 0.0 else np.rint((value - origin) / span * STEPS)
-                own[class_of(here[i])] += np.int64(step) * np.int64(here[i] & BITS16)
+            slot = np.uint64(cells.place[feature, 1])
+            if cells.place[feature, 0] == np.uint32(4):
+                add_steps(cells.f32[slot], origin, span, rate, here, sums[at])
+            elif cells.place[feature, 0] == np.uint32(8):
+                add_steps(cells.f64[slot], origin, span, rate, here, sums[at])
+            else:
+                add_steps(cells.u8[slot], origin, span, rate, here, sums[at])
 
 
 @kernel
