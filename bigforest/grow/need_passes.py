@@ -38,9 +38,15 @@ _MOST_CELLS = 1 << 18
 _LOOKED_UP = 24
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
-# Bytes of a count of a category besides, while its levels are put in order, and of lists of levels for each count that
-# there is room for.
-_ORDERED = 48
+# Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.
+_KEPT_COUNT = 8
+# A node has one part in so many of the room for counts, and for keys: while it is judged, a count of its histograms
+# takes as many bytes as this, and a key as many as Passes.judged.
+_NODES = 8
+_JUDGED = 48
+# Bytes of a count of a category besides, which may take all the room, while its levels are put in order, and of lists
+# of levels for each count that there is room for.
+_ORDERED = 96
 LISTS = 16
 # Nodes that are split by passes are so many times the bag's rows over those that are grown in memory: children are of
 # unequal size, and come at several depths.
@@ -60,6 +66,7 @@ class Passes(NamedTuple):
     row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
     node   of a node of a finished subtree, besides
     kept   for all trees that grow together
+    judged of a row that is collected, while its node is judged
 
     And how often the table is read: `level` times for a level of the trees, `before` times before the first.
     """
@@ -71,6 +78,7 @@ class Passes(NamedTuple):
     kept: int = 0
     level: int = 2
     before: int = 0
+    judged: int = 96
 
 
 def passes_take(shape: Shape, config: TrainConfig) -> Passes:
@@ -80,7 +88,8 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
         target = target_bytes(shape)
         block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
         own = OWN_VALUE * shape.features if config.splitter == "random" else 0
-        return Passes(drawn, block, 2 * shape.row_bytes + target + own)  # codes by columns and by rows
+        # Codes by columns and by rows.
+        return Passes(drawn, block, 2 * shape.row_bytes + target + own, judged=64 if shape.extras.numbers else 48)
     terms = math.ceil(TERM * config.most_terms(shape.features))
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
@@ -106,12 +115,13 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     takes, tally = passes_take(shape, config), tally_of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     free = budget - base - workers * (takes.block + BUFFER_BYTES)
-    # A count is 4 bytes in every task, of numbers 8, and 8 in the sum; judging it takes 40 more, and so does sorting a
-    # key.
-    count = np.dtype(tally.cell).itemsize * workers + 48
+    # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up; two such are as much as a
+    # key that is collected by one of them.
+    cell = np.dtype(tally.cell).itemsize
     category = shape.extras.category
+    count = cell * (workers + 1) + _KEPT_COUNT + max(_JUDGED, takes.judged) // _NODES
     room = free // (count + _ORDERED + LISTS if category else count)
-    cells = min(_MOST_CELLS, room // (2 * takes.drawn))
+    cells = min(_MOST_CELLS, room // (_NODES * takes.drawn))
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
     own = (budget - base) // workers - COPIED
@@ -122,7 +132,7 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
         return None
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up.
-    return Limits(rows, max(room // 4, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16)
+    return Limits(rows, max(room * _JUDGED // (_NODES * takes.judged), 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16)
 
 
 def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:
