@@ -21,9 +21,10 @@ from bigforest.grow.tally import Counts, Tally
 from bigforest.kernels.level import BY_CODE
 from bigforest.kernels.mixed import UNSEEN
 
-# A histogram of a node of n bag rows has about one bucket for so many times n**(1/4) rows, within these limits. More
-# buckets cost memory, fewer make more rows be looked at twice: a bucket of b rows changes what a split is worth by about
-# b / n**(1/2) of what splits differ by, so b**2 should go with n**(1/2) for counts and keys to take as much together.
+# A histogram of a node of n bag rows has about one bucket for so many times n**(1/4) rows, within these limits. With b
+# rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows to be looked at twice where nothing tells
+# classes apart: there the bound of a bucket is above its edges by about b / n**(1/2) of what splits differ by. The sum
+# is least where b**2 goes with n**(1/2).
 ROWS_PER_BUCKET = 6
 LEAST_BUCKETS = 64
 MOST_BUCKETS = 1 << 16

@@ -40,7 +40,7 @@ _LOOKED_UP = 24
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.
 _KEPT_COUNT = 8
-# A node has one part in so many of the room for counts, and for keys: while it is judged, a count of its histograms
+# A node has one part in so many of the room for its counts, or its keys: while it is judged, a count of its histograms
 # takes as many bytes as this, and a key as many as Passes.judged.
 _NODES = 8
 _JUDGED = 48
@@ -115,8 +115,8 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     takes, tally = passes_take(shape, config), tally_of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     free = budget - base - workers * (takes.block + BUFFER_BYTES)
-    # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up; two such are as much as a
-    # key that is collected by one of them.
+    # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up. A key is in one task only,
+    # and there twice while the blocks are joined.
     cell = np.dtype(tally.cell).itemsize
     category = shape.extras.category
     count = cell * (workers + 1) + _KEPT_COUNT + max(_JUDGED, takes.judged) // _NODES
@@ -131,8 +131,9 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
     if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
         return None
+    keys = max(room * max(_JUDGED, takes.judged) // (_NODES * takes.judged), 1)
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up.
-    return Limits(rows, max(room * _JUDGED // (_NODES * takes.judged), 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16)
+    return Limits(rows, keys, cells, room, nodes=own // _LOOKED_UP, values=own // 16)
 
 
 def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:
