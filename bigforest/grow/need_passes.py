@@ -131,9 +131,8 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
     if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
         return None
-    keys = max(room * max(_JUDGED, takes.judged) // (_NODES * takes.judged), 1)
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up.
-    return Limits(rows, keys, cells, room, nodes=own // _LOOKED_UP, values=own // 16)
+    return Limits(rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16)
 
 
 def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:
