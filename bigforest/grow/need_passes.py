@@ -62,7 +62,8 @@ class Passes(NamedTuple):
     """What growing by passes takes, in bytes.
 
     drawn  histograms of a node, at most
-    block  of the block in hand
+    block  of the block in hand, in each task
+    picked of its rows by node, besides, in each task that writes them to disk
     row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
     node   of a node of a finished subtree, besides
     kept   for all trees that grow together
@@ -73,6 +74,7 @@ class Passes(NamedTuple):
 
     drawn: int
     block: int
+    picked: int
     row: int
     node: int = 0
     kept: int = 0
@@ -86,35 +88,41 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
     if config.family in ON_FEATURES:
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
-        block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
+        picked = BLOCK_ROWS * (shape.row_bytes + target)
+        block = picked + BLOCK_ROWS * (36 + (8 + target) * (drawn + 1))
         own = OWN_VALUE * shape.features if config.splitter == "random" else 0
-        # Codes by columns and by rows.
-        return Passes(drawn, block, 2 * shape.row_bytes + target + own, judged=64 if shape.extras.numbers else 48)
+        row = 2 * shape.row_bytes + target + own  # codes by columns and by rows
+        return Passes(drawn, block, picked, row, judged=64 if shape.extras.numbers else 48)
     terms = math.ceil(TERM * config.most_terms(shape.features))
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
-        # Values of a row three times, its projections twice.
-        block = BLOCK_ROWS * (24 * shape.features + 16 * axes + 68 + 12 * (drawn + 1))
+        # Values of a row three times, its projections twice when they are written.
+        block = BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1))
         kept = 24 * axes * shape.features * kept_trees(shape, config)
         # The range of the axes is asked for, and what these are may follow from the rows.
-        return Passes(drawn, block, 24 * axes, terms, kept, before=1 + (config.rotation == "pca"))
+        picked = BLOCK_ROWS * 8 * axes
+        return Passes(drawn, block, picked, 24 * axes, terms, kept, before=1 + (config.rotation == "pca"))
     pairs, of_tree = most_pairs(shape, config), config.mean_difference_scope == "tree"
     drawn = config.drawn_projections(shape.features) + pairs
-    # Values of a row twice, before they are written; what is collected of it, for each direction.
-    block = BLOCK_ROWS * (16 * shape.features + 68 + 12 * (drawn + 1))
+    # What is collected of a row, for each direction, besides its values.
+    block = BLOCK_ROWS * (8 * shape.features + 68 + 12 * (drawn + 1))
     # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
     row = (24 + (4 if pairs else 0)) * shape.features + PROJECTED + (8 * pairs if of_tree else 0)
     kept = 12 * shape.features * pairs * kept_trees(shape, config)
     of_node = pairs > 0 and not of_tree
-    return Passes(drawn, block, row + terms, terms, kept, 2 + of_node, int(pairs > 0 and of_tree))
+    picked = BLOCK_ROWS * 8 * shape.features
+    return Passes(drawn, block, picked, row + terms, terms, kept, 2 + of_node, int(pairs > 0 and of_tree))
 
 
 def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
     takes, tally = passes_take(shape, config), tally_of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
-    free = budget - base - workers * (takes.block + BUFFER_BYTES)
+    # While rows are written nothing is asked.
+    free = budget - base - workers * takes.block
+    if free < workers * (takes.picked + BUFFER_BYTES):
+        return None
     # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up. A key is in one task only,
     # and there twice while the blocks are joined.
     cell = np.dtype(tally.cell).itemsize
