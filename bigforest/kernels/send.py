@@ -63,17 +63,13 @@ def step(tile, layout, sets, missing, place, row):
 
 
 @inlined
-def descend(tile, layout, sets, missing, node, listed, scratch, first, tree, arrive, state):
-    """Send the `listed` rows of scratch.numbers[0] from the root `node` to their leaves; see `send` for `arrive`.
+def descend(tile, layout, sets, missing, listed, scratch, first, tree, arrive, state):
+    """Send the rows that `send` has listed from the root to their leaves.
 
     tile is flat; its row r is called first + r. Cost: one visit per row and level. Oracle: tests/naive/predict.py
     find_leaf.
     """
     out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
-    for i in range(listed):
-        row = out[np.uint64(i)]
-        active[np.uint64(i)] = row
-        place[np.uint64(row)] = node
     going = listed
     while going > np.uint64(0):
         kept = np.uint64(0)
@@ -95,7 +91,7 @@ def send_tile(tiles, directions, number, way, node, listed, scratch, first, tree
     """
     if directions is None:
         tile = tiles[number].reshape(-1)
-        descend(tile, way.layout, way.sets, way.missing, node, listed, scratch, first, tree, arrive, state)
+        descend(tile, way.layout, way.sets, way.missing, listed, scratch, first, tree, arrive, state)
     else:
         sift(tiles[number], way.layout, directions, way.sets, node, listed, scratch, first, tree, arrive, state)
 
@@ -110,6 +106,7 @@ def send(way, roots, goes, arrive, state, scratch):
     Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their places in it, rows from
     the first of the Way. scratch is `new_scratch`.
     """
+    out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
     size = np.uint64(rows_of_tile(way.tiles, way.directions))
     tiles = (np.uint64(way.rows) + size - _ONE) // size
     for begin in range(np.uint64(0), tiles, np.uint64(way.together)):
@@ -118,8 +115,11 @@ def send(way, roots, goes, arrive, state, scratch):
             for number in range(begin, min(begin + np.uint64(way.together), tiles)):
                 first = number * size
                 listed = np.uint64(0)
-                for row in range(min(size, np.uint64(way.rows) - first)):
-                    scratch.numbers[0, listed] = np.uint32(row)
+                for j in range(min(size, np.uint64(way.rows) - first)):
+                    row = np.uint64(j)
+                    out[listed] = np.uint32(row)
+                    active[listed] = np.uint32(row)
+                    place[row] = np.uint32(roots[tree])
                     listed += np.uint64(goes(state, tree, first + row))
                 if listed > np.uint64(0):
                     node = roots[tree]
