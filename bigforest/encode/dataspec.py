@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
 from itertools import pairwise
@@ -142,6 +143,12 @@ class DataSpec:
             raise FormatError(f"the dataspec cannot be read ({error}); the file is damaged or not ours") from error
         _check(spec)
         return spec
+
+
+def json_object(entries: Mapping[str, str]) -> str:
+    """A JSON object of entries that are texts of JSON already, a line for each, by name: a wide dataspec is made into
+    text once and not for every file that has it."""
+    return "{\n" + ",\n".join(f' "{name}": {entries[name]}' for name in sorted(entries)) + "\n}"
 
 
 def code_width(codes: int) -> int:

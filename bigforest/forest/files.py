@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import DataSpec
+from bigforest.encode.dataspec import DataSpec, json_object
 from bigforest.errors import BigForestError, FormatError
 from bigforest.levels import Levels
 from bigforest.output import sync
@@ -91,14 +91,12 @@ def write_tables(
     """Write a table that comes in pieces, each of `schema`, as the file `path` of a forest; `more` as above."""
     entries = {"version": f"{VERSION}", "kind": json.dumps(kind), "spec": spec.to_json(), "config": config.to_json()}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
-    header = "{" + ", ".join(f'"{name}": {entries[name]}' for name in sorted(entries)) + "}"
-
     encoding = {name: code for name, code in _ENCODING.items() if name.split(".")[0] in schema.names}
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(
             temporary,
-            schema.with_metadata({METADATA_KEY: header}),
+            schema.with_metadata({METADATA_KEY: json_object(entries)}),
             compression="lz4",  # a sixth less time than zstd for a tenth more bytes
             use_dictionary=[field.name for field in schema if not pa.types.is_primitive(field.type)],
             column_encoding=encoding,

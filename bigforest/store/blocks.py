@@ -105,7 +105,7 @@ class ColumnFile:
         self._file = os.open(path, os.O_RDONLY) if columns else -1
         self._direct = -1
         if again and columns and hasattr(os, "O_DIRECT"):
-            with suppress(OSError, AttributeError):  # not on every file system, nor with every C library
+            with suppress(OSError, AttributeError, ValueError):  # not on every file system, nor with every C library
                 self._cached = cached_pages(self._file)
                 self._direct = os.open(path, os.O_RDONLY | os.O_DIRECT)
 
@@ -149,7 +149,7 @@ def cached_pages(file: int) -> NDArray[np.bool_]:
     """Whether each page of an open file is in the page cache, bool [pages].
 
     Where the system keeps that from who may not write the file, all are. Raises OSError and AttributeError where it
-    cannot be asked.
+    cannot be asked, ValueError for an empty file.
     """
     with mmap.mmap(file, 0, prot=mmap.PROT_READ) as mapped:
         content = np.frombuffer(mapped, np.uint8)

@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.encode.dataspec import DataSpec, most_number
+from bigforest.encode.dataspec import DataSpec, json_object, most_number
 from bigforest.errors import FormatError
 from bigforest.options import MAX_BINS
 
@@ -100,7 +100,7 @@ class Manifest:
         return {name: size for name, size in sizes.items() if size}
 
     def to_json(self) -> str:
-        """The text of manifest.json: a line for each entry, as indenting a wide dataspec would take longer than all."""
+        """The text of manifest.json."""
         entries = {
             "format": json.dumps(FORMAT),
             "version": json.dumps(VERSION),
@@ -110,7 +110,7 @@ class Manifest:
             "crc32": json.dumps(dict(self.crc), sort_keys=True),
             "dataspec": self.spec.to_json(),
         }
-        return "{\n" + ",\n".join(f' "{name}": {entries[name]}' for name in sorted(entries)) + "\n}"
+        return json_object(entries)
 
     @classmethod
     def read(cls, path: Path) -> Manifest:
