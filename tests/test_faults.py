@@ -21,14 +21,15 @@ from bigforest.events import Event, StageAdvanced
 from tests.killing import Killing
 
 TREES = 12
+PARTS = 4
 STAGES = [
     *[("encode", number) for number in (0, 1)],
     ("compile", 0),
-    *[("grow", number) for number in (0, 1, 5, TREES)],
+    *[("grow", number) for number in (0, 1, 3, PARTS)],
     *[("oob", number) for number in (0, 1)],
 ]
 # Renames and flushes of an undisturbed run, at the least: a test fails when they are fewer.
-CALLS = 57
+CALLS = 41
 
 
 def frame(rows: int = 700) -> pl.DataFrame:
@@ -198,14 +199,14 @@ def test_flipped_byte__is_reported(original: Path, tmp_path: Path, file: str, me
 def test_flipped_byte__the_way_out_of_a_damaged_part_and_store(original: Path, tmp_path: Path) -> None:
     out = tmp_path / "f"
     folder = interrupted(original, out)
-    flip(folder / "forest/trees/part-0000001.parquet", 200)
+    flip(folder / "forest/trees/part-0000003.parquet", 200)
     flip(folder / "work/table.store/low.bin", 9)
     with pytest.raises(bigforest.FormatError, match="remove the folder"):
         bigforest.train(resume=out)
     shutil.rmtree(folder / "work/table.store")
     with pytest.raises(bigforest.FormatError, match="remove this file"):
         bigforest.train(resume=out)
-    (folder / "forest/trees/part-0000001.parquet").unlink()
+    (folder / "forest/trees/part-0000003.parquet").unlink()
     bigforest.train(resume=out)
     assert files(out) == files(original / "12.forest")
 

@@ -103,7 +103,7 @@ def test_resume__keeps_what_is_finished(table: Path, tmp_path: Path) -> None:
     assert [(tmp_path / "f/trees" / part.name).stat().st_mtime_ns for part in parts] == times
     assert not [event for event in seen if getattr(event, "stage", "") == "encode"]
     grown = [event.done for event in seen if isinstance(event, StageAdvanced) and event.stage == "grow"]
-    assert (grown[0], grown[-1]) == (len(parts), 9)
+    assert (grown[0], grown[-1]) == (3 * len(parts), 9)
 
 
 def test_resume__by_the_name_of_the_folder(table: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
@@ -251,7 +251,7 @@ def test_train__error_of_a_worker_leaves_a_run_to_go_on_with(
     import bigforest.grow.forest as grow
 
     def fail(directory: Path, first_tree: int, *rest: Any) -> None:
-        if first_tree == 5:
+        if first_tree == 6:
             raise RuntimeError("boom")
         original(directory, first_tree, *rest)
 
@@ -377,6 +377,13 @@ def test_part_groups__are_the_parts_of_the_forest(table: Path, tmp_path: Path) -
     assert all(part_path(tmp_path / "f", group.start).exists() for group in groups)
 
 
+@pytest.mark.parametrize(
+    ("rows", "trees", "parts"), [(200, 3, 3), (200, 40, 4), (8_192, 40, 10), (100_000, 40, 14), (600_000, 40, 40)]
+)
+def test_part_groups__are_fewer_where_a_table_is_small(rows: int, trees: int, parts: int) -> None:
+    assert len(part_groups(rows, trees)) == parts
+
+
 def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> None:
     path = interrupted(table, tmp_path / "f") / "state.json"
     state = State.read(path)
@@ -399,7 +406,7 @@ def test_lock__is_held_until_the_run_ends(table: Path, tmp_path: Path) -> None:
     tried: list[type[BaseException]] = []
 
     def second(event: Event) -> None:
-        if isinstance(event, StageAdvanced) and event.stage == "grow" and event.done == 4:
+        if isinstance(event, StageAdvanced) and event.stage == "grow" and event.done == 6:
             for options in ({"resume": out}, {"data": table, "target": "kind", "out": out, "overwrite": True}):
                 with pytest.raises(bigforest.BusyError, match="another run is writing") as caught:
                     bigforest.train(**options)

@@ -204,6 +204,13 @@ class ValueReader:
         return Cells(self._files[4].matrix, self._files[8].matrix, layout.place)
 
 
+def column_of(cells: Cells, feature: int, rows: int) -> NDArray[np.float64]:
+    """A column of a block of so many rows."""
+    width, slot = cells.place[feature].tolist()
+    column: NDArray[Any] = (cells.f32 if width == 4 else cells.f64)[slot, :rows]
+    return column.astype(np.float64, copy=False)
+
+
 def _is_narrow(low: NDArray[np.float64]) -> bool:
     """Whether all values are float32."""
     chunks = (low[first : first + _CHUNK] for first in range(0, low.size, _CHUNK))

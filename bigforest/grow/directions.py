@@ -65,6 +65,17 @@ def single(feature: int) -> Direction:
     return Direction(np.array([feature], np.uint32), np.ones(1))
 
 
+class Line(Direction):
+    """A direction that is none of a feature even where it has a single one, and whose cut is the threshold itself."""
+
+    __slots__ = ()
+
+    @property
+    def single(self) -> bool:
+        """See Direction."""
+        return False
+
+
 class Spans(NamedTuple):
     """Smallest and largest value of every feature, float64 [features]."""
 
@@ -147,13 +158,13 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Ask for the steps of every feature in the node by class, int64 [features, classes] (kernels/means.py)."""
+    """Ask for the steps of features, uint32, in the node by class, int64 [features, classes] (kernels/means.py)."""
 
-    features: int
+    features: NDArray[np.uint32]
 
     def cells(self, parts: int) -> int:
         """See Probe."""
-        return 2 * self.features * parts
+        return 2 * self.features.size * parts
 
 
 def _edges(low: float, high: float, most: int) -> NDArray[np.float64]:
@@ -199,7 +210,7 @@ class DirectionSearch(Search):
     def begin(self) -> DirectionSearch:
         """Ask the first questions."""
         if self.means is not None:
-            self.asking.append(Sums(self.spans.low.size))
+            self.asking.append(Sums(np.arange(self.spans.low.size, dtype=np.uint32)))
         self._draw()
         return self
 

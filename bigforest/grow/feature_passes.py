@@ -96,6 +96,9 @@ class FeaturePasses(NamedTuple):
             for reply, of_blocks in zip(replies, pieces, strict=True)
         ]
 
+    def teach(self, tops: Sequence[TreeTop], crew: Crew) -> None:
+        """See Passed: nothing follows from the order of rows."""
+
     def spread(
         self, questions: Sequence[Question], blocks: range, replies: Sequence[Reply]
     ) -> Iterator[tuple[int, Spread]]:

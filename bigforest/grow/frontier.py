@@ -139,6 +139,23 @@ class Cut(NamedTuple):
     listed: NDArray[np.uint8] | None = None
 
 
+class Seeker(Protocol):
+    """The search for the split of one node: a Search, or one that looks at no histograms for all (subspace_search.py).
+
+    asking    what is asked of the next pass; nothing once the search is over
+    constant  bool [features], known to be constant in the node
+    """
+
+    asking: list[Probe]
+    constant: NDArray[np.bool_]
+
+    def hear(self, answers: Sequence[Answer]) -> None:
+        """Take the answers to `asking`, in order, and ask anew."""
+
+    def cut(self) -> Cut | None:
+        """The split, when nothing is asked any more; None where there is none."""
+
+
 @dataclass(slots=True)
 class Search(ABC):
     """The search for the split of one node. `asking` holds its first probes, none where there is nothing to split on.

@@ -15,14 +15,17 @@ from bigforest.grow.need_whole import (
     ON_FEATURES,
     PROJECTED,
     TERM,
+    WEIGHED,
     base_bytes,
     drawn_from,
     extra_bytes,
     most_pairs,
+    space_row,
     target_bytes,
     tree_bytes,
     written_bytes,
 )
+from bigforest.grow.perceptron_passes import HELD_ROW
 from bigforest.grow.random_search import OWN_VALUE
 from bigforest.grow.spill import BUFFER_BYTES
 from bigforest.grow.tally import Tally
@@ -60,6 +63,7 @@ class Passes(NamedTuple):
     row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
     node   of a node of a finished subtree, besides
     kept   for all trees that grow together
+    asks   counts that a node asks for at once, where their number is given
 
     And how often the table is read: `level` times for a level of the trees, `before` times before the first.
     """
@@ -69,6 +73,7 @@ class Passes(NamedTuple):
     row: int
     node: int = 0
     kept: int = 0
+    asks: int = 0
     level: int = 2
     before: int = 0
 
@@ -82,6 +87,8 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
         own = OWN_VALUE * shape.features if config.splitter == "random" else 0
         return Passes(drawn, block, 2 * shape.row_bytes + target + own)  # codes by columns and by rows
     terms = math.ceil(TERM * config.most_terms(shape.features))
+    if config.in_subspaces:
+        return _subspaces_take(shape, config, terms)
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
@@ -98,7 +105,18 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
     row = (24 + (4 if pairs else 0)) * shape.features + PROJECTED + (8 * pairs if of_tree else 0)
     kept = 12 * shape.features * pairs * kept_trees(shape, config)
     of_node = pairs > 0 and not of_tree
-    return Passes(drawn, block, row + terms, terms, kept, 2 + of_node, int(pairs > 0 and of_tree))
+    return Passes(drawn, block, row + terms, terms, kept, level=2 + of_node, before=int(pairs > 0 and of_tree))
+
+
+def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> Passes:
+    """`passes_take` of trees in subspaces, whose nodes have so many bytes of terms: sums for means, then the stops."""
+    seen = drawn_from(shape.features, config)
+    value = 4 if shape.bits else 8
+    # Values of a row, those that a tree sees copied, and once more to be written.
+    block = BLOCK_ROWS * (value * (shape.features + 2 * seen) + 80)
+    row = 2 * value * seen + space_row(shape, config) + WEIGHED + terms
+    asks = max(2 * seen * shape.classes, config.steps * (shape.classes + 2))
+    return Passes(1, block, row, terms, asks=asks, level=2 if config.family == "subspace-cap" else 1)
 
 
 def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
@@ -116,13 +134,22 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     # upper part of the tree with half of it.
     own = (budget - base) // workers - COPIED
     rows = _most_rows(shape, takes, own // 2 if category else own)
-    if cells < 4 * tally.parts or rows < _LEAST_ROWS or room < category * tally.parts:
+    if cells < 4 * tally.parts or rows < _LEAST_ROWS or room < max(category * tally.parts, takes.asks):
         return None
     upper = _top_splits(shape, config, rows) * (category // 2) * _LISTED_ABOVE
     if upper > own // 2 or listed_bytes(shape, config, rows) > LISTS * room:
         return None
-    # The values of a dictionary come before all else, and leave half for the blocks that are looked up.
-    return Limits(rows, max(room // 4, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16)
+    # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
+    # counted while perceptrons are trained.
+    held = max(own - takes.block - BUFFER_BYTES, 0)
+    return Limits(rows, max(room // 4, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
+
+
+def learning_passes(shape: Shape, config: TrainConfig, limits: Limits) -> int:
+    """How often a level of the trees takes the rows to learn perceptrons: once where those of a node can be held."""
+    if config.family != "subspace-perceptron":
+        return 0
+    return 1 if shape.rows * (space_row(shape, config) + HELD_ROW) <= limits.held else config.max_epochs + 1
 
 
 def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:

@@ -10,6 +10,7 @@ from bigforest.grow.ranked import CODE_BYTES
 from bigforest.kernels.bits import WORD
 from bigforest.kernels.category import levels_bytes
 from bigforest.memory import BASE_BYTES, Shape
+from bigforest.options import SUBSPACE_FAMILIES
 from bigforest.sample import distinct_rows, draws_bytes, most_nodes
 
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 20.
@@ -23,7 +24,7 @@ _WRITTEN = 200
 _WRITTEN_TERM = 64
 # Families that split on features, and others that grow by passes, too, over values instead of codes.
 ON_FEATURES = ("axis", "tree")
-BY_VALUES = ("sparse-oblique", "rotation")
+BY_VALUES = ("sparse-oblique", "rotation", *SUBSPACE_FAMILIES)
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
 _LISTED = 8
 _WRITTEN_LEVEL = 24
@@ -34,7 +35,7 @@ _WEIGHT = 8
 # Bytes of a row of a growing tree of oblique splits besides: projections on two directions 16, what orders them 26.
 PROJECTED = 42
 # And of trees in subspaces: the row by class 4, its projection 8.
-_WEIGHED = 12
+WEIGHED = 12
 # Bytes of a term of a growing tree, twice while it is copied, and of a finished one.
 TERM = 36
 # Bytes per row of the table while columns are measured one at a time.
@@ -42,7 +43,9 @@ _MEASURED = 48
 
 
 def drawn_from(features: int, config: TrainConfig) -> int:
-    """How many columns a node draws from: the axes of a rotated table, or the features."""
+    """How many columns a node draws from: the axes of a rotated table, the subspace of the tree, or the features."""
+    if config.in_subspaces and config.subspace_per == "tree":
+        return config.subspace_size(features)
     return config.axes or features
 
 
@@ -108,7 +111,7 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
     terms = math.ceil(splits * config.most_terms(shape.features))
     tree = terms * TERM + min(terms, GROUP_ENTRIES) * _WRITTEN_TERM
     if config.in_subspaces:
-        own = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes
+        own = rows * WEIGHED + 8 * (config.steps + 1) * shape.classes
         return _space_bytes(shape, config, own + tree)
     shared = shape.rows * _MEASURED
     if config.family == "rotation":
@@ -126,17 +129,16 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
 
 def _space_bytes(shape: Shape, config: TrainConfig, tree: int) -> tuple[int, int]:
     """`_oblique_bytes` of trees in subspaces, which see copies of columns; `tree` is what each takes besides."""
-    size = config.subspace_size(shape.features)
-    same = config.subspace_per == "node" or size == shape.features
-    seen = shape.features if same else size
-    width = seen
-    row = 8 * seen
-    if seen_as_bits(shape, config):
-        width = -(-seen // WORD) * WORD
-        row = width // 8
-    columns = shape.rows * row
-    tree += 8 * width * (shape.classes + 4)
-    return (columns, tree) if same else (0, columns + tree)
+    seen = drawn_from(shape.features, config)
+    columns = shape.rows * space_row(shape, config)
+    tree += 8 * -(-seen // WORD) * WORD * (shape.classes + 4)
+    return (columns, tree) if seen == shape.features else (0, columns + tree)
+
+
+def space_row(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of a row of the columns that a tree in a subspace sees, see kernels/space.py."""
+    seen = drawn_from(shape.features, config)
+    return -(-seen // WORD) * WORD // 8 if seen_as_bits(shape, config) else 8 * seen
 
 
 def store_bytes(shape: Shape, config: TrainConfig) -> int:

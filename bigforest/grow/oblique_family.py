@@ -1,5 +1,5 @@
-"""What trees that split on projections, and grow by passes, differ in: the families of sparse_passes.py and
-rotation_passes.py."""
+"""What trees that split on projections, and grow by passes, differ in: the families of sparse_passes.py,
+rotation_passes.py and subspace_passes.py."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.decoded import Decoded
-from bigforest.grow.directions import AxisSearch, DirectionSearch
 from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply
-from bigforest.grow.oblique_top import Ends
+from bigforest.grow.oblique_top import Ends, Search
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground
 from bigforest.kernels.level_values import Cells, Steps
@@ -36,10 +35,10 @@ class Subtree(NamedTuple):
 
 
 class Family(Protocol):
-    """A family. `own` is what a tree has of its own: class means, or axes.
+    """A family. `own` is what a tree has of its own: class means, axes, or a subspace.
 
     columns  that a tree splits on: features, or axes.
-    steps    in which features are summed for differences of class means.
+    steps    in which features are summed for class means.
     sampled  whether what a tree has of its own follows from rows of the table, besides its bag.
     """
 
@@ -56,12 +55,10 @@ class Family(Protocol):
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion | None:
         """What has to be known of the bag of a tree before it grows, asked of its root; sample: None unless sampled."""
 
-    def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
+    def own(self, tree: int, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
         """What the tree has of its own, and bool [columns], the columns that are constant in it, from its survey."""
 
-    def search(
-        self, own: Any, key: np.uint64, judge: Judge, constant: NDArray[np.bool_], ground: Ground
-    ) -> DirectionSearch | AxisSearch:
+    def search(self, own: Any, key: np.uint64, judge: Judge, constant: NDArray[np.bool_], ground: Ground) -> Search:
         """The search for the split of a node."""
 
     def needed(self, columns: Iterable[int]) -> Iterable[int]:

@@ -7,7 +7,7 @@ memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,26 +19,35 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.assemble import join_pieces, read_arrays, write_arrays
 from bigforest.grow.decoded import Decoded, ValueReader, decode
-from bigforest.grow.directions import Found
+from bigforest.grow.directions import Found, Spans
 from bigforest.grow.level import Places, answer, block_ranges, walk
 from bigforest.grow.oblique_family import Family, Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, question
 from bigforest.grow.oblique_top import DirectionTop
 from bigforest.grow.passes import Seedling, Stem
-from bigforest.grow.question import cut, joined, merged_all
+from bigforest.grow.perceptron_passes import Learnt, Piece, Trial, pieces_of, train, trials_of
+from bigforest.grow.question import cut, hear, joined, merged_all
 from bigforest.grow.rotation_passes import rotation_passes
 from bigforest.grow.sparse_passes import sparse_passes
 from bigforest.grow.spill import Spread, load_rows
 from bigforest.grow.standing import Stood
+from bigforest.grow.subspace_passes import subspace_passes
 from bigforest.grow.tally import Counts
 from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.level_values import Cells, collect_values, count_values, route_values, sum_values
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.target import Classes
 from bigforest.kernels.tree import CodeTree
+from bigforest.options import SUBSPACE_FAMILIES
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
+
+_FAMILIES: dict[str, Callable[[Store, TrainConfig, Spans, int], Family]] = {
+    "sparse-oblique": sparse_passes,
+    "rotation": rotation_passes,
+    **dict.fromkeys(SUBSPACE_FAMILIES, subspace_passes),
+}
 
 # Of the arrays of a subtree in a file: feature, right, depth, counts; threshold and number of terms of each node;
 # feature and weight of the terms.
@@ -73,7 +82,9 @@ class DirectionPasses(NamedTuple):
             replies = [*crew.reduce(answer, ranges, merged_all, (self, asked, folder))]
         config = self.sampler.config
         return [
-            DirectionTop(tree, root_key(config, tree), total, ground, family.search, *family.own(asked, total, reply))
+            DirectionTop(
+                tree, root_key(config, tree), total, ground, family.search, *family.own(tree, asked, total, reply)
+            )
             for tree, total, asked, reply in zip(trees, totals, questions, replies, strict=True)
         ]
 
@@ -110,7 +121,7 @@ class DirectionPasses(NamedTuple):
                 ends = np.empty(asked.collects.node.size, np.uint64)
                 collect_values(*rows, asked.collects, asked.wanted, value, found, tags, ends)
                 pieces[at].append(cut(Found(found, tags), ends))
-            if asked.sums.size:
+            if asked.sums.node.size:
                 sum_values(cells, items, begin, end, asked.sums, self.family.steps, reply.sums)
         return [
             reply._replace(found=[joined(own) for own in zip(*of_blocks, strict=True)])
@@ -135,7 +146,7 @@ class DirectionPasses(NamedTuple):
         on."""
         value, spare = np.empty(BLOCK_ROWS), np.empty(BLOCK_ROWS, np.uint64)
         needed: Iterable[int] = range(len(self.decoded.place))
-        if folder is not None and not any(asked.sums.size for asked in questions):
+        if folder is not None:
             needed = sorted(self.family.needed(set().union(*(asked.features() for asked in questions))))
         rows = 0
         with ValueReader(self.store, self.decoded, blocks) as reader:
@@ -153,6 +164,34 @@ class DirectionPasses(NamedTuple):
 
             walked = walk(self, questions, blocks, replies, folder, read, send)
             yield from ((at, stood, cells) for at, (stood, _), cells in walked)
+
+    def teach(self, tops: Sequence[DirectionTop], crew: Crew) -> None:
+        """See Passed: by perceptrons, a task for each tree, or several where there are few."""
+        wanted = [(top, trials) for top in tops if (trials := trials_of(top))]
+        shares = max(1, crew.size // max(len(wanted), 1))
+        tasks = [
+            (self.question(top, []), dict(own))
+            for top, trials in wanted
+            for share in range(shares)
+            if (own := trials[share::shares])
+        ]
+        learnt: dict[int, dict[int, Learnt]] = {top.tree: {} for top, _ in wanted}
+        crew.run(learn, tasks, lambda index, found: learnt[tasks[index][0].tree].update(found), (self,))
+        for top, trials in wanted:
+            for entry, _ in trials:
+                hear(top, entry, [learnt[top.tree][entry]])
+
+    def learn(self, asked: DirectionQuestion, trials: dict[int, Trial]) -> dict[int, Learnt]:
+        """What perceptrons of nodes of a tree learn, by node; asked: without probes."""
+        place = self.family.layout(self.decoded).place
+
+        def rows(entries: Sequence[int]) -> Iterator[tuple[int, Piece]]:
+            own = {entry: trials[entry] for entry in entries}
+            for blocks in self.decoded.runs:
+                for _, spread in self.spread([asked], blocks, [asked.no_reply()]):
+                    yield from pieces_of(spread, place, own)
+
+        return train(trials, rows, self.ground.limits.held)
 
     def grow(self, own: Any, seedling: Seedling, files: list[Path], path: Path) -> int:
         """See Table."""
@@ -188,9 +227,13 @@ def prepare_directions(store: Store, config: TrainConfig, ground: Ground, folder
     """Write the values of the table to the scratch `folder`."""
     most = ground.limits.values
     decoded = decode(store, block_ranges(store, crew.size), folder, crew, most)
-    make = rotation_passes if config.family == "rotation" else sparse_passes
-    family = make(store, config, decoded.spans, most)
+    family = _FAMILIES[config.family](store, config, decoded.spans, most)
     return DirectionPasses(store, Sampler.of(store, config), ground, decoded, family)
+
+
+def learn(table: DirectionPasses, asked: DirectionQuestion, trials: dict[int, Trial]) -> dict[int, Learnt]:
+    """Task: see DirectionPasses."""
+    return table.learn(asked, trials)
 
 
 def sample(table: DirectionPasses, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:

@@ -15,7 +15,7 @@ from bigforest.grow.oblique_top import DirectionTop
 from bigforest.grow.question import asking, joined
 from bigforest.grow.tally import Tally
 from bigforest.kernels.layout import Terms
-from bigforest.kernels.level_values import Bands, Cuts
+from bigforest.kernels.level_values import Bands, Cuts, Summands
 
 
 class DirectionQuestion(NamedTuple):
@@ -27,7 +27,7 @@ class DirectionQuestion(NamedTuple):
     asked     the directions that counts and collects are about
     counts    of Bands that are counted, and of those that are collected
     wanted    bool, the wanted buckets of all collects
-    sums      uint32, nodes that want their sums; summed: of so many features
+    sums      nodes that want sums, and of which features
     """
 
     tree: int
@@ -41,8 +41,7 @@ class DirectionQuestion(NamedTuple):
     counts: Bands
     collects: Bands
     wanted: NDArray[np.bool_]
-    sums: NDArray[np.uint32]
-    summed: int
+    sums: Summands
 
     def no_reply(self) -> DirectionReply:
         """The reply of no blocks."""
@@ -53,15 +52,15 @@ class DirectionQuestion(NamedTuple):
             most=np.full(bands, -np.inf),
             unfit=np.zeros(bands, np.uint32),
             found=[],
-            sums=np.zeros((self.sums.size, self.summed, self.tally.classes), np.int64),
+            sums=np.zeros((self.sums.feature.size, self.tally.classes), np.int64),
             below=np.full(splits, -np.inf),
             above=np.full(splits, np.inf),
             standing={},
         )
 
     def features(self) -> set[int]:
-        """Columns whose values it takes to answer; sums take all."""
-        return {int(feature) for terms in (self.ways, self.asked) for feature in terms.feature}
+        """Columns whose values it takes to answer."""
+        return {int(feature) for asked in (self.ways, self.asked, self.sums) for feature in np.unique(asked.feature)}
 
     def most_probes(self) -> int:
         """Most directions on which rows of one node are collected: no row is collected more often."""
@@ -70,7 +69,7 @@ class DirectionQuestion(NamedTuple):
 
     def answers(self, reply: DirectionReply) -> Callable[[Probe], Answer]:
         """Gives the answer to each probe, in the order in which they were asked."""
-        found, sums = iter(reply.found), iter(reply.sums)
+        found, sums = iter(reply.found), iter(np.split(reply.sums, self.sums.start[1:-1]))
         counted = iter(range(self.counts.node.size))
         parts = self.tally.parts
 
@@ -95,7 +94,7 @@ class DirectionReply(NamedTuple):
     """What the blocks of one task answer about one tree; see kernels/level_values.py.
 
     found     one per Collect
-    sums      int64 [nodes, features, classes]
+    sums      int64 [sums.feature, classes]
     standing  where the rows stand now, for TreeTop.sent; empty where there were no splits
     """
 
@@ -129,15 +128,13 @@ def question(top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
     counts: list[tuple[int, Band]] = []
     collects: list[tuple[int, Band]] = []
     wanted: list[NDArray[np.bool_]] = []
-    sums: list[int] = []
-    summed = 0
+    sums: list[tuple[int, Sums]] = []
     numbers: dict[tuple[int, int], int] = {}
     asked: list[Direction] = []
     for entry in entries:
         for probe in asking(top, entry):
             if isinstance(probe, Sums):
-                sums.append(entry)
-                summed = probe.features
+                sums.append((entry, probe))
                 continue
             band = probe.count if isinstance(probe, Collect) else probe
             assert isinstance(band, Band)
@@ -162,8 +159,7 @@ def question(top: DirectionTop, entries: Sequence[int]) -> DirectionQuestion:
         counts=_bands(counts, numbers),
         collects=_bands(collects, numbers),
         wanted=np.concatenate(wanted) if wanted else np.zeros(0, np.bool_),
-        sums=np.array(sums, np.uint32),
-        summed=summed,
+        sums=_summands(sums),
     )
 
 
@@ -193,20 +189,29 @@ def _bands(asked: Sequence[tuple[int, Band]], numbers: dict[tuple[int, int], int
     )
 
 
+def _summands(asked: Sequence[tuple[int, Sums]]) -> Summands:
+    features = [probe.features for _, probe in asked]
+    return Summands(
+        node=np.array([entry for entry, _ in asked], np.uint32),
+        start=np.cumsum([0, *(each.size for each in features)]).astype(np.int64),
+        feature=np.concatenate([*features, np.zeros(0, np.uint32)]),
+    )
+
+
 def bag_question(tree: int, tally: Tally, features: int) -> DirectionQuestion:
     """The question for the sums of the bag of a tree."""
-    return _of_root(tree, tally, None, [], np.zeros(1, np.uint32), features)
+    return _of_root(tree, tally, None, [], [(0, Sums(np.arange(features, dtype=np.uint32)))])
 
 
 def range_question(tree: int, tally: Tally, own: Any, columns: int) -> DirectionQuestion:
     """The question for the range of each of the columns of the bag of a tree."""
     spans = Spans(np.zeros(columns), np.zeros(columns))
     bands = [Band.first(column, single(column), spans, 2) for column in range(columns)]
-    return _of_root(tree, tally, own, bands, np.zeros(0, np.uint32), 0)
+    return _of_root(tree, tally, own, bands, [])
 
 
 def _of_root(
-    tree: int, tally: Tally, own: Any, bands: Sequence[Band], sums: NDArray[np.uint32], summed: int
+    tree: int, tally: Tally, own: Any, bands: Sequence[Band], sums: Sequence[tuple[int, Sums]]
 ) -> DirectionQuestion:
     none = np.zeros(0, np.uint32)
     return DirectionQuestion(
@@ -221,6 +226,5 @@ def _of_root(
         counts=_bands([(0, band) for band in bands], {(0, band.number): band.number for band in bands}),
         collects=_bands([], {}),
         wanted=np.zeros(0, np.bool_),
-        sums=sums,
-        summed=summed,
+        sums=_summands(sums),
     )

@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.directions import AxisSearch, Direction, DirectionSearch
+from bigforest.grow.directions import AxisSearch, Direction, DirectionSearch, Line
 from bigforest.grow.judge import Judge
+from bigforest.grow.subspace_search import SubspaceSearch
 from bigforest.grow.tally import Counts
 from bigforest.grow.top import Ground, TreeTop
 from bigforest.kernels.layout import OBLIQUE
@@ -22,8 +23,9 @@ from bigforest.kernels.values import midpoints
 Ends = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 
 
+Search = DirectionSearch | AxisSearch | SubspaceSearch
 # The search for the split of a node; see oblique_family.py Family.
-Start = Callable[[Any, np.uint64, Judge, NDArray[np.bool_], Ground], DirectionSearch | AxisSearch]
+Start = Callable[[Any, np.uint64, Judge, NDArray[np.bool_], Ground], Search]
 
 
 class DirectionTop(TreeTop):
@@ -50,7 +52,7 @@ class DirectionTop(TreeTop):
     def settle(self, entry: int) -> None:
         """See TreeTop."""
         search = self.nodes[entry].search
-        assert isinstance(search, (DirectionSearch, AxisSearch))
+        assert isinstance(search, Search)
         super().settle(entry)
         cut = self.nodes[entry].cut
         if cut is not None:
@@ -80,6 +82,9 @@ class DirectionTop(TreeTop):
         for at, entry in enumerate(order):
             if (feature := self._feature_of(entry)) >= 0:
                 below[at] = ends(feature, below[at : at + 1])[0]
+            cut = self.nodes[entry].cut
+            if cut is not None and isinstance(self.directions[entry], Line):
+                below[at] = above[at] = cut.code
         threshold = np.empty(len(order))
         midpoints(below, above, threshold)
         terms = [self.directions.get(entry) for entry in order]
@@ -93,7 +98,7 @@ class DirectionTop(TreeTop):
             used=np.array([sum(each.feature.size for each in used)], np.uint64),
         )
 
-    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> DirectionSearch | AxisSearch:
+    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Search:
         return self._start(self.own, key, judge, constant, self._ground)
 
     def _feature_of(self, entry: int) -> int:

@@ -204,7 +204,12 @@ def _like(rows: Rows, arrays: Sequence[NDArray[Any]]) -> Rows:
 def tell(top: TreeTop, entries: Sequence[int], answered: Callable[[Probe], Answer]) -> None:
     """Hand every node its answers and settle those that know their split."""
     for entry in entries:
-        search = top.nodes[entry].search
-        assert search is not None
-        search.hear([answered(probe) for probe in search.asking])
-        top.settle(entry)
+        hear(top, entry, [answered(probe) for probe in asking(top, entry)])
+
+
+def hear(top: TreeTop, entry: int, answers: Sequence[Answer]) -> None:
+    """Hand a node its answers and settle it, if it knows its split."""
+    search = top.nodes[entry].search
+    assert search is not None
+    search.hear(answers)
+    top.settle(entry)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.coded import code_columns, with_thresholds
-from bigforest.grow.decoded import Decoded
+from bigforest.grow.decoded import Decoded, column_of
 from bigforest.grow.directions import AxisSearch, Spans, projection_range
 from bigforest.grow.families import feature_scale
 from bigforest.grow.features import Features
@@ -62,7 +62,7 @@ class RotationPasses(NamedTuple):
     @property
     def steps(self) -> Steps:
         """See Family; no sums are asked for."""
-        return Steps(np.zeros(0), np.zeros(0))
+        return Steps(*[np.zeros(0)] * 3)
 
     @property
     def sampled(self) -> bool:
@@ -75,7 +75,7 @@ class RotationPasses(NamedTuple):
         found = []
         for group, own in enumerate(subsets(self.config, tree, self.scale.size)):
             sample = in_sample(self.config, tree, group, rows.start, rows.stop)
-            found.append(moments([grid.of(f, _values(cells, f, len(rows))[sample]) for f in own.tolist()]))
+            found.append(moments([grid.of(f, column_of(cells, f, len(rows))[sample]) for f in own.tolist()]))
         return np.stack(found)
 
     def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> DirectionQuestion:
@@ -91,7 +91,7 @@ class RotationPasses(NamedTuple):
         axes = Axes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
         return range_question(tree, tally, axes, self.columns)
 
-    def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
+    def own(self, tree: int, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
         """See Family."""
         assert question is not None
         assert reply is not None
@@ -121,7 +121,7 @@ class RotationPasses(NamedTuple):
         used = np.flatnonzero(weight.any(axis=0))
         values = np.empty((used.size, rows))
         for at, feature in enumerate(used.tolist()):
-            values[at] = _values(cells, feature, rows)
+            values[at] = column_of(cells, feature, rows)
         projections = np.empty((axes.size, rows))
         project_rows(values, np.ascontiguousarray(weight[:, used]), projections)
         place = np.zeros((self.columns, 2), np.uint32)
@@ -154,13 +154,6 @@ class RotationPasses(NamedTuple):
 def rotation_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationPasses:
     """The family of a rotation forest; see families.feature_scale for `most`."""
     return RotationPasses(config, feature_scale(store, "zscore", most), spans)
-
-
-def _values(cells: Cells, feature: int, rows: int) -> NDArray[np.float64]:
-    """A column of a block of so many rows."""
-    width, slot = cells.place[feature].tolist()
-    column: NDArray[Any] = (cells.f32 if width == 4 else cells.f64)[slot, :rows]
-    return column.astype(np.float64, copy=False)
 
 
 def _place(axes: int) -> NDArray[np.uint32]:

@@ -69,9 +69,9 @@ class SparsePasses(NamedTuple):
         """See Family: the sums of the bag, where class means are of the tree."""
         return bag_question(tree, tally, self.columns) if self._of_tree else None
 
-    def own(self, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
+    def own(self, tree: int, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
         """See Family."""
-        own = {} if reply is None else self._differences(reply.sums[0], total[: reply.sums.shape[2]])
+        own = {} if reply is None else self._differences(reply.sums, total[: reply.sums.shape[1]])
         return own, np.zeros(self.columns, np.bool_)
 
     def search(
@@ -190,7 +190,7 @@ class SparsePasses(NamedTuple):
         """Scratch for the differences of class means of a table of these values."""
         step = np.zeros(0, np.uint32)
         if self.pairing != NO_PAIRS:
-            origin, span = self.steps
+            origin, span, _ = self.steps
             own = enumerate(pairwise(offsets.tolist()))
             parts = [in_steps(low[start:stop], float(origin[f]), float(span[f])) for f, (start, stop) in own]
             step = np.concatenate(parts)
@@ -213,4 +213,5 @@ def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) ->
     shared = sparse_family(store, config, most)
     ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
     span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
-    return SparsePasses(shared.sparse, shared.pairing, shared.by_node, Steps(spans.low, span), unit, spans)
+    steps = Steps(spans.low, span, np.zeros(span.size))
+    return SparsePasses(shared.sparse, shared.pairing, shared.by_node, steps, unit, spans)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +26,8 @@ _LARGEST_VALUE = 2.0**400
 _LEAST_SPAN = 2.0**-400
 # Rounds of the permutation (Luby and Rackoff 1988: four are enough).
 _ROUNDS = 4
+# Values of a dictionary looked at together.
+_CHUNK = 1 << 16
 
 
 class Columns(NamedTuple):
@@ -53,17 +56,27 @@ class SubspaceFamily(NamedTuple):
         """What growing tree number `tree` from the root `items` needs."""
         config, features = self.config, len(store.spec.features)
         space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
-        drawn = min(config.subspace_size(features), space.feature.size)
-        epochs = config.max_epochs if config.family == "subspace-perceptron" else 0
-        return make_subspace(space, drawn, config.steps, epochs, len(store.spec.target.classes), items.size)
+        return scratch_in(space, config, features, len(store.spec.target.classes), items.size)
+
+
+def scratch_in(space: Space, config: TrainConfig, features: int, classes: int, rows: int) -> Subspace:
+    """What nodes of up to `rows` rows need that see these columns of a table of so many features."""
+    drawn = min(config.subspace_size(features), space.feature.size)
+    epochs = config.max_epochs if config.family == "subspace-perceptron" else 0
+    return make_subspace(space, drawn, config.steps, epochs, classes, rows)
+
+
+def is_shared(config: TrainConfig, features: int) -> bool:
+    """Whether all trees see the same columns, those of all features."""
+    return config.subspace_per == "node" or config.subspace_size(features) == features
 
 
 def subspace_family(store: Store, config: TrainConfig) -> SubspaceFamily:
     """The family of a forest in subspaces."""
     features = len(store.spec.features)
-    columns = _columns(store, config)
-    same = config.subspace_per == "node" or config.subspace_size(features) == features
-    return SubspaceFamily(config, columns, make_space(store, columns, np.arange(features)) if same else None)
+    columns = columns_of(store, config)
+    shared = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
+    return SubspaceFamily(config, columns, shared)
 
 
 def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
@@ -109,7 +122,8 @@ def _combination(number: int, features: int, size: int, known: int) -> NDArray[n
     return np.array(chosen, np.int64)
 
 
-def _columns(store: Store, config: TrainConfig) -> Columns:
+def columns_of(store: Store, config: TrainConfig) -> Columns:
+    """How the kernels see the features of a store."""
     features = len(store.spec.features)
     low, per_step, unit = np.zeros(features), np.zeros(features), np.zeros(features)
     for feature in range(features):
@@ -119,25 +133,65 @@ def _columns(store: Store, config: TrainConfig) -> Columns:
         if not (max(-values[0], values[-1]) <= _LARGEST_VALUE and span >= _LEAST_SPAN):
             continue
         low[feature] = values[0]
-        whole = span <= STEPS and bool((np.floor(values) == values).all())
+        chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
+        whole = span <= STEPS and all((np.floor(some) == some).all() for some in chunks)
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
     return Columns(seen_as_bits(store.shape, config), low, per_step, unit)
 
 
 def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Space:
     """The columns of the features `chosen`, for all rows of the store."""
-    unit = columns.unit[chosen]
-    words = -(-chosen.size // WORD) if columns.bits else 0
-    bits = np.empty((store.rows, words), np.uint64)
-    value = np.zeros((0 if columns.bits else store.rows, chosen.size))
+    space = _with_room(empty_space(columns, chosen), store.rows)
     if columns.bits:
-        slots = np.array(
-            [store.spec.features[f].slot if u else -1 for f, u in zip(chosen, unit, strict=True)], np.int64
-        )
-        pack_bits(store.codes.u8, slots, bits, np.empty(PACKED_ROWS, np.uint64))
+        slots = np.array([feature.slot for feature in store.spec.features], np.int64)[chosen]
+        _pack(store.codes.u8, slots, space)
     else:
-        for place, feature in enumerate(chosen.tolist()):
-            if unit[place]:
-                fill_values(store.feature_codes(feature), store.low(feature), place, 0, store.rows, value)
-    numbers = chosen.astype(np.int32)
-    return Space(numbers, bits, value, columns.low[chosen], columns.per_step[chosen], unit)
+        for place in np.flatnonzero(space.unit).tolist():
+            feature = int(chosen[place])
+            fill_values(store.feature_codes(feature), store.low(feature), place, 0, store.rows, space.value)
+    return space
+
+
+def empty_space(columns: Columns, chosen: NDArray[np.int64]) -> Space:
+    """The columns of the features `chosen`, for no rows."""
+    steps = (columns.low[chosen], columns.per_step[chosen], columns.unit[chosen])
+    return _without_rows(columns.bits, chosen.astype(np.int32), *steps)
+
+
+def some_columns(space: Space, place: NDArray[np.int64]) -> Space:
+    """Some columns of a space of no rows."""
+    feature, _, _, *steps = space
+    return _without_rows(space.bits.shape[1] > 0, feature[place], *(array[place] for array in steps))
+
+
+def _without_rows(bits: bool, feature: NDArray[np.int32], *steps: NDArray[np.float64]) -> Space:
+    words = -(-feature.size // WORD) if bits else 0
+    return Space(feature, np.empty((0, words), np.uint64), np.empty((0, feature.size)), *steps)
+
+
+def with_cells(space: Space, cells: Sequence[NDArray[Any]], rows: int) -> Space:
+    """The same columns for rows whose values are at hand, an array for each column."""
+    space = _with_room(space, rows)
+    used = np.flatnonzero(space.unit).tolist()
+    if space.bits.shape[1]:
+        held = np.empty((space.feature.size, rows), np.uint8)
+        for place in used:
+            held[place] = cells[place]
+        held.flags.writeable = False  # as in a store; other flags would be compiled apart
+        _pack(held, np.arange(space.feature.size), space)
+    else:
+        for place in used:
+            space.value[:, place] = cells[place]
+    return space
+
+
+def _with_room(space: Space, rows: int) -> Space:
+    """The same columns for so many rows, whose values are still to be filled in."""
+    if words := space.bits.shape[1]:
+        return space._replace(bits=np.empty((rows, words), np.uint64))
+    return space._replace(value=np.zeros((rows, space.feature.size)))
+
+
+def _pack(matrix: NDArray[np.uint8], slots: NDArray[np.int64], space: Space) -> None:
+    """Fill in the bits of the columns in these rows of a matrix [slots, rows] of zeros and ones."""
+    pack_bits(matrix, np.where(space.unit > 0.0, slots, -1), space.bits, np.empty(PACKED_ROWS, np.uint64))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.grow.feature_search import FeatureSearch
 from bigforest.grow.features import Features
-from bigforest.grow.frontier import Cut, Search
+from bigforest.grow.frontier import Cut, Seeker
 from bigforest.grow.judge import Judge
 from bigforest.grow.random_search import RandomSearch
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
@@ -37,6 +37,7 @@ class Limits(NamedTuple):
     room   counts of all histograms of a pass, and keys
     nodes  nodes whose thresholds are looked up together
     values of a dictionary that are held together, float64
+    held   bytes of rows that perceptrons are trained on together
     """
 
     rows: int
@@ -45,6 +46,7 @@ class Limits(NamedTuple):
     room: int
     nodes: int = 1 << 20
     values: int = 1 << 16
+    held: int = 1 << 24
 
 
 class Ground(NamedTuple):
@@ -87,7 +89,7 @@ class Place:
     total: Counts
     constant: NDArray[np.bool_]
     state: int
-    search: Search | None
+    search: Seeker | None
     cut: Cut | None = None
     left: int = 0
     right: int = 0
@@ -239,7 +241,7 @@ class TreeTop:
         self.nodes.append(node)
         return len(self.nodes) - 1
 
-    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Search:
+    def _search(self, key: np.uint64, judge: Judge, constant: NDArray[np.bool_]) -> Seeker:
         """The search for the split of the node `key`."""
         ground, limits = self._ground, self._ground.limits
         start = (key, judge, ground.rules, ground.features, constant, limits.keys, limits.cells, limits.room)

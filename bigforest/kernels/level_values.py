@@ -67,10 +67,23 @@ class Steps(NamedTuple):
 
     origin  float64 [features], the smallest value
     span    float64 [features], the range that has STEPS steps; 0 where every unit is one, and -1 where there are none
+    rate    float64 [features], steps to a unit (space.Space.per_step); 0 where `span` says it
     """
 
     origin: NDArray[np.float64]
     span: NDArray[np.float64]
+    rate: NDArray[np.float64]
+
+
+class Summands(NamedTuple):
+    """Features that are summed in nodes: those of node[k] are feature[start[k]:start[k + 1]].
+
+    node uint32, start int64 [nodes + 1], feature uint32
+    """
+
+    node: NDArray[np.uint32]
+    start: NDArray[np.int64]
+    feature: NDArray[np.uint32]
 
 
 @inlined
@@ -206,23 +219,27 @@ def collect_values(cells, directions, items, begin, end, bands, wanted, value, f
 
 
 @kernel
-def sum_values(cells, items, begin, end, nodes, steps, sums):
-    """Add the steps of the rows of some nodes, times their multiplicity, to sums int64 [nodes, features, classes].
+def sum_values(cells, items, begin, end, summands, steps, sums):
+    """Add the steps of the rows of some nodes, times their multiplicity, to sums int64 [summands.feature, classes].
 
-    nodes  uint32, those that are wanted; items, begin, end from route_values
+    items, begin, end  from route_values
     """
-    for k in range(np.uint64(nodes.size)):
-        node = np.uint64(nodes[k])
+    for k in range(np.uint64(summands.node.size)):
+        node = np.uint64(summands.node[k])
         here = items[begin[node] : end[node]]
-        for feature in range(np.uint64(steps.span.size)):
-            origin, span, own = steps.origin[feature], steps.span[feature], sums[k, feature]
+        for at in range(np.uint64(summands.start[k]), np.uint64(summands.start[k + ONE])):
+            feature, own = np.uint64(summands.feature[at]), sums[at]
+            origin, span, rate = steps.origin[feature], steps.span[feature], steps.rate[feature]
             if span < 0.0:
                 continue
             slot, narrow = np.uint64(cells.place[feature, 1]), cells.place[feature, 0] == np.uint32(4)
             for i in range(np.uint64(here.size)):
                 row = here[i] >> SHIFT32
                 value = np.float64(cells.f32[slot, row]) if narrow else cells.f64[slot, row]
-                step = value - origin if span == 0.0 else np.rint((value - origin) / span * STEPS)
+                if rate > 0.0:
+                    step = np.rint((value - origin) * rate)
+                else:
+                    step = value - origin if span == 0.0 else np.rint((value - origin) / span * STEPS)
                 own[class_of(here[i])] += np.int64(step) * np.int64(here[i] & BITS16)
 
 

@@ -1,0 +1,142 @@
+"""Trees in subspaces that do not fit in memory: what the passes know of the families (oblique_family.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.forest.nodes import TreeArrays
+from bigforest.grow.decoded import Decoded, column_of
+from bigforest.grow.directions import Spans
+from bigforest.grow.judge import Judge
+from bigforest.grow.oblique_family import Subtree
+from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply
+from bigforest.grow.oblique_top import Ends
+from bigforest.grow.subspace import Columns, columns_of, empty_space, is_shared, scratch_in, tree_subspace, with_cells
+from bigforest.grow.subspace_search import Aim, SubspaceSearch
+from bigforest.grow.tally import Counts, Tally
+from bigforest.grow.top import Ground
+from bigforest.kernels.grow import grow_oblique
+from bigforest.kernels.layout import Codes
+from bigforest.kernels.level_values import Cells, Steps
+from bigforest.kernels.oblique import Pool
+from bigforest.kernels.rows import NO_ROWS
+from bigforest.kernels.space import Subspace
+from bigforest.kernels.tree import CodeTree
+from bigforest.store.store import Store
+
+
+class SubspacePasses(NamedTuple):
+    """The families. What a tree has of its own are the features that it sees, ascending, int64.
+
+    seen  how the features are seen
+    """
+
+    config: TrainConfig
+    seen: Columns
+
+    @property
+    def columns(self) -> int:
+        """See Family."""
+        return self.seen.unit.size
+
+    @property
+    def steps(self) -> Steps:
+        """See Family."""
+        return Steps(self.seen.low, np.where(self.seen.unit > 0.0, 0.0, -1.0), self.seen.per_step)
+
+    @property
+    def sampled(self) -> bool:
+        """See Family."""
+        return False
+
+    def sample(self, tree: int, rows: range, cells: Cells) -> NDArray[np.int64]:
+        """See Family."""
+        return np.zeros(0, np.int64)
+
+    def survey(self, tree: int, tally: Tally, sample: NDArray[np.int64] | None) -> None:
+        """See Family: nothing."""
+
+    def own(self, tree: int, question: DirectionQuestion | None, total: Counts, reply: DirectionReply | None) -> Any:
+        """See Family; no use is made of columns that are constant."""
+        shared = is_shared(self.config, self.columns)
+        own = np.arange(self.columns) if shared else tree_subspace(self.config, self.columns, tree)
+        return own, np.zeros(own.size, np.bool_)
+
+    def search(
+        self, own: NDArray[np.int64], key: np.uint64, judge: Judge, constant: NDArray[np.bool_], ground: Ground
+    ) -> SubspaceSearch:
+        """See Family."""
+
+        def scratch() -> Subspace:
+            return scratch_in(empty_space(self.seen, own), self.config, self.columns, judge.tally.classes, 0)
+
+        return SubspaceSearch(Aim(scratch, key, judge.total, ground.rules.min_leaf), constant)
+
+    def needed(self, columns: Iterable[int]) -> Iterable[int]:
+        """See Family."""
+        return columns
+
+    def view(self, own: NDArray[np.int64], cells: Cells, rows: int, columns: Collection[int] | None) -> Cells:
+        """See Family: a copy of the subspace, where rows are wanted whole."""
+        if columns is not None or own.size == self.columns:
+            return cells
+        width = _width(cells.place)
+        f32 = np.empty((own.size if width == 4 else 0, rows), np.float32)
+        f64 = np.empty((own.size if width == 8 else 0, rows))
+        for at, feature in enumerate(own.tolist()):
+            (f32 if width == 4 else f64)[at] = column_of(cells, feature, rows)
+        place = np.zeros((self.columns, 2), np.uint32)
+        place[own] = _place(width, own.size)
+        return Cells(f32, f64, place)
+
+    def layout(self, decoded: Decoded) -> Decoded:
+        """See Family."""
+        if is_shared(self.config, self.columns):
+            return decoded
+        return decoded._replace(place=_place(_width(decoded.place), self.config.subspace_size(self.columns)))
+
+    def ends(self, store: Store) -> Ends:
+        """See Family: no node splits between values."""
+        return lambda column, values: values
+
+    def grow(
+        self, own: NDArray[np.int64], columns: Sequence[NDArray[Any]], subtree: Subtree, ends: Ends
+    ) -> tuple[CodeTree, Pool]:
+        """See Family."""
+        items, target, rules, key, depth, constant = subtree
+        space = with_cells(empty_space(self.seen, own), columns, items.size)
+        subspace = scratch_in(space, self.config, self.columns, target.number, items.size)
+        return grow_oblique(_no_codes(own.size), NO_ROWS, items, target, key, rules, subspace, depth, constant)
+
+    def finished(self, own: NDArray[np.int64], nodes: TreeArrays) -> TreeArrays:
+        """See Family."""
+        return nodes
+
+
+def subspace_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SubspacePasses:
+    """The families of a forest in subspaces; dictionaries are read in order."""
+    return SubspacePasses(config, columns_of(store, config))
+
+
+def _width(place: NDArray[np.uint32]) -> int:
+    """Bytes of a value in copies of any of the columns, which are of one type."""
+    return int(place[:, 0].max())
+
+
+def _place(width: int, columns: int) -> NDArray[np.uint32]:
+    """Where columns are in cells of one type."""
+    return np.array([(width, column) for column in range(columns)], np.uint32)
+
+
+def _no_codes(columns: int) -> Codes:
+    """The codes of so many columns, of no rows: trees in subspaces see values."""
+    u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
+    codes = Codes(u8, u16, u32, _place(1, columns))
+    for array in codes:
+        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+    return codes
