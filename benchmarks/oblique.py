@@ -4,6 +4,9 @@
 
 k = ceil(p**(2/3)) projections per node, of two features in the mean with weights of +-1. bigforest-redraw, the axis
 forest of sqrt(p) features, is there for comparison. Writes results/oblique.parquet and results/oblique.md.
+
+treeple is built for older releases of scikit-learn, so it takes an environment of its own, with this package and its
+extra `bench`, and then `pip install treeple "scikit-learn<1.7"`.
 """
 
 from __future__ import annotations

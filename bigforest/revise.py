@@ -191,6 +191,6 @@ def _count_batch(
 def _count_leaves(way: Way, roots: NDArray[np.uint64], truth: NDArray[np.int32], counts: NDArray[np.int64]) -> None:
     """Count in some trees; called for other trees at the same time."""
     from bigforest.kernels.ballots import Counts, count_leaves
-    from bigforest.kernels.route import new_scratch
+    from bigforest.kernels.send import new_scratch
 
-    count_leaves(way, roots, Counts(truth, counts), new_scratch())
+    count_leaves(way, roots, Counts(truth, counts), new_scratch(way))

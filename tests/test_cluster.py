@@ -211,10 +211,12 @@ def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_a
 
 
 MEANS = {"family": "sparse-oblique", "mean_difference": "all"}
+PERCEPTRONS = {"family": "subspace-perceptron", "subspace": 2, "max_epochs": 2}
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"impurity": "entropy"}, {"sampling": "stratified"}, MEANS, {"family": "rotation", "axes": 3}]
+    "options",
+    [{}, {"impurity": "entropy"}, {"sampling": "stratified"}, MEANS, {"family": "rotation", "axes": 3}, PERCEPTRONS],
 )
 def test_grow__by_passes(
     client: Client, store: Store, tmp_path: Path, both_alive: None, options: dict[str, Any]
@@ -284,6 +286,7 @@ PRINCIPAL = {"family": "rotation", "rotation": "pca"}
         *((task, {}) for task in ("answer", "spill", "grow_seedling", "write_stems")),
         *((task, MEANS) for task in ("decode_blocks", "answer")),
         *((task, PRINCIPAL) for task in ("sample", "grow_seedling")),
+        ("learn", PERCEPTRONS),
     ],
 )
 def test_grow__by_passes_a_worker_is_killed(

@@ -29,7 +29,7 @@ from bigforest.kernels.route import LevelSets, is_listed
 from bigforest.predict.files import predict_file
 from bigforest.resources import Resources
 from bigforest.source import open_source
-from tests.forests import nodes_of
+from tests.forests import nodes_of, random_tree
 from tests.mixed import (
     CATEGORIES,
     CLASSES,
@@ -142,6 +142,20 @@ def test_predict__any_rows(data: st.DataObject) -> None:
             assert found == [CLASSES[decide(row, "soft", "lowest", 0, 0)] for row in votes]
             shares = forest.predict_proba(frame, unseen=unseen).rows()
             assert shares == [tuple(vote / len(trees) for vote in row) for row in votes]
+
+
+def test_predict__categories_and_projections(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    trees = mixed_trees(3, 6)
+    for _ in range(3):
+        tree = random_tree(random, 2, len(CLASSES), 9, [0.5, -1.0, 2.0], [1.0, -1.0, 0.3])
+        assert tree.terms is not None
+        terms = tree.terms._replace(feature=3 * tree.terms.feature)  # the numbers are x0 and x3
+        trees.append(tree._replace(feature=np.where(tree.feature == 1, 3, tree.feature).astype(np.int32), terms=terms))
+    forest = write_mixed(tmp_path, trees, mixed_spec())
+    frame = mixed_table(90, 7).with_columns(pl.col("x0", "x3").fill_null(0.5))
+    votes = expected(trees, frame)
+    assert forest.predict_proba(frame).rows() == [tuple(vote / len(trees) for vote in row) for row in votes]
 
 
 @pytest.fixture(scope="module", params=[False, True], ids=["classes", "numbers"])

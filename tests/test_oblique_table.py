@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from bigforest.config import TrainConfig
 from bigforest.errors import FormatError
 from bigforest.forest import nodes as forest_nodes
-from bigforest.forest import parts
+from bigforest.forest import parts, walker
 from bigforest.forest.checked import join_nodes
 from bigforest.forest.forest import read_forest
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
@@ -171,15 +171,18 @@ def test_vote__oblique_nodes_on_any_values(data: st.DataObject) -> None:
     weights = data.draw(st.lists(st.sampled_from([1.0, -1.0]) | weight, min_size=1, max_size=4))
     random = np.random.default_rng(data.draw(st.integers(0, 99)))
     splits = data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
-    grown = [random_tree(random, 3, 3, count, thresholds, weights) for count in splits]
+    features = data.draw(st.sampled_from([3, 10]))  # directions of up to three blocks
+    grown = [random_tree(random, features, 3, count, thresholds, weights) for count in splits]
     cell = st.sampled_from(thresholds) | number
-    rows = data.draw(st.lists(st.tuples(cell, cell, cell), min_size=1, max_size=9))
-    made = pack([nodes_of(tree, number) for number, tree in enumerate(grown)], 3)
-    ready = Voting(made, made.ballots("soft"), Rule("soft", "lowest", 0), spec_of(3, (5, 7, 9)))
+    rows = data.draw(st.lists(st.tuples(*[cell] * features), min_size=1, max_size=9))
+    made = pack([nodes_of(tree, number) for number, tree in enumerate(grown)], features)
+    ready = Voting(made, made.ballots("soft"), Rule("soft", "lowest", 0), spec_of(features, (5, 7, 9)))
     for dtype in (np.float64, np.float32):
         with np.errstate(over="ignore"):
             matrix = np.array(rows, dtype)
-        answers = ready.answer(Rows.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(walker, "_TILE_ROWS", 4)
+            answers = ready.answer(Rows.of([matrix[:, place].copy() for place in made.used]), 0, proba=True)
         assert answers.proba is not None
         wanted = [sum_of_votes(grown, row, "soft") for row in matrix.astype(np.float64).tolist()]
         assert answers.proba.tolist() == [[votes / len(grown) for votes in row] for row in wanted]

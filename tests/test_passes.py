@@ -197,6 +197,7 @@ others = [{"replace": False, "sample_fraction": 0.6, "impurity": sys.argv[2]}]
 if sys.argv[2] == "entropy" and not store.shape.extras.odd:
     others += [{**oblique, "mean_difference_scope": scope} for scope in ("tree", "node")]
     others += [{"family": "rotation", "rotation": kind} for kind in ("random", "pca")]
+    others += [{"family": "subspace-cap"}, {"family": "subspace-perceptron"}]
 for options in ({}, *others):
     config = TrainConfig.of(trees=2, **options)
     compile_for(store.shape.extras, config, True, None)
@@ -245,20 +246,6 @@ def test_choose_way__too_little_names_the_smallest() -> None:
         with pytest.raises(ConfigError, match=f"smallest budget is {smallest:,} bytes"):
             choose_way(SHAPE, config, Resources(threads=2, memory=memory))
     choose_way(SHAPE, config, Resources(threads=2, memory=smallest))
-
-
-@pytest.mark.parametrize(
-    "options", [{"family": "subspace-perceptron"}, {"family": "subspace-perceptron", "subspace_per": "node"}]
-)
-def test_choose_way__families_that_grow_in_memory_say_so(options: dict[str, object]) -> None:
-    config = TrainConfig.of(trees=4, **options)
-    need = grow_need(SHAPE, config, Resources(threads=2))
-    assert need.smallest > SHAPE.rows * (SHAPE.row_bytes + 8)
-    way = choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest))
-    assert (way.limits, way.workers) == (None, 1)
-    words = f"family {config.family} grow whole in memory, .*; the smallest budget is {need.smallest:,} bytes"
-    with pytest.raises(ConfigError, match=words):
-        choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest - 1))
 
 
 @pytest.mark.parametrize("options", FAMILIES)

@@ -32,7 +32,7 @@ from bigforest.forest.parts import check_parts, part_paths, read_span, whole_par
 from bigforest.forest.table import NODES
 from bigforest.kernels.layout import LEAF, OBLIQUE
 from bigforest.kernels.packing import SOUND, check_nodes, narrow_nodes
-from bigforest.kernels.route import TERMS, TILE_SHIFT, Layout
+from bigforest.kernels.route import MORE, TERMS, Layout
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
 from tests.naive.predict import is_preorder, round_down
 
@@ -136,8 +136,9 @@ def _check_columns(found: Packed, trees: TreeArrays) -> None:
         blocks = -(-np.diff(trees.terms.start)[oblique] // TERMS)
         assert column[oblique].tolist() == (2 * found.used.size + np.cumsum(blocks) - blocks).tolist()
         goes_on = [0] * (2 * found.used.size) + [int(more > 0) for size in blocks for more in range(size - 1, -1, -1)]
-        assert (found.directions.at[::2][TERMS - 1 :: TERMS] & np.uint64(1)).tolist() == goes_on
-        weight, at = found.directions.weight[1::2], found.directions.at[::2] >> TILE_SHIFT
+        weight, at = found.directions.weight[1::2], found.directions.at[::2]
+        assert (at[TERMS - 1 :: TERMS] >= MORE).tolist() == goes_on
+        at = at & ~MORE
         assert (at[weight == 0] == found.used.size).all()
         assert weight[weight != 0].tolist() == [*[1.0] * found.used.size, *trees.terms.weight.tolist()]
         places = at[weight != 0].astype(int)

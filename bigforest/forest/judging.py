@@ -62,6 +62,7 @@ def _judge_piece(
 ) -> NDArray[np.int64] | None:
     """`judge` the rows from `start` to before `stop`; None if a value is missing that must not."""
     from bigforest.kernels.ballots import Votes, vote
+    from bigforest.kernels.send import new_scratch
 
     packed = voting.packed
     walker = Walker(packed)
@@ -70,9 +71,9 @@ def _judge_piece(
         return None
     own, known = votes[start:stop], truth[start:stop]
     numbers = np.arange(first + start, first + stop, dtype=np.uint64)
-    counts = np.zeros((2, packed.roots.size), np.int64)
+    counts, scratch = np.zeros((2, packed.roots.size), np.int64), new_scratch(way)
     for tree in range(packed.roots.size):
-        vote(way, packed.roots[tree : tree + 1], Votes(voting.mixed, own), walker.scratch)
+        vote(way, packed.roots[tree : tree + 1], Votes(voting.mixed, own), scratch)
         codes = voting.rule.decide(own, numbers)
         counts[0, tree] = np.count_nonzero((codes != known) & (known >= 0))
         counts[1, tree] = np.count_nonzero((codes == REJECTED) & (known >= 0))

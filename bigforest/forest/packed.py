@@ -257,7 +257,7 @@ def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: in
 
     place  as for number_nodes.
     """
-    from bigforest.kernels.route import TERMS, TILE_SHIFT, Directions
+    from bigforest.kernels.route import MORE, TERMS, Directions
 
     parts = [part for own in trees for part in own.terms]
     terms = join_lists(parts, [part.start.size - 1 for part in parts])
@@ -267,16 +267,16 @@ def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: in
     sizes = np.concatenate([np.ones(features, np.int64), np.zeros(features, np.int64), np.diff(terms.start)])
     blocks = np.maximum(1, -(-sizes // TERMS))
     ends = np.cumsum(blocks)
-    at = np.full((TERMS * int(ends[-1]), 2), np.uint64(features) << TILE_SHIFT)
+    at = np.full((TERMS * int(ends[-1]), 2), np.uint64(features))
     weight = at.view(np.float64)
     weight[:, 1] = 0.0
     begin = np.cumsum(sizes) - sizes
     filled = np.arange(int(sizes.sum())) + np.repeat(TERMS * (ends - blocks) - begin, sizes)
-    at[filled, 0] = np.concatenate([own.astype(np.uint64), place[terms.feature]]) << TILE_SHIFT
+    at[filled, 0] = np.concatenate([own.astype(np.uint64), place[terms.feature]])
     weight[filled, 1] = np.concatenate([np.ones(features), terms.weight])
-    goes_on = np.ones(int(ends[-1]), np.uint64)
+    goes_on = np.full(int(ends[-1]), MORE)
     goes_on[ends - 1] = 0
-    at[TERMS - 1 :: TERMS, 0] += goes_on
+    at[TERMS - 1 :: TERMS, 0] |= goes_on
     return Directions(at.reshape(-1), weight.reshape(-1))
 
 

@@ -170,6 +170,7 @@ class Voting(NamedTuple):
         """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
         from bigforest.kernels.ballots import Votes, note_leaves, vote
         from bigforest.kernels.quantile import find_quantiles
+        from bigforest.kernels.send import new_scratch
 
         trees = self.forest_trees
         walker = Walker(self.packed)
@@ -181,10 +182,10 @@ class Voting(NamedTuple):
             here = np.zeros((last - first, answer_width(self.spec))) if votes is None else votes[first:last]
             cast = Votes(self.mixed, here)
             if self.residents is None:
-                vote(way, self.packed.roots, cast, walker.scratch)
+                vote(way, self.packed.roots, cast, new_scratch(way))
             else:
                 known = np.empty((last - first, trees), np.uint32) if leaves is None else leaves[first:last]
-                note_leaves(way, self.packed.roots, self.residents.noted(cast, known), walker.scratch)
+                note_leaves(way, self.packed.roots, self.residents.noted(cast, known), new_scratch(way))
             if answers is None:
                 continue
             if answers.value is not None:

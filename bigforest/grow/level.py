@@ -68,6 +68,9 @@ class Passed(Protocol):
     def answer(self, questions: list[Any], folder: Path, blocks: range) -> list[Any]:
         """The replies of some blocks to the questions; where rows stand then is written into `folder`."""
 
+    def teach(self, tops: Sequence[Any], crew: Crew) -> None:
+        """Hand nodes what follows from their rows in order, not from blocks on their own, where they ask for that."""
+
 
 def split_large(
     table: Passed, tops: Sequence[TreeTop], folder: Path, ranges: Sequence[tuple[range]], crew: Crew
@@ -78,12 +81,25 @@ def split_large(
     ranges  the runs of blocks, the same for all passes over these trees.
     """
     while chosen := choose(tops, table.ground.limits.room):
-        questions = [table.question(tops[at], entries) for at, entries in chosen]
-        release_freed()
-        replies = crew.reduce(answer, ranges, merged_all, (table, questions, folder))
-        for (at, entries), asked, reply in zip(chosen, questions, replies, strict=True):
-            tops[at].sent(reply.below, reply.above, reply.standing)
-            tell(tops[at], entries, asked.answers(reply))
+        _ask(table, tops, chosen, folder, ranges, crew)
+        table.teach(tops, crew)
+
+
+def _ask(
+    table: Passed,
+    tops: Sequence[TreeTop],
+    chosen: Sequence[tuple[int, list[int]]],
+    folder: Path,
+    ranges: Sequence[tuple[range]],
+    crew: Crew,
+) -> None:
+    """One pass, for these nodes of these trees."""
+    questions = [table.question(tops[at], entries) for at, entries in chosen]
+    release_freed()
+    replies = crew.reduce(answer, ranges, merged_all, (table, questions, folder))
+    for (at, entries), asked, reply in zip(chosen, questions, replies, strict=True):
+        tops[at].sent(reply.below, reply.above, reply.standing)
+        tell(tops[at], entries, asked.answers(reply))
 
 
 def answer(table: Passed, questions: list[Any], folder: Path, blocks: range) -> list[Any]:

@@ -9,7 +9,7 @@ from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.grow.decoded import sweeps
 from bigforest.grow.frontier import buckets_for
-from bigforest.grow.need_passes import LISTS, limits_for, listed_bytes, passes_take, tally_of
+from bigforest.grow.need_passes import LISTS, learning_passes, limits_for, listed_bytes, passes_take, tally_of
 from bigforest.grow.need_whole import (
     BY_VALUES,
     ON_FEATURES,
@@ -76,12 +76,6 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
             whole = Way(workers, None, config.trees, memory)
             return whole if resources.cluster is None else _spread(shape, config, resources.crew(workers).size, whole)
     assert budget is not None
-    if not _by_passes(config):
-        raise ConfigError(
-            f"{budget:,} bytes of memory do not do for growing this forest: trees of the family {config.family} grow "
-            f"whole in memory, those of the family axis need not; the smallest budget is "
-            f"{_smallest(shape, config):,} bytes"
-        )
     for workers in range(resources.workers, 0, -1):
         limits = limits_for(shape, config, workers, budget)
         if limits is not None:
@@ -90,7 +84,7 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
             buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
-            group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root, lists))
+            group = max(1, min(kept_trees(shape, config), _MOST_TREES, 2 * limits.room // root, lists))
             return Way(workers, limits, group, budget)
     raise ConfigError(
         f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is "
@@ -124,17 +118,12 @@ def _some(names: tuple[str, ...], most: int = 10) -> str:
     return ", ".join(map(repr, names[:most])) + rest
 
 
-def _by_passes(config: TrainConfig) -> bool:
-    """Whether trees may be grown by passes."""
-    return config.family in (*ON_FEATURES, *BY_VALUES)
-
-
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: Way) -> Way:
     """The way for `size` tasks at once where whole trees fit: large trees that are too few for all are grown by passes
     until there are subtrees for all."""
     tasks = -(-config.trees // part_size(shape.rows, config.trees))
     bag = bag_size(shape.rows, config)
-    if tasks >= size or bag < _SPREAD_ROWS or not _by_passes(config):
+    if tasks >= size or bag < _SPREAD_ROWS:
         return whole
     limits = limits_for(shape, config, whole.workers, whole.memory + store_bytes(shape, config))
     if limits is None:
@@ -160,7 +149,8 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     takes = passes_take(shape, config)
     groups = -(-config.trees // way.group)
     # Bags are drawn, and rows spilled, once each.
-    passes = groups * (takes.before + takes.level * levels + 2)
+    level = takes.level + learning_passes(shape, config, way.limits)
+    passes = groups * (takes.before + level * levels + 2)
     if by_values:  # decoded once; a deviation takes the mean first
         deviations = config.family == "rotation" or config.normalize == "zscore"
         passes += sweeps(shape, way.limits) * (3 if deviations else 1)
@@ -170,8 +160,6 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
 def _smallest(shape: Shape, config: TrainConfig) -> int:
     """The smallest budget for which `limits_for` says yes with one worker, or in which the trees grow in memory."""
     whole = in_memory(shape, config, 1) + store_bytes(shape, config)
-    if not _by_passes(config):
-        return whole
     base = base_bytes(shape, config)
     low, high = base, base + (1 << 20)
     while limits_for(shape, config, 1, high) is None:

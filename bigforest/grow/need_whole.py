@@ -10,6 +10,7 @@ from bigforest.grow.ranked import CODE_BYTES
 from bigforest.kernels.bits import WORD
 from bigforest.kernels.category import levels_bytes
 from bigforest.memory import BASE_BYTES, Shape
+from bigforest.options import SUBSPACE_FAMILIES
 from bigforest.sample import distinct_rows, draws_bytes, most_nodes
 
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 20.
@@ -23,7 +24,7 @@ _WRITTEN = 200
 _WRITTEN_TERM = 64
 # Families that split on features, and others that grow by passes, too, over values instead of codes.
 ON_FEATURES = ("axis", "tree")
-BY_VALUES = ("sparse-oblique", "rotation", "subspace-cap")
+BY_VALUES = ("sparse-oblique", "rotation", *SUBSPACE_FAMILIES)
 # Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
 _LISTED = 8
 _WRITTEN_LEVEL = 24

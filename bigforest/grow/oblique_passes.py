@@ -25,7 +25,8 @@ from bigforest.grow.oblique_family import Family, Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, question
 from bigforest.grow.oblique_top import DirectionTop
 from bigforest.grow.passes import Seedling, Stem
-from bigforest.grow.question import cut, joined, merged_all
+from bigforest.grow.perceptron_passes import Learnt, Piece, Trial, pieces_of, train, trials_of
+from bigforest.grow.question import Runs, gathered, hear, merged_all
 from bigforest.grow.rotation_passes import rotation_passes
 from bigforest.grow.sparse_passes import sparse_passes
 from bigforest.grow.spill import Spread, load_rows
@@ -37,6 +38,7 @@ from bigforest.kernels.level_values import Cells, collect_values, count_values, 
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.target import Classes
 from bigforest.kernels.tree import CodeTree
+from bigforest.options import SUBSPACE_FAMILIES
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
 from bigforest.store.store import Store
@@ -44,7 +46,7 @@ from bigforest.store.store import Store
 _FAMILIES: dict[str, Callable[[Store, TrainConfig, Spans, int], Family]] = {
     "sparse-oblique": sparse_passes,
     "rotation": rotation_passes,
-    "subspace-cap": subspace_passes,
+    **dict.fromkeys(SUBSPACE_FAMILIES, subspace_passes),
 }
 
 # Of the arrays of a subtree in a file: feature, right, depth, counts; threshold and number of terms of each node;
@@ -107,7 +109,7 @@ class DirectionPasses(NamedTuple):
         value = np.empty(BLOCK_ROWS)
         most = max((asked.most_probes() for asked in questions), default=0)
         found, tags = np.empty(most * BLOCK_ROWS), np.empty(most * BLOCK_ROWS, np.uint32)
-        pieces: list[list[list[Found]]] = [[] for _ in questions]
+        pieces: list[list[Runs[Found]]] = [[] for _ in questions]
         replies = [asked.no_reply() for asked in questions]
         for at, (items, begin, end), cells in self._route(questions, blocks, replies, folder):
             asked, reply = questions[at], replies[at]
@@ -118,11 +120,11 @@ class DirectionPasses(NamedTuple):
             if asked.collects.node.size:
                 ends = np.empty(asked.collects.node.size, np.uint64)
                 collect_values(*rows, asked.collects, asked.wanted, value, found, tags, ends)
-                pieces[at].append(cut(Found(found, tags), ends))
+                pieces[at].append(Runs.copied(Found(found, tags), ends))
             if asked.sums.node.size:
                 sum_values(cells, items, begin, end, asked.sums, self.family.steps, reply.sums)
         return [
-            reply._replace(found=[joined(own) for own in zip(*of_blocks, strict=True)])
+            reply._replace(found=[gathered(of_blocks)] if of_blocks else [])
             for reply, of_blocks in zip(replies, pieces, strict=True)
         ]
 
@@ -163,6 +165,34 @@ class DirectionPasses(NamedTuple):
             walked = walk(self, questions, blocks, replies, folder, read, send)
             yield from ((at, stood, cells) for at, (stood, _), cells in walked)
 
+    def teach(self, tops: Sequence[DirectionTop], crew: Crew) -> None:
+        """See Passed: by perceptrons, a task for each tree, or several where there are few."""
+        wanted = [(top, trials) for top in tops if (trials := trials_of(top))]
+        shares = max(1, crew.size // max(len(wanted), 1))
+        tasks = [
+            (self.question(top, []), dict(own))
+            for top, trials in wanted
+            for share in range(shares)
+            if (own := trials[share::shares])
+        ]
+        learnt: dict[int, dict[int, Learnt]] = {top.tree: {} for top, _ in wanted}
+        crew.run(learn, tasks, lambda index, found: learnt[tasks[index][0].tree].update(found), (self,))
+        for top, trials in wanted:
+            for entry, _ in trials:
+                hear(top, entry, [learnt[top.tree][entry]])
+
+    def learn(self, asked: DirectionQuestion, trials: dict[int, Trial]) -> dict[int, Learnt]:
+        """What perceptrons of nodes of a tree learn, by node; asked: without probes."""
+        place = self.family.layout(self.decoded).place
+
+        def rows(entries: Sequence[int]) -> Iterator[tuple[int, Piece]]:
+            own = {entry: trials[entry] for entry in entries}
+            for blocks in self.decoded.runs:
+                for _, spread in self.spread([asked], blocks, [asked.no_reply()]):
+                    yield from pieces_of(spread, place, own)
+
+        return train(trials, rows, self.ground.limits.held)
+
     def grow(self, own: Any, seedling: Seedling, files: list[Path], path: Path) -> int:
         """See Table."""
         store, ground = self.store, self.ground
@@ -199,6 +229,11 @@ def prepare_directions(store: Store, config: TrainConfig, ground: Ground, folder
     decoded = decode(store, block_ranges(store, crew.size), folder, crew, most)
     family = _FAMILIES[config.family](store, config, decoded.spans, most)
     return DirectionPasses(store, Sampler.of(store, config), ground, decoded, family)
+
+
+def learn(table: DirectionPasses, asked: DirectionQuestion, trials: dict[int, Trial]) -> dict[int, Learnt]:
+    """Task: see DirectionPasses."""
+    return table.learn(asked, trials)
 
 
 def sample(table: DirectionPasses, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:

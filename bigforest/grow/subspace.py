@@ -141,7 +141,7 @@ def columns_of(store: Store, config: TrainConfig) -> Columns:
 
 def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Space:
     """The columns of the features `chosen`, for all rows of the store."""
-    space = empty_space(columns, chosen, store.rows)
+    space = _with_room(empty_space(columns, chosen), store.rows)
     if columns.bits:
         slots = np.array([feature.slot for feature in store.spec.features], np.int64)[chosen]
         _pack(store.codes.u8, slots, space)
@@ -152,28 +152,44 @@ def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> Spa
     return space
 
 
-def empty_space(columns: Columns, chosen: NDArray[np.int64], rows: int) -> Space:
-    """The columns of the features `chosen` for so many rows, whose values are still to be filled in."""
-    words = -(-chosen.size // WORD) if columns.bits else 0
-    bits = np.empty((rows, words), np.uint64)
-    value = np.zeros((0 if columns.bits else rows, chosen.size))
-    numbers = chosen.astype(np.int32)
-    return Space(numbers, bits, value, columns.low[chosen], columns.per_step[chosen], columns.unit[chosen])
+def empty_space(columns: Columns, chosen: NDArray[np.int64]) -> Space:
+    """The columns of the features `chosen`, for no rows."""
+    steps = (columns.low[chosen], columns.per_step[chosen], columns.unit[chosen])
+    return _without_rows(columns.bits, chosen.astype(np.int32), *steps)
 
 
-def space_of(columns: Columns, chosen: NDArray[np.int64], cells: Sequence[NDArray[Any]], rows: int) -> Space:
-    """The columns of the features `chosen` for rows whose values are at hand, an array for each of the features."""
-    space = empty_space(columns, chosen, rows)
-    if columns.bits:
-        held = np.empty((chosen.size, rows), np.uint8)
-        for place, column in enumerate(cells):
-            held[place] = column
+def some_columns(space: Space, place: NDArray[np.int64]) -> Space:
+    """Some columns of a space of no rows."""
+    feature, _, _, *steps = space
+    return _without_rows(space.bits.shape[1] > 0, feature[place], *(array[place] for array in steps))
+
+
+def _without_rows(bits: bool, feature: NDArray[np.int32], *steps: NDArray[np.float64]) -> Space:
+    words = -(-feature.size // WORD) if bits else 0
+    return Space(feature, np.empty((0, words), np.uint64), np.empty((0, feature.size)), *steps)
+
+
+def with_cells(space: Space, cells: Sequence[NDArray[Any]], rows: int) -> Space:
+    """The same columns for rows whose values are at hand, an array for each column."""
+    space = _with_room(space, rows)
+    used = np.flatnonzero(space.unit).tolist()
+    if space.bits.shape[1]:
+        held = np.empty((space.feature.size, rows), np.uint8)
+        for place in used:
+            held[place] = cells[place]
         held.flags.writeable = False  # as in a store; other flags would be compiled apart
-        _pack(held, np.arange(chosen.size), space)
+        _pack(held, np.arange(space.feature.size), space)
     else:
-        for place in np.flatnonzero(space.unit).tolist():
+        for place in used:
             space.value[:, place] = cells[place]
     return space
+
+
+def _with_room(space: Space, rows: int) -> Space:
+    """The same columns for so many rows, whose values are still to be filled in."""
+    if words := space.bits.shape[1]:
+        return space._replace(bits=np.empty((rows, words), np.uint64))
+    return space._replace(value=np.zeros((rows, space.feature.size)))
 
 
 def _pack(matrix: NDArray[np.uint8], slots: NDArray[np.int64], space: Space) -> None:

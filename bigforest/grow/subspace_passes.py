@@ -16,7 +16,7 @@ from bigforest.grow.judge import Judge
 from bigforest.grow.oblique_family import Subtree
 from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply
 from bigforest.grow.oblique_top import Ends
-from bigforest.grow.subspace import Columns, columns_of, empty_space, is_shared, scratch_in, space_of, tree_subspace
+from bigforest.grow.subspace import Columns, columns_of, empty_space, is_shared, scratch_in, tree_subspace, with_cells
 from bigforest.grow.subspace_search import Aim, SubspaceSearch
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import Ground
@@ -73,7 +73,7 @@ class SubspacePasses(NamedTuple):
         """See Family."""
 
         def scratch() -> Subspace:
-            return scratch_in(empty_space(self.seen, own, 0), self.config, self.columns, judge.tally.classes, 0)
+            return scratch_in(empty_space(self.seen, own), self.config, self.columns, judge.tally.classes, 0)
 
         return SubspaceSearch(Aim(scratch, key, judge.total, ground.rules.min_leaf), constant)
 
@@ -109,7 +109,7 @@ class SubspacePasses(NamedTuple):
     ) -> tuple[CodeTree, Pool]:
         """See Family."""
         items, target, rules, key, depth, constant = subtree
-        space = space_of(self.seen, own, columns, items.size)
+        space = with_cells(empty_space(self.seen, own), columns, items.size)
         subspace = scratch_in(space, self.config, self.columns, target.number, items.size)
         return grow_oblique(_no_codes(own.size), NO_ROWS, items, target, key, rules, subspace, depth, constant)
 

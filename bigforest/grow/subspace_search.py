@@ -1,7 +1,7 @@
 """A node too large for memory of a tree in a subspace: what it asks of passes on its way to its one cut.
 
-It asks for the sums that its class means follow from, then for the classes of its rows between the stops from mean to
-mean, and takes the stop that kernels/subspace.py takes.
+It asks for the sums that its class means follow from, then for a perceptron, or for the classes of its rows between the
+stops from mean to mean, and takes the cut that kernels/subspace.py takes.
 """
 
 from __future__ import annotations
@@ -14,18 +14,31 @@ from numpy.typing import NDArray
 
 from bigforest.grow.directions import Band, Direction, Line, Sums
 from bigforest.grow.frontier import Answer, Counted, Cut, Probe
+from bigforest.grow.perceptron_passes import Learnt, Trial
+from bigforest.grow.subspace import some_columns
 from bigforest.grow.tally import Counts
-from bigforest.kernels.level_subspace import choose_columns, choose_stop, place_axis, place_means
+from bigforest.kernels.level_subspace import (
+    choose_columns,
+    choose_stop,
+    is_split,
+    place_axis,
+    place_means,
+    place_sides,
+)
 from bigforest.kernels.project import LARGEST
 from bigforest.kernels.space import Subspace
 
 
 class Axis(NamedTuple):
-    """The way between two class means: a direction, and its stops, float64 [steps + 1], see central_axis.place_stops.
-    There are none where the means have one projection."""
+    """The way between the two class means farthest apart.
+
+    direction, stop  float64 [steps + 1], see central_axis.place_stops; None where the means have one projection
+    far              bool [classes], those nearer to the second mean, see perceptron.choose_sides
+    """
 
     direction: Line
     stop: NDArray[np.float64] | None
+    far: NDArray[np.bool_]
 
 
 class Aimed(NamedTuple):
@@ -56,7 +69,10 @@ class Aim(NamedTuple):
             sums = yield Sums(subspace.space.feature[subspace.column[:wanted]].astype(np.uint32))
             assert isinstance(sums, np.ndarray)
             axis = self._axis(wanted, sums)
-            found = None if axis is None else (yield from self._on_axis(axis))
+            if axis is None:
+                continue
+            found = (yield from self._learnt(wanted, axis.far)) if subspace.epochs else None
+            found = found or (yield from self._on_axis(axis))
             if found is not None:
                 return found
         return None
@@ -73,15 +89,27 @@ class Aim(NamedTuple):
         first, second = place_means(subspace, self.total, sums)
         if first == second:
             return None
-        begin, end = place_axis(subspace, np.uint64(first), np.uint64(second))
+        first, second = np.uint64(first), np.uint64(second)
+        place_sides(subspace, self.total, first, second)
+        begin, end = place_axis(subspace, first, second)
         column = subspace.column[:wanted]
-        used = column[subspace.weight[column] != 0.0]
-        direction = Line(subspace.space.feature[used].astype(np.uint32), subspace.weight[used])
-        return Axis(direction, subspace.stop if begin < end and end - begin <= LARGEST else None)
+        direction = _line(subspace.space.feature[column], subspace.weight[column])
+        return Axis(direction, subspace.stop if begin < end and end - begin <= LARGEST else None, subspace.far)
+
+    def _learnt(self, wanted: int, far: NDArray[np.bool_]) -> Generator[Probe, Answer, Aimed | None]:
+        """A perceptron in so many columns, see perceptron.cut_perceptron."""
+        subspace = self._drawn(wanted)
+        place = subspace.column[:wanted].astype(np.int64)
+        space = some_columns(subspace.space, place)
+        learnt = yield Trial(space, place, far, self.total, subspace.epochs)
+        assert isinstance(learnt, Learnt)
+        if not is_split(learnt.left, self.total, self.total.sum(), self.min_leaf):
+            return None
+        return Aimed(_line(space.feature, learnt.weight), learnt.cut, learnt.left)
 
     def _on_axis(self, axis: Axis) -> Generator[Probe, Answer, Aimed | None]:
         """Central axis projection, see central_axis.cut_axis."""
-        direction, stop = axis
+        direction, stop, _ = axis
         if stop is None:
             return None
         edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
@@ -92,6 +120,11 @@ class Aim(NamedTuple):
         subspace.hist[1:] = counted.counts
         found = int(choose_stop(subspace, self.total, self.total.sum(), self.min_leaf))
         return Aimed(direction, float(stop[found]), counted.counts[:found].sum(axis=0)) if found else None
+
+
+def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> Line:
+    used = weight != 0.0
+    return Line(feature[used].astype(np.uint32), weight[used])
 
 
 class SubspaceSearch:

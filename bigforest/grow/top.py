@@ -37,6 +37,7 @@ class Limits(NamedTuple):
     room   counts of all histograms of a pass, and keys
     nodes  nodes whose thresholds are looked up together
     values of a dictionary that are held together, float64
+    held   bytes of rows that perceptrons are trained on together
     """
 
     rows: int
@@ -45,6 +46,7 @@ class Limits(NamedTuple):
     room: int
     nodes: int = 1 << 20
     values: int = 1 << 16
+    held: int = 1 << 24
 
 
 class Ground(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF
-from bigforest.kernels.route import send
+from bigforest.kernels.send import send
 
 _ONE = np.uint64(1)
 
@@ -174,7 +174,7 @@ def _note(state, layout, tree, row, node):
 
 @kernel
 def vote(way, roots, votes, scratch):
-    """Add the ballots of all trees, in their order, to Votes; way, roots and scratch are those of route.py send.
+    """Add the ballots of all trees, in their order, to Votes; way, roots and scratch are those of send.py.
 
     Tomasi 2017, section 5; Ho 1995, section 3 (soft votes). Cost: rows * trees * depth visits of about 2 ns.
     Oracle: tests/naive/predict.py sum_of_votes.

@@ -31,7 +31,7 @@ def _gini(one, total, shifted, by):
 
 @inlined
 def _many_bound(before, counts, total, weight):
-    """Of more than two classes: see scan_many.bound_many."""
+    """Of more than two classes: see edges.bound_buckets."""
     start = width = squares = 0.0
     for k in range(np.uint64(total.size)):
         start += np.float64(before[k])

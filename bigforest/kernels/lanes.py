@@ -1,4 +1,4 @@
-"""Vectors of LLVM, which fit themselves to the processor: what the loops of pairs.py are written with.
+"""Vectors of LLVM, which fit themselves to the processor: what the loops of pairs.py and edges.py are written with.
 
 Loops over arrays that might overlap are not vectorised by the compiler, so these are written out.
 """
@@ -17,6 +17,7 @@ LANES = 16
 NUMBER = ir.IntType(32)
 VECTOR = ir.VectorType(NUMBER, LANES)
 FLOATS = ir.VectorType(ir.FloatType(), LANES)
+DOUBLES = ir.VectorType(ir.DoubleType(), LANES)
 ZEROS = ir.Constant(VECTOR, [0] * LANES)
 
 
@@ -34,9 +35,11 @@ class Lanes:
         }
 
     def splat(self, scalar: Any) -> Any:
-        """A 32-bit number, the lower half of a longer one, in all lanes."""
-        scalar = scalar if scalar.type == NUMBER else self.builder.trunc(scalar, NUMBER)
-        first = self.builder.insert_element(ir.Constant(VECTOR, ir.Undefined), scalar, ir.Constant(NUMBER, 0))
+        """A 32-bit number, the lower half of a longer one, or a float64 in all lanes."""
+        if scalar.type != NUMBER and scalar.type != ir.DoubleType():
+            scalar = self.builder.trunc(scalar, NUMBER)
+        empty = ir.Constant(ir.VectorType(scalar.type, LANES), ir.Undefined)
+        first = self.builder.insert_element(empty, scalar, ir.Constant(NUMBER, 0))
         return self.builder.shuffle_vector(first, first, ZEROS)
 
     def load(self, name: str, base: Any) -> Any:
@@ -52,6 +55,15 @@ class Lanes:
     def spread(self, name: str, index: Any) -> Any:
         """One entry of an array in all lanes."""
         return self.splat(self.builder.load(self.builder.gep(self.arrays[name], [index])))
+
+    def running(self, vector: Any) -> Any:
+        """The sums of the lanes up to each."""
+        step = 1
+        while step < LANES:
+            moved = ir.Constant(VECTOR, [LANES + lane - step if lane >= step else 0 for lane in range(LANES)])
+            vector = self.builder.add(vector, self.builder.shuffle_vector(ZEROS, vector, moved))
+            step *= 2
+        return vector
 
     def where(self, condition: Any, vector: Any) -> Any:
         """The vector in lanes of the condition, elsewhere 0."""
@@ -72,9 +84,9 @@ class Lanes:
             self.builder.store(self.builder.add(self.builder.load(total), term(loop.index)), total)
         return self.builder.load(total)
 
-    def real(self, vector: Any) -> Any:
-        """Signed numbers as float32."""
-        return self.builder.sitofp(vector, FLOATS)
+    def real(self, vector: Any, kind: Any = FLOATS) -> Any:
+        """Signed numbers as float32, or as DOUBLES."""
+        return self.builder.sitofp(vector, kind)
 
     def inside(self, base: Any, rows: Any) -> Any:
         """Which lanes of the block at `base` are of the so many rows."""
@@ -83,17 +95,22 @@ class Lanes:
 
     def masked(self, score: Any, allowed: Any) -> Any:
         """The scores, none negative, where they are allowed, elsewhere -1."""
-        return self.builder.select(allowed, score, ir.Constant(FLOATS, [-1.0] * LANES))
+        return self.builder.select(allowed, score, ir.Constant(score.type, [-1.0] * LANES))
 
     def highest(self, vector: Any) -> Any:
         """The highest lane of scores, none of which is negative but -1, as float64.
 
         Bits of such floats are in the order of their values when taken for signed numbers.
         """
-        most = ir.FunctionType(NUMBER, [VECTOR])
-        reduce = cgutils.get_or_insert_function(self.builder.module, most, f"llvm.vector.reduce.smax.v{LANES}i32")
-        bits = self.builder.call(reduce, [self.builder.bitcast(vector, VECTOR)])
-        return self.builder.fpext(self.builder.bitcast(bits, ir.FloatType()), ir.DoubleType())
+        number = NUMBER if vector.type == FLOATS else ir.IntType(64)
+        numbers = ir.VectorType(number, LANES)
+        most = ir.FunctionType(number, [numbers])
+        name = f"llvm.vector.reduce.smax.v{LANES}i{number.width}"
+        reduce = cgutils.get_or_insert_function(self.builder.module, most, name)
+        bits = self.builder.call(reduce, [self.builder.bitcast(vector, numbers)])
+        if vector.type == FLOATS:
+            return self.builder.fpext(self.builder.bitcast(bits, ir.FloatType()), ir.DoubleType())
+        return self.builder.bitcast(bits, ir.DoubleType())
 
     def larger(self, one: Any, two: Any) -> Any:
         """The larger of the scores in each lane."""

@@ -8,7 +8,9 @@ import numpy as np
 
 from bigforest.kernels.central_axis import aim_axis, best_stop, place_stops, weigh_mean
 from bigforest.kernels.jit import kernel
-from bigforest.kernels.space import farthest_classes
+from bigforest.kernels.node import SHIFT32, class_of
+from bigforest.kernels.perceptron import choose_sides, learn_row, tells_apart
+from bigforest.kernels.space import farthest_classes, weigh_row
 from bigforest.kernels.subspace import draw_columns
 
 
@@ -48,3 +50,29 @@ def place_axis(subspace, first, second):
 def choose_stop(subspace, total, size, min_leaf):
     """The number of the best stop, 0 for none, from subspace.hist; see central_axis.best_stop."""
     return best_stop(subspace, total, size, min_leaf)
+
+
+@kernel
+def place_sides(subspace, total, first, second):
+    """Fill subspace.far for the classes with a total; see perceptron.choose_sides."""
+    choose_sides(subspace, total, first, second)
+
+
+@kernel
+def learn_rows(before, now, items, cut_before, cut, left):
+    """Go on with a pass of training over these rows, from the direction in hand of `now`; returns its cut then.
+
+    before  Subspace of the same columns with the direction that the last pass ended with, whose left is counted
+    left    int64 [classes], added to
+    """
+    for i in range(np.uint64(items.size)):
+        row, k = items[i] >> SHIFT32, class_of(items[i])
+        left[k] += np.int64(weigh_row(before, row) <= cut_before)
+        cut, _ = learn_row(now, row, now.far[k], cut)
+    return cut
+
+
+@kernel
+def is_split(left, total, size, min_leaf):
+    """Whether a perceptron that sends these classes left does; see perceptron.tells_apart."""
+    return tells_apart(left, total, size, min_leaf)

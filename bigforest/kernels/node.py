@@ -29,8 +29,6 @@ BITS32 = np.uint64(0xFFFFFFFF)
 BUCKETS = 1024
 BUCKETS_TWO = 4096
 SORT_BUCKETS = 4096
-# Neighbouring buckets of a histogram that are judged together first.
-GROUP = 8
 
 # Entries of Best.split.
 FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
@@ -79,9 +77,8 @@ class Work(NamedTuple):
     keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
     packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
-    hist, groups         uint32 [BUCKETS * classes], [BUCKETS / GROUP * classes]: histogram of many classes
+    hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see edges.py
     edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
-    group_bound          float64 [BUCKETS / GROUP]
     left, inner          int64 [classes], running class weights
     pair_key             uint64 [PAIRS]
     pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairs.py
@@ -96,10 +93,8 @@ class Work(NamedTuple):
     packed: NDArray[np.uint64]
     sums: NDArray[np.uint64]
     hist: NDArray[np.uint32]
-    groups: NDArray[np.uint32]
     edge: NDArray[np.float64]
     bound: NDArray[np.float64]
-    group_bound: NDArray[np.float64]
     left: NDArray[np.int64]
     inner: NDArray[np.int64]
     pair_key: NDArray[np.uint64]
@@ -120,11 +115,9 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(SORT_BUCKETS + 2, np.uint32),
         np.empty(2 * BUCKETS_TWO, np.uint64),
         np.empty(BUCKETS_TWO + 1, np.uint64),
-        np.empty(BUCKETS * classes, np.uint32),
-        np.empty(BUCKETS // GROUP * classes, np.uint32),
+        np.empty((BUCKETS + 1) * (classes + 1), np.uint32),
         np.empty(BUCKETS_TWO, np.float64),
         np.empty(BUCKETS_TWO, np.float64),
-        np.empty(BUCKETS // GROUP, np.float64),
         np.empty(classes, np.int64),
         np.empty(classes, np.int64),
         np.empty(PAIRS, np.uint64),

@@ -38,6 +38,16 @@ def add_row(subspace, row, sign):
 
 
 @inlined
+def learn_row(subspace, row, far, cut):
+    """Correct the direction in hand if it sends a row (uint64) to the wrong side; returns the cut then, and whether it
+    did. far: whether the row belongs on the far side."""
+    if (weigh_row(subspace, row) > cut) == far:
+        return cut, False
+    add_row(subspace, row, np.int32(1) if far else np.int32(-1))
+    return cut - (1.0 if far else -1.0), True
+
+
+@inlined
 def count_errors(subspace, items, cut):
     """Rows that the direction in hand sends to the other side than that of their class."""
     errors = ZERO
@@ -81,12 +91,8 @@ def train_perceptron(subspace, items):
     for _ in range(subspace.epochs):
         clean = True
         for i in range(np.uint64(items.size)):
-            row = items[i] >> SHIFT32
-            far = subspace.far[class_of(items[i])]
-            if (weigh_row(subspace, row) > cut) != far:
-                add_row(subspace, row, np.int32(1) if far else np.int32(-1))
-                cut -= 1.0 if far else -1.0
-                clean = False
+            cut, wrong = learn_row(subspace, items[i] >> SHIFT32, subspace.far[class_of(items[i])], cut)
+            clean = clean and not wrong
         errors = ZERO if clean else count_errors(subspace, items, cut)
         if errors < least:
             least = errors
@@ -99,13 +105,20 @@ def train_perceptron(subspace, items):
 
 
 @inlined
-def tells_apart(subspace, node, cut, min_leaf):
-    """Whether a cut leaves both sides min_leaf rows, and not all classes have their majority on the same one."""
-    left, total = subspace.left, node.total
-    for k in range(np.uint64(total.size)):
-        left[k] = 0
-    for i in range(np.uint64(node.items.size)):
-        left[class_of(node.items[i])] += np.int64(subspace.value[i] <= cut)
+def count_left(subspace, items, cut):
+    """subspace.left[k] = rows of class k that go left."""
+    for k in range(np.uint64(subspace.left.size)):
+        subspace.left[k] = 0
+    for i in range(np.uint64(items.size)):
+        subspace.left[class_of(items[i])] += np.int64(subspace.value[i] <= cut)
+
+
+@inlined
+def tells_apart(left, total, size, min_leaf):
+    """Whether both sides have min_leaf rows, and not all classes their majority on the same one.
+
+    left, total  int64 [classes], of the left side and of both; size int64, of both
+    """
     size_l = np.int64(0)
     all_left, all_right = True, True
     for k in range(np.uint64(total.size)):
@@ -113,7 +126,7 @@ def tells_apart(subspace, node, cut, min_leaf):
         if total[k] > 0:
             all_left = all_left and 2 * left[k] > total[k]
             all_right = all_right and 2 * left[k] < total[k]
-    return min(size_l, node.weight - size_l) >= min_leaf and not all_left and not all_right
+    return min(size_l, size - size_l) >= min_leaf and not all_left and not all_right
 
 
 @inlined
@@ -126,4 +139,5 @@ def cut_perceptron(subspace, node, min_leaf, first, second):
     cut = train_perceptron(subspace, node.items)
     weigh_rows(subspace, node.items)
     low, high = range_of(subspace.value, np.uint64(node.items.size))
-    return cut, low < high and tells_apart(subspace, node, cut, min_leaf)
+    count_left(subspace, node.items, cut)
+    return cut, low < high and tells_apart(subspace.left, node.total, node.weight, min_leaf)

@@ -4,32 +4,34 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.edges import bound_buckets, score_edges, stride_for
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import (
     BITS16,
     BUCKETS,
-    GROUP,
     NEAR,
     NONE,
     ONE,
     SHIFT32,
-    TWO,
     ZERO,
     class_of,
     offer_gini,
     shift_for,
 )
 from bigforest.kernels.order import keep_cut, order_bucket
-from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.scan_two import collect
 from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
 
-# Up to this many rows sorting beats the histogram, whose cost grows with the classes. Measured on seven and ten.
+# Up to this many rows sorting by pairs beats counting; up to this many sorting beats a histogram of ranges of codes.
+_FEW = 80
 _SORTED = 1024
-# Above this many rows the histogram has the most buckets there are.
-_LARGE = 32_768
-_GROUP = np.uint64(GROUP)
-_GROUP_BITS = np.uint32(3)
+# What a bucket costs besides, in what it costs for each class, and what sorting a row costs. Measured on 3 to 26.
+_LOOP = np.uint64(6)
+_SORT = np.uint64(8)
+# What float scores may be off by for each class, with room to spare.
+_ROUNDING = 2.0**-50
+# More than any node weighs.
+_HEAVIEST = np.int64(2**31 - 1)
 
 
 @inlined
@@ -79,77 +81,14 @@ def walk_many(begin, end, left, sq_l, w_l, sq_r, node, min_leaf, feature, best, 
 
 
 @inlined
-def histogram_many(low, shift, items, buckets, classes, work):
-    """work.hist[b * classes + k] = weight of class k among the rows whose work.codes fall into bucket b."""
+def histogram_many(low, shift, items, stride, classes, work):
+    """Weights of the rows by class and by the bucket that their work.codes fall into, in work.hist (edges.py)."""
     hist, codes = work.hist, work.codes
-    for slot in range(buckets * classes):
+    for slot in range(stride * classes):
         hist[slot] = np.uint32(0)
     for i in range(np.uint64(items.size)):
         item = items[i]
-        hist[np.uint64((codes[i] - low) >> shift) * classes + class_of(item)] += np.uint32(item & BITS16)
-
-
-@inlined
-def pass_bucket(hist, base, left, total, sq_l, sq_r):
-    """Move the bucket at hist[base] to the left: updates `left`, returns the weight moved and the new sq_l, sq_r."""
-    moved = np.int64(0)
-    for k in range(np.uint64(total.size)):
-        m = np.int64(hist[base + k])
-        before = left[k]
-        sq_l += m * (2 * before + m)
-        sq_r -= m * (2 * (total[k] - before) - m)
-        left[k] = before + m
-        moved += m
-    return moved, sq_l, sq_r
-
-
-@inlined
-def bound_many(hist, base, left, w_l, inside, node):
-    """Upper bound of the score of any split inside the bucket whose class weights start at hist[base], `inside` in sum.
-
-    The decrease is sum_k d_k**2 / (w w_l w_r) with d_k = w l_k - t_k w_l. Inside the bucket l_k and w_l move together:
-    where all of class k has moved, at least its weight w_k has; where none has, at most inside - w_k. So d_k is
-    between w l_k - t_k (w_l + inside - w_k) and w (l_k + w_k) - t_k (w_l + w_k); w_l w_r is concave, least at an end.
-    """
-    w = np.float64(node.weight)
-    start = np.float64(w_l)
-    width = np.float64(inside)
-    spread = 0.0
-    for k in range(np.uint64(node.total.size)):
-        total = np.float64(node.total[k])
-        before = np.float64(left[k])
-        here = np.float64(hist[base + k])
-        least = w * before - total * (start + width - here)
-        most = w * (before + here) - total * (start + here)
-        spread += max(least * least, most * most)
-    first = max(start, 1.0)
-    last = min(start + width, w - 1.0)
-    return np.float64(node.sq) / w + spread / (w * min(first * (w - first), last * (w - last)))
-
-
-@helper
-def sweep_many(hist, low, shift, begin, end, left, w_l, sq_l, sq_r, node, min_leaf, feature, best, bound):
-    """Offer the edges of the buckets begin..end; where buckets hold several codes also set bound[b].
-
-    left int64 [classes], w_l, sq_l, sq_r: what lies before bucket `begin`; left is consumed.
-    """
-    classes = np.uint64(node.total.size)
-    for b in range(begin, end):
-        base = b * classes
-        inside = np.int64(0)
-        for k in range(classes):
-            inside += np.int64(hist[base + k])
-        if inside == 0:
-            bound[b] = -1.0
-            continue
-        if shift > np.uint32(0):
-            bound[b] = bound_many(hist, base, left, w_l, inside, node) if inside > 1 else -1.0
-        moved, sq_l, sq_r = pass_bucket(hist, base, left, node.total, sq_l, sq_r)
-        w_l += moved
-        w_r = node.weight - w_l
-        if w_r > 0 and reaches(sq_l, w_l, sq_r, w_r, best.limit[0]):
-            code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best)
+        hist[class_of(item) * stride + np.uint64((codes[i] - low) >> shift) + ONE] += np.uint32(item & BITS16)
 
 
 @inlined
@@ -160,65 +99,44 @@ def clear(counts):
 
 
 @inlined
-def sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work):
-    """sweep_many over all buckets, but only inside those groups of GROUP neighbours that could hold something better.
-
-    The buckets of the other groups get bound -1.
-    """
-    hist, groups, left, inner = work.hist, work.groups, work.left, work.inner
-    bound, group_bound = work.bound, work.group_bound
-    classes = np.uint64(node.total.size)
-    count = (buckets + _GROUP - ONE) // _GROUP
-    for slot in range(buckets * classes, count * _GROUP * classes):
-        hist[slot] = np.uint32(0)
-    for g in range(count):
-        for k in range(classes):
-            together = np.uint32(0)
-            for b in range(g * _GROUP, (g + ONE) * _GROUP):
-                together += hist[b * classes + k]
-            groups[g * classes + k] = together
-    clear(left)
-    sweep_many(
-        groups,
-        low,
-        shift + _GROUP_BITS,
-        ZERO,
-        count,
-        left,
-        NONE,
-        NONE,
-        node.sq,
-        node,
-        min_leaf,
-        feature,
-        best,
-        work.group_bound,
-    )
-    clear(left)
-    w_l, sq_l, sq_r = NONE, NONE, node.sq
-    for g in range(count):
-        begin = g * _GROUP
-        end = min(begin + _GROUP, buckets)
-        if group_bound[g] >= best.limit[0]:
-            for k in range(classes):
-                inner[k] = left[k]
-            sweep_many(hist, low, shift, begin, end, inner, w_l, sq_l, sq_r, node, min_leaf, feature, best, bound)
-        else:
-            for b in range(begin, end):
-                bound[b] = -1.0
-        moved, sq_l, sq_r = pass_bucket(groups, g * classes, left, node.total, sq_l, sq_r)
-        w_l += moved
+def sums_before(b, stride, node, work):
+    """Class weights before bucket b, to work.left; returns w_l, sq_l and sq_r."""
+    left, w_l, sq_l, sq_r = work.left, NONE, NONE, NONE
+    for k in range(np.uint64(node.total.size)):
+        here = np.int64(work.hist[k * stride + b])
+        rest = node.total[k] - here
+        left[k] = here
+        w_l += here
+        sq_l += here * here
+        sq_r += rest * rest
+    return w_l, sq_l, sq_r
 
 
 @inlined
-def open_many(low, shift, buckets, node, min_leaf, feature, best, work, projected):
+def offer_edges(low, shift, buckets, stride, node, min_leaf, feature, best, work):
+    """Offer the splits between the buckets of work.hist: those whose float scores are the highest are compared."""
+    classes = np.uint64(node.total.size)
+    slack = 1.0 - np.float64(classes) * _ROUNDING
+    least = min(np.int64(min_leaf), _HEAVIEST)
+    highest = score_edges(work.hist, stride, buckets, node.total, node.weight, least, work.edge)
+    bar = max(best.limit[0], highest * NEAR) * slack
+    if highest < bar:
+        return
+    weights = classes * stride
+    for b in range(buckets):
+        if work.edge[b] >= bar and work.hist[weights + b + ONE] != work.hist[weights + b]:
+            w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, work)
+            code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
+            offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, node.weight - w_l, best)
+
+
+@inlined
+def open_many(low, shift, buckets, stride, node, min_leaf, feature, best, work, projected):
     """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
+    whole = np.float64(node.sq) / np.float64(node.weight)
+    bound_buckets(work.hist, stride, buckets, node.total, node.weight, whole, work.bound)
     if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
         return
-    left, inner = work.left, work.inner
-    classes = np.uint64(node.total.size)
-    clear(left)
-    w_l, sq_l, sq_r = NONE, NONE, node.sq
     begin = ONE
     for b in range(buckets):
         end = np.uint64(work.places[b])
@@ -228,20 +146,20 @@ def open_many(low, shift, buckets, node, min_leaf, feature, best, work, projecte
                     sort_bucket(work.keys, begin, end, work)
                 else:
                     order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
-                for k in range(classes):
-                    inner[k] = left[k]
-                walk_many(begin, end, inner, sq_l, w_l, sq_r, node, min_leaf, feature, best, work)
+                w_l, sq_l, sq_r = sums_before(b, stride, node, work)
+                walk_many(begin, end, work.left, sq_l, w_l, sq_r, node, min_leaf, feature, best, work)
                 if projected is not None:
                     keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
             begin = end
-        moved, sq_l, sq_r = pass_bucket(work.hist, b * classes, left, node.total, sq_l, sq_r)
-        w_l += moved
 
 
 @inlined
 def buckets_for_many(n):
     """Most buckets worth their while for n rows, a power of two."""
-    return np.uint64(BUCKETS // 4 if n < np.uint64(_LARGE) else BUCKETS)
+    wanted = np.uint64(64)
+    while wanted < np.uint64(BUCKETS) and wanted * np.uint64(16) <= n:
+        wanted *= np.uint64(2)
+    return wanted
 
 
 @helper
@@ -250,16 +168,11 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
 
     projected  Projected where the codes stand for projections: a bucket is opened by these. None for a feature.
     """
-    classes = np.uint64(node.total.size)
-    histogram_many(low, shift, node.items, buckets, classes, work)
-    if buckets > TWO * _GROUP:
-        sweep_groups(low, shift, buckets, node, min_leaf, feature, best, work)
-    else:
-        hist, left, bound = work.hist, work.left, work.bound
-        clear(left)
-        sweep_many(hist, low, shift, ZERO, buckets, left, NONE, NONE, node.sq, node, min_leaf, feature, best, bound)
+    stride = stride_for(buckets)
+    histogram_many(low, shift, node.items, stride, np.uint64(node.total.size), work)
+    offer_edges(low, shift, buckets, stride, node, min_leaf, feature, best, work)
     if shift > np.uint32(0):
-        open_many(low, shift, buckets, node, min_leaf, feature, best, work, projected)
+        open_many(low, shift, buckets, stride, node, min_leaf, feature, best, work, projected)
 
 
 @inlined
@@ -270,12 +183,13 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
-    if n > np.uint64(_SORTED) or (span * np.uint64(node.total.size) < n and span < np.uint64(BUCKETS)):
-        # A bucket of few codes may hold most rows, such as those of the value 0, and would be sorted to be looked into.
-        shift = shift_for(span, np.uint64(BUCKETS) if span < np.uint64(BUCKETS) else buckets_for_many(n))
+    # A bucket of few codes may hold most rows, such as those of the value 0, and would be sorted to be looked into.
+    exact = span < np.uint64(BUCKETS)
+    if n > np.uint64(_SORTED) or (exact and span * (np.uint64(node.total.size) + _LOOP) < n * _SORT):
+        shift = shift_for(span, np.uint64(BUCKETS) if exact else buckets_for_many(n))
         scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
         return
-    if n <= np.uint64(PAIRS):
+    if n <= np.uint64(_FEW):
         sort_few(low, high, node.items, work)
     else:
         sort_rows(low, high, node.items, work)

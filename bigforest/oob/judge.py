@@ -198,6 +198,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int,
            errors, multiplied by `unit` before, and the number of rows that have a vote: int64 [2, trees].
     """
     from bigforest.kernels.ballots import Classes, Numbers, OutOfBag, Votes, average_out_of_bag, vote_out_of_bag
+    from bigforest.kernels.send import new_scratch
 
     store, packed = sampler.store, group.packed
     block, offset = divmod(start, store.block_rows)
@@ -215,10 +216,10 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int,
         bag = OutOfBag(Votes(group.mixed, tally.votes[here]), bags[:, here], tally.voters[here], change[1])
         if store.spec.target.task == "regression":
             numbers = Numbers(bag, true_values(store, first, last), unit, change[0])
-            average_out_of_bag(way, packed.roots, numbers, walker.scratch)
+            average_out_of_bag(way, packed.roots, numbers, new_scratch(way))
         else:
             classes = Classes(bag, store.labels(first, last), tally.prediction[here], change[0])
-            vote_out_of_bag(way, packed.roots, classes, walker.scratch)
+            vote_out_of_bag(way, packed.roots, classes, new_scratch(way))
     return change
 
 
@@ -228,6 +229,7 @@ def leaves_in(sampler: Sampler, group: Group, own: int, start: int, stop: int) -
     Leaves are numbered within the group, in the order of the nodes. For trees that predict numbers.
     """
     from bigforest.kernels.ballots import Leaves, Votes, note_leaves
+    from bigforest.kernels.send import new_scratch
 
     walker = Walker(group.packed)
     step = min(chunk_rows(_columns(sampler.store, group, start, start)), stop - start)
@@ -237,7 +239,7 @@ def leaves_in(sampler: Sampler, group: Group, own: int, start: int, stop: int) -
         way = walker.way(_columns(sampler.store, group, first, here.stop + start), 0, here.stop - here.start)
         assert way is not None  # trees that predict numbers have no oblique nodes
         leaves = Leaves(Votes(group.mixed, votes[here]), np.uint32(0), np.uint64(0), found[here])
-        note_leaves(way, group.packed.roots[own : own + 1], leaves, walker.scratch)
+        note_leaves(way, group.packed.roots[own : own + 1], leaves, new_scratch(way))
     return found[:, 0]
 
 
