@@ -91,7 +91,7 @@ class Band:
     slope  buckets per half unit where they are of equal width, else 0 (kernels/level_values.py)
     """
 
-    key_cells: ClassVar[int] = 2
+    key_cells: ClassVar[int] = 1
     number: int
     direction: Direction
     low: float
@@ -116,8 +116,8 @@ class Band:
         return self.edge.size
 
     def cells(self, parts: int) -> int:
-        """See Probe; an edge takes 8 bytes, in the search and in every task."""
-        return self.edge.size * (parts + 2)
+        """See Probe; an edge takes 8 bytes, in the search and in the question."""
+        return self.edge.size * (parts + 1)
 
     def ends(self) -> NDArray[np.float64]:
         """See Histogram."""

@@ -17,7 +17,7 @@ from bigforest.grow.features import Grown, grow_on_features
 from bigforest.grow.judge import Keys
 from bigforest.grow.level import Places, block_ranges, walk
 from bigforest.grow.passes import Seedling, Stem
-from bigforest.grow.question import Question, Reply, cut, joined, question
+from bigforest.grow.question import Question, Reply, Runs, gathered, question
 from bigforest.grow.random_search import own_codes
 from bigforest.grow.spill import Spread, load
 from bigforest.grow.tally import Counts
@@ -77,7 +77,7 @@ class FeaturePasses(NamedTuple):
         most = max((asked.most_probes() for asked in questions), default=0)
         found = np.empty(most * BLOCK_ROWS + 1, np.uint64)
         numbers = np.empty(found.size, np.int64) if self.ground.tally.numbers else None
-        pieces: list[list[list[Keys]]] = [[] for _ in questions]
+        pieces: list[list[Runs[Keys]]] = [[] for _ in questions]
         replies = [asked.no_reply() for asked in questions]
         needed = sorted(set().union(*(asked.features() for asked in questions)))
         for at, routed in self._route(questions, blocks, needed, replies, folder):
@@ -90,9 +90,10 @@ class FeaturePasses(NamedTuple):
             if asked.collects.node.size:
                 ends = np.empty(asked.collects.node.size, np.uint64)
                 collect_block(*rows, asked.collects, asked.wanted, fetched, found, numbers, ends)
-                pieces[at].append(cut(Keys(found, np.empty(0, np.int64) if numbers is None else numbers), ends))
+                keys = Keys(found, np.empty(0, np.int64) if numbers is None else numbers)
+                pieces[at].append(Runs.copied(keys, ends))
         return [
-            reply._replace(keys=[joined(own) for own in zip(*of_blocks, strict=True)])
+            reply._replace(keys=[gathered(of_blocks)] if of_blocks else [])
             for reply, of_blocks in zip(replies, pieces, strict=True)
         ]
 

@@ -21,9 +21,11 @@ from bigforest.grow.tally import Counts, Tally
 from bigforest.kernels.level import BY_CODE
 from bigforest.kernels.mixed import UNSEEN
 
-# A histogram of a node has about one bucket for so many bag rows, within these limits. More buckets cost memory, fewer
-# make more rows be looked at twice.
-ROWS_PER_BUCKET = 256
+# A histogram of a node of n bag rows has about one bucket for so many times n**(1/4) rows, within these limits. With b
+# rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows to be looked at twice where nothing tells
+# classes apart: there the bound of a bucket is above its edges by about b / n**(1/2) of what splits differ by. The sum
+# is least where b**2 goes with n**(1/2).
+ROWS_PER_BUCKET = 6
 LEAST_BUCKETS = 64
 MOST_BUCKETS = 1 << 16
 
@@ -110,14 +112,18 @@ Answer = Counted | Any
 class Hidden:
     """What a histogram does not show: the order of the rows inside its buckets.
 
-    before, counts  int64 [buckets, parts], what lies before and in each bucket
-    waiting         bool [buckets], still to be looked into
+    bucket          int64 [waiting], numbers of those that are still to be looked into
+    before, counts  int64 [waiting, parts], what lies before and in each of them
     """
 
     probe: Histogram
+    bucket: NDArray[np.int64]
     before: Counts
     counts: Counts
-    waiting: NDArray[np.bool_]
+
+    def keep(self, these: NDArray[np.bool_]) -> None:
+        """Forget about all others; bool [waiting]."""
+        self.bucket, self.before, self.counts = self.bucket[these], self.before[these], self.counts[these]
 
 
 class Cut(NamedTuple):
@@ -223,9 +229,10 @@ class Search(ABC):
         after = left + np.cumsum(answer.counts, axis=0)
         for number, ahead in self._orders(probe.number):
             self.judge.offer(number, probe.ends(), ahead + after)
-        waiting = probe.several() & (self.judge.tally.rows(answer.counts) > 1)
-        if waiting.any():
-            self._open.append(Hidden(probe, after - answer.counts, answer.counts, waiting))
+        waiting = np.flatnonzero(probe.several() & (self.judge.tally.rows(answer.counts) > 1))
+        if waiting.size:
+            counts = answer.counts[waiting]
+            self._open.append(Hidden(probe, waiting, after[waiting] - counts, counts))
 
     def _look_inside(self) -> None:
         """Ask about the buckets that could hide a better split than the best, the most promising first.
@@ -236,40 +243,51 @@ class Search(ABC):
         for hidden in self._open:
             orders = self._orders(hidden.probe.number)
             bounds = np.max([self.judge.bounds(ahead + hidden.before, hidden.counts) for _, ahead in orders], axis=0)
-            hidden.waiting &= bounds >= self.judge.limit
-            found.append(bounds[hidden.waiting])
-        self._open = [hidden for hidden in self._open if hidden.waiting.any()]
-        if not self._open:
+            promising = bounds >= self.judge.limit
+            hidden.keep(promising)
+            found.append(bounds[promising])
+        if not any(bounds.size for bounds in found):
+            self._open = []
             return
         bounds = np.concatenate(found)
-        own = [np.flatnonzero(hidden.waiting) for hidden in self._open]
-        at = np.repeat(np.arange(len(own)), [buckets.size for buckets in own])
-        bucket = np.concatenate(own)
-        rows = np.concatenate([self.judge.tally.rows(hidden.counts[hidden.waiting]) for hidden in self._open])
+        first = np.cumsum([0, *(own.size for own in found)])
+        rows = self.judge.tally.rows(np.concatenate([hidden.counts for hidden in self._open]))
         order = np.argsort(-bounds, kind="stable")
         few = order[rows[order] <= self.most_keys]
         few = few[np.cumsum(rows[few]) <= self.most_keys]
-        self._count_again([(int(at[k]), int(bucket[k])) for k in order[rows[order] > self.most_keys]])
-        for number, hidden in enumerate(self._open):
-            wanted = np.zeros(hidden.waiting.size, np.bool_)
-            wanted[bucket[few[at[few] == number]]] = True
-            if wanted.any():
-                hidden.waiting &= ~wanted
-                held = int(self.judge.tally.rows(hidden.counts[wanted]).sum())
-                self.asking.append(Collect(hidden.probe, wanted, hidden.before[wanted], held))
+        looked = self._count_again(order[rows[order] > self.most_keys], first)
+        looked[few] = True
+        collected = np.zeros(bounds.size, np.bool_)
+        collected[few] = True
+        for hidden, start, stop in zip(self._open, first[:-1], first[1:], strict=True):
+            own = collected[start:stop]
+            if own.any():
+                wanted = np.zeros(hidden.probe.buckets, np.bool_)
+                wanted[hidden.bucket[own]] = True
+                self.asking.append(Collect(hidden.probe, wanted, hidden.before[own], int(rows[start:stop][own].sum())))
+            hidden.keep(~looked[start:stop])
+        self._open = [hidden for hidden in self._open if hidden.bucket.size]
 
-    def _count_again(self, buckets: Sequence[tuple[int, int]]) -> None:
-        """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for."""
+    def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for.
+
+        buckets  numbers among all that wait; first: where those of each histogram begin, and the last ones end
+
+        Gives which are asked about, bool [all that wait].
+        """
         cells, tally = self.most_cells, self.judge.tally
-        for at, bucket in buckets:
-            hidden = self._open[at]
-            most = self._most(int(tally.rows(hidden.counts[bucket])))
-            narrower = hidden.probe.within(bucket, most, hidden.before[bucket])
+        asked = np.zeros(int(first[-1]), np.bool_)
+        for number in buckets.tolist():
+            at = int(first.searchsorted(number, side="right")) - 1
+            hidden, own = self._open[at], number - int(first[at])
+            most = self._most(int(tally.rows(hidden.counts[own])))
+            narrower = hidden.probe.within(int(hidden.bucket[own]), most, hidden.before[own])
             if cells < self.most_cells and narrower.buckets * tally.parts > cells:
                 continue
             cells -= narrower.buckets * tally.parts
             self.asking.append(narrower)
-            hidden.waiting[bucket] = False
+            asked[number] = True
+        return asked
 
     def _offer_keys(self, probe: Collect, answer: Answer) -> None:
         count = probe.count
@@ -289,5 +307,5 @@ class Search(ABC):
 
 def buckets_for(rows: int, parts: int, most_cells: int) -> int:
     """Buckets of the histogram of a feature in a node of so many rows, each of so many counts; at least 2."""
-    wanted = min(max(rows // ROWS_PER_BUCKET, LEAST_BUCKETS), MOST_BUCKETS)
+    wanted = min(max(int(rows**0.75 / ROWS_PER_BUCKET), LEAST_BUCKETS), MOST_BUCKETS)
     return max(min(wanted, most_cells // parts), 2)

@@ -84,7 +84,7 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
             buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
-            group = max(1, min(kept_trees(shape, config), _MOST_TREES, limits.room // root, lists))
+            group = max(1, min(kept_trees(shape, config), _MOST_TREES, 2 * limits.room // root, lists))
             return Way(workers, limits, group, budget)
     raise ConfigError(
         f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is "

@@ -41,9 +41,15 @@ _MOST_CELLS = 1 << 18
 _LOOKED_UP = 24
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
-# Bytes of a count of a category besides, while its levels are put in order, and of lists of levels for each count that
-# there is room for.
-_ORDERED = 48
+# Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.
+_KEPT_COUNT = 8
+# A node has one part in so many of the room for its counts, or its keys: while it is judged, a count of its histograms
+# takes as many bytes as this, and a key as many as Passes.judged.
+_NODES = 8
+_JUDGED = 48
+# Bytes of a count of a category besides, which may take all the room, while its levels are put in order, and of lists
+# of levels for each count that there is room for.
+_ORDERED = 96
 LISTS = 16
 # Nodes that are split by passes are so many times the bag's rows over those that are grown in memory: children are of
 # unequal size, and come at several depths.
@@ -59,10 +65,12 @@ class Passes(NamedTuple):
     """What growing by passes takes, in bytes.
 
     drawn  histograms of a node, at most
-    block  of the block in hand
+    block  of the block in hand, in each task
+    picked of its rows by node, besides, in each task that writes them to disk
     row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
     node   of a node of a finished subtree, besides
     kept   for all trees that grow together
+    judged of a row that is collected, while its node is judged
     asks   counts that a node asks for at once, where their number is given
 
     And how often the table is read: `level` times for a level of the trees, `before` times before the first.
@@ -70,12 +78,14 @@ class Passes(NamedTuple):
 
     drawn: int
     block: int
+    picked: int
     row: int
     node: int = 0
     kept: int = 0
     asks: int = 0
     level: int = 2
     before: int = 0
+    judged: int = 96
 
 
 def passes_take(shape: Shape, config: TrainConfig) -> Passes:
@@ -83,29 +93,34 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
     if config.family in ON_FEATURES:
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
-        block = BLOCK_ROWS * (2 * (shape.row_bytes + target) + 36 + (8 + target) * (drawn + 1))
+        picked = BLOCK_ROWS * (shape.row_bytes + target)
+        block = picked + BLOCK_ROWS * (36 + (8 + target) * (drawn + 1))
         own = OWN_VALUE * shape.features if config.splitter == "random" else 0
-        return Passes(drawn, block, 2 * shape.row_bytes + target + own)  # codes by columns and by rows
+        row = 2 * shape.row_bytes + target + own  # codes by columns and by rows
+        return Passes(drawn, block, picked, row, judged=64 if shape.extras.numbers else 48)
     terms = math.ceil(TERM * config.most_terms(shape.features))
     if config.in_subspaces:
         return _subspaces_take(shape, config, terms)
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
-        # Values of a row three times, its projections twice.
-        block = BLOCK_ROWS * (24 * shape.features + 16 * axes + 68 + 12 * (drawn + 1))
+        # Values of a row three times, its projections twice when they are written.
+        block = BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1))
         kept = 24 * axes * shape.features * kept_trees(shape, config)
         # The range of the axes is asked for, and what these are may follow from the rows.
-        return Passes(drawn, block, 24 * axes, terms, kept, before=1 + (config.rotation == "pca"))
+        picked = BLOCK_ROWS * 8 * axes
+        return Passes(drawn, block, picked, 24 * axes, terms, kept, before=1 + (config.rotation == "pca"))
     pairs, of_tree = most_pairs(shape, config), config.mean_difference_scope == "tree"
     drawn = config.drawn_projections(shape.features) + pairs
-    # Values of a row twice, before they are written; what is collected of it, for each direction.
-    block = BLOCK_ROWS * (16 * shape.features + 68 + 12 * (drawn + 1))
+    # What is collected of a row, for each direction, besides its values.
+    block = BLOCK_ROWS * (8 * shape.features + 68 + 12 * (drawn + 1))
     # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
     row = (24 + (4 if pairs else 0)) * shape.features + PROJECTED + (8 * pairs if of_tree else 0)
     kept = 12 * shape.features * pairs * kept_trees(shape, config)
     of_node = pairs > 0 and not of_tree
-    return Passes(drawn, block, row + terms, terms, kept, level=2 + of_node, before=int(pairs > 0 and of_tree))
+    picked = BLOCK_ROWS * 8 * shape.features
+    before = int(pairs > 0 and of_tree)
+    return Passes(drawn, block, picked, row + terms, terms, kept, level=2 + of_node, before=before)
 
 
 def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> Passes:
@@ -113,23 +128,28 @@ def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> Passes:
     seen = drawn_from(shape.features, config)
     value = 4 if shape.bits else 8
     # Values of a row, those that a tree sees copied, and once more to be written.
-    block = BLOCK_ROWS * (value * (shape.features + 2 * seen) + 80)
+    picked = BLOCK_ROWS * value * seen
+    block = BLOCK_ROWS * (value * shape.features + 80) + picked
     row = 2 * value * seen + space_row(shape, config) + WEIGHED + terms
-    asks = max(2 * seen * shape.classes, config.steps * (shape.classes + 2))
-    return Passes(1, block, row, terms, asks=asks, level=2 if config.family == "subspace-cap" else 1)
+    asks = max(2 * seen * shape.classes, config.steps * (shape.classes + 1))
+    return Passes(1, block, picked, row, terms, asks=asks, level=2 if config.family == "subspace-cap" else 1)
 
 
 def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
     """What fits into the budget, None if too little does."""
     takes, tally = passes_take(shape, config), tally_of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
-    free = budget - base - workers * (takes.block + BUFFER_BYTES)
-    # A count is 4 bytes in every task, of numbers 8, and 8 in the sum; judging it takes 40 more, and so does sorting a
-    # key.
-    count = np.dtype(tally.cell).itemsize * workers + 48
+    # While rows are written nothing is asked.
+    free = budget - base - workers * takes.block
+    if free < workers * (takes.picked + BUFFER_BYTES):
+        return None
+    # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up. A key is in one task only,
+    # and there twice while the blocks are joined.
+    cell = np.dtype(tally.cell).itemsize
     category = shape.extras.category
+    count = cell * (workers + 1) + _KEPT_COUNT + max(_JUDGED, takes.judged) // _NODES
     room = free // (count + _ORDERED + LISTS if category else count)
-    cells = min(_MOST_CELLS, room // (2 * takes.drawn))
+    cells = min(_MOST_CELLS, room // (_NODES * takes.drawn))
     # A subtree is grown, and later written, each with all that is left of the budget, and where levels are listed the
     # upper part of the tree with half of it.
     own = (budget - base) // workers - COPIED
@@ -141,8 +161,8 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
         return None
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
     # counted while perceptrons are trained.
-    held = max(own - takes.block - BUFFER_BYTES, 0)
-    return Limits(rows, max(room // 4, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
+    held = max(own - takes.block - takes.picked - BUFFER_BYTES, 0)
+    return Limits(rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
 
 
 def learning_passes(shape: Shape, config: TrainConfig, limits: Limits) -> int:

@@ -26,7 +26,7 @@ from bigforest.grow.oblique_question import DirectionQuestion, DirectionReply, q
 from bigforest.grow.oblique_top import DirectionTop
 from bigforest.grow.passes import Seedling, Stem
 from bigforest.grow.perceptron_passes import Learnt, Piece, Trial, pieces_of, train, trials_of
-from bigforest.grow.question import cut, hear, joined, merged_all
+from bigforest.grow.question import Runs, gathered, hear, merged_all
 from bigforest.grow.rotation_passes import rotation_passes
 from bigforest.grow.sparse_passes import sparse_passes
 from bigforest.grow.spill import Spread, load_rows
@@ -109,7 +109,7 @@ class DirectionPasses(NamedTuple):
         value = np.empty(BLOCK_ROWS)
         most = max((asked.most_probes() for asked in questions), default=0)
         found, tags = np.empty(most * BLOCK_ROWS), np.empty(most * BLOCK_ROWS, np.uint32)
-        pieces: list[list[list[Found]]] = [[] for _ in questions]
+        pieces: list[list[Runs[Found]]] = [[] for _ in questions]
         replies = [asked.no_reply() for asked in questions]
         for at, (items, begin, end), cells in self._route(questions, blocks, replies, folder):
             asked, reply = questions[at], replies[at]
@@ -120,11 +120,11 @@ class DirectionPasses(NamedTuple):
             if asked.collects.node.size:
                 ends = np.empty(asked.collects.node.size, np.uint64)
                 collect_values(*rows, asked.collects, asked.wanted, value, found, tags, ends)
-                pieces[at].append(cut(Found(found, tags), ends))
+                pieces[at].append(Runs.copied(Found(found, tags), ends))
             if asked.sums.node.size:
                 sum_values(cells, items, begin, end, asked.sums, self.family.steps, reply.sums)
         return [
-            reply._replace(found=[joined(own) for own in zip(*of_blocks, strict=True)])
+            reply._replace(found=[gathered(of_blocks)] if of_blocks else [])
             for reply, of_blocks in zip(replies, pieces, strict=True)
         ]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bigforest.grow.directions import Band, Direction, Found, Spans, Sums, single
 from bigforest.grow.frontier import Answer, Collect, Counted, Probe
 from bigforest.grow.oblique_top import DirectionTop
-from bigforest.grow.question import asking, joined
+from bigforest.grow.question import Runs, asking, each_collect
 from bigforest.grow.tally import Tally
 from bigforest.kernels.layout import Terms
 from bigforest.kernels.level_values import Bands, Cuts, Summands
@@ -69,7 +69,7 @@ class DirectionQuestion(NamedTuple):
 
     def answers(self, reply: DirectionReply) -> Callable[[Probe], Answer]:
         """Gives the answer to each probe, in the order in which they were asked."""
-        found, sums = iter(reply.found), iter(np.split(reply.sums, self.sums.start[1:-1]))
+        found, sums = each_collect(reply.found), iter(np.split(reply.sums, self.sums.start[1:-1]))
         counted = iter(range(self.counts.node.size))
         parts = self.tally.parts
 
@@ -93,7 +93,7 @@ class DirectionQuestion(NamedTuple):
 class DirectionReply(NamedTuple):
     """What the blocks of one task answer about one tree; see kernels/level_values.py.
 
-    found     one per Collect
+    found     of each task
     sums      int64 [sums.feature, classes]
     standing  where the rows stand now, for TreeTop.sent; empty where there were no splits
     """
@@ -102,7 +102,7 @@ class DirectionReply(NamedTuple):
     least: NDArray[np.float64]
     most: NDArray[np.float64]
     unfit: NDArray[np.uint32]
-    found: list[Found]
+    found: list[Runs[Found]]
     sums: NDArray[np.int64]
     below: NDArray[np.float64]
     above: NDArray[np.float64]
@@ -115,7 +115,7 @@ class DirectionReply(NamedTuple):
             least=np.minimum(self.least, other.least),
             most=np.maximum(self.most, other.most),
             unfit=self.unfit + other.unfit,
-            found=[joined(pair) for pair in zip(self.found, other.found, strict=True)],
+            found=self.found + other.found,
             sums=self.sums + other.sums,
             below=np.maximum(self.below, other.below),
             above=np.minimum(self.above, other.above),

@@ -5,6 +5,7 @@ node, and grow each of those in memory. Oracle: grow/forest.py grow_tree, which 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -184,14 +185,24 @@ def _grow_all(
         for seedling in seedlings
     ]
 
-    def keep(index: int, nodes: int) -> None:
-        seedling, files, _ = tasks[index]
-        sizes[seedling.tree][seedling.entry] = nodes
-        for file in files:  # only now: until here the task may have to be done again
-            file.unlink(missing_ok=True)
+    # Removing files may wait for the disk, and this thread hands out the tasks.
+    removed: list[Future[None]] = []
+    with ThreadPoolExecutor(1, thread_name_prefix="bigforest-remove") as remover:
 
-    crew.run(grow_seedling, tasks, keep, (table, {top.tree: top.own for top in tops}))
+        def keep(index: int, nodes: int) -> None:
+            seedling, files, _ = tasks[index]
+            sizes[seedling.tree][seedling.entry] = nodes
+            removed.append(remover.submit(_remove, files))  # only now: until here the task may have to be done again
+
+        crew.run(grow_seedling, tasks, keep, (table, {top.tree: top.own for top in tops}))
+    for done in removed:
+        done.result()
     return sizes
+
+
+def _remove(files: Sequence[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
 
 
 def subtree_path(folder: Path, tree: int, entry: int) -> Path:

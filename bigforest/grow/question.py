@@ -5,10 +5,9 @@ Answers of runs of blocks are added up, in integers, so it does not matter how t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import pairwise
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,7 +75,7 @@ class Question(NamedTuple):
 
     def answers(self, reply: Reply) -> Callable[[Probe], Answer]:
         """Gives the answer to each probe, in the order in which they were asked."""
-        keys = iter(reply.keys)
+        keys = each_collect(reply.keys)
         counted = iter(zip(self.counts.offset, self.counts.buckets, reply.low, reply.high, reply.spread, strict=True))
         parts = self.tally.parts
 
@@ -93,7 +92,7 @@ class Question(NamedTuple):
 class Reply(NamedTuple):
     """What the blocks of one task answer about one tree; see kernels/level.py.
 
-    keys            one array per Collect
+    keys            of each task
     below, above    of the newest splits
     standing        where the rows stand now, for TreeTop.sent; empty where there were no splits
     """
@@ -102,7 +101,7 @@ class Reply(NamedTuple):
     low: NDArray[np.uint32]
     high: NDArray[np.uint32]
     spread: NDArray[np.int64]
-    keys: list[Keys]
+    keys: list[Runs[Keys]]
     below: NDArray[np.uint32]
     above: NDArray[np.uint32]
     standing: dict[int, Path]
@@ -114,7 +113,7 @@ class Reply(NamedTuple):
             low=np.minimum(self.low, other.low),
             high=np.maximum(self.high, other.high),
             spread=self.spread | other.spread,
-            keys=[joined(pair) for pair in zip(self.keys, other.keys, strict=True)],
+            keys=self.keys + other.keys,
             below=np.maximum(self.below, other.below),
             above=np.minimum(self.above, other.above),
             standing=self.standing | other.standing,
@@ -186,15 +185,44 @@ def merged_all(one: list[Answered], two: list[Answered]) -> list[Answered]:
     return [first.merged(second) for first, second in zip(one, two, strict=True)]
 
 
-def cut(rows: Rows, ends: NDArray[np.uint64]) -> list[Rows]:
-    """The rows of each Collect, which stand one Collect after the other up to `ends`; copies."""
-    cuts = [slice(*pair) for pair in pairwise([0, *ends.tolist()])]
-    return [_like(rows, [array[here].copy() for array in rows]) for here in cuts]
+class Runs(NamedTuple, Generic[Rows]):
+    """The rows of some Collects, one Collect after the other: those of Collect c are before ends[c], int64."""
+
+    rows: Rows
+    ends: NDArray[np.int64]
+
+    @classmethod
+    def copied(cls, rows: Rows, ends: NDArray[np.uint64]) -> Self:
+        """A copy of what kernels have written up to the last of `ends`."""
+        return cls(_like(rows, [array[: int(ends[-1])].copy() for array in rows]), ends.astype(np.int64))
+
+    def of(self, number: int) -> Rows:
+        """The rows of one Collect."""
+        here = slice(int(self.ends[number - 1]) if number else 0, int(self.ends[number]))
+        return _like(self.rows, [array[here] for array in self.rows])
 
 
-def joined(several: Sequence[Rows]) -> Rows:
-    """The rows of all, one after the other."""
-    return _like(several[0], [np.concatenate(arrays) for arrays in zip(*several, strict=True)])
+def gathered(pieces: Sequence[Runs[Rows]]) -> Runs[Rows]:
+    """The rows of all pieces, one at least. A Collect has few rows in a block, so none is looked at by itself."""
+    ends = np.stack([piece.ends for piece in pieces])
+    sizes = np.diff(ends, axis=1, prepend=0)
+    stops = np.cumsum(sizes.sum(axis=0))
+    begins = stops - sizes.sum(axis=0) + np.cumsum(sizes, axis=0) - sizes
+    several = list(zip(*(piece.rows for piece in pieces), strict=True))
+    arrays = [np.empty(sum(array.size for array in own), own[0].dtype) for own in several]
+    for number, (begin, size) in enumerate(zip(begins, sizes, strict=True)):
+        place = np.arange(ends[number, -1]) + np.repeat(begin - ends[number] + size, size)
+        for out, own in zip(arrays, several, strict=True):
+            if out.size:
+                out[place] = own[number]
+    return Runs(_like(pieces[0].rows, arrays), stops)
+
+
+def each_collect(several: Sequence[Runs[Rows]]) -> Iterator[Rows]:
+    """The rows of one Collect after the other, those of all runs together."""
+    for number in range(several[0].ends.size if several else 0):
+        arrays = zip(*(runs.of(number) for runs in several), strict=True)
+        yield _like(several[0].rows, [np.concatenate(own) for own in arrays])
 
 
 def _like(rows: Rows, arrays: Sequence[NDArray[Any]]) -> Rows:
