@@ -14,24 +14,27 @@ and `bigforest-onehot` a column per level: what subsets of levels are worth.
 
 Contestants take turns, and their order turns by one place from round to round; each measurement is in a process of its
 own, after a forest of one tree that is not counted. "fit" is growing alone, on a table that is encoded, best of all
-rounds; "with encoding" is all from the frame until the forest is grown, without the out-of-bag report.
+rounds; of ours, drawing the bags and writing the trees to Parquet are in it, where the others leave the forest in
+memory. That is a third of it where leaves have few rows, and most of it on a thousand rows. "with encoding" is
+all from the frame until the forest is grown, without the out-of-bag report.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
 import polars.selectors as cs
 from columns_fits import FITS, Clock
 from datasets import SPLIT_SEED, TARGET, TEST_FRACTION
-from runs import HERE, environment, machine
+from numpy.typing import NDArray
+from runs import HERE, answer_of, machine
 from tables import markdown, save
 
 # Name, file, and whether the target is a number to predict; adult has a test file of its own.
@@ -64,9 +67,21 @@ def load(name: str, data: Path) -> tuple[pl.DataFrame, pl.DataFrame]:
     if name == "adult":
         test = pl.read_parquet(data / "real" / "adult_test.parquet").with_columns(cs.categorical().cast(pl.String))
         return frame, test.select(frame.columns)
-    rows = np.random.default_rng(SPLIT_SEED).permutation(frame.height)
+    return split(frame, SPLIT_SEED)
+
+
+def split(frame: pl.DataFrame, seed: int | list[int]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Training and test rows, drawn by this seed."""
+    rows = np.random.default_rng(seed).permutation(frame.height)
     cut = round(frame.height * TEST_FRACTION)
     return frame[np.sort(rows[cut:])], frame[np.sort(rows[:cut])]
+
+
+def score(found: NDArray[Any], truth: NDArray[Any], regression: bool) -> float:
+    """Accuracy, or R2 of a regression."""
+    if regression:
+        return float(1 - ((found - truth) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
+    return float((found == truth).mean())
 
 
 def measure(options: argparse.Namespace) -> dict[str, float]:
@@ -77,14 +92,8 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     fit(train, regression, argparse.Namespace(**{**vars(options), "trees": 1}), Clock())
     clock = Clock()
     predict = fit(train, regression, options, clock)
-    found, truth = predict(test), test[TARGET].to_numpy()
-    right = (
-        1 - ((found - truth) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
-        if regression
-        else (found == truth).mean()
-    )
     return {
-        "score": float(right),
+        "score": score(predict(test), test[TARGET].to_numpy(), regression),
         "fit_seconds": clock.grow,
         "cpu_seconds": clock.cpu,
         "whole_seconds": clock.whole,
@@ -108,15 +117,13 @@ def run(options: argparse.Namespace) -> pl.DataFrame:
             test.write_parquet(Path(folder) / "test.parquet")
             for round_ in range(options.rounds):
                 for contestant in turned(options.contestants.split(","), round_):
-                    command = [sys.executable, str(HERE / "columns.py"), "--measure", contestant, "--folder", folder]
-                    command += ["--sets", name, "--trees", str(options.trees), "--threads", str(options.threads)]
-                    command += ["--min-leaf", str(options.min_leaf)]
-                    environ = environment(options.threads)
-                    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
-                    if done.returncode:
-                        print(f"{name} {contestant}: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+                    told = {"measure": contestant, "folder": folder, "sets": name}
+                    same = {option: getattr(options, option) for option in ("trees", "threads", "min_leaf")}
+                    try:
+                        found = answer_of("columns.py", told | same)
+                    except ChildProcessError as error:
+                        print(f"{name} {contestant}: {str(error).splitlines()[-1]}", file=sys.stderr)
                         continue
-                    found = json.loads(done.stdout.splitlines()[-1])
                     rows.append({"set": name, "size": size, "contestant": contestant, "round": round_} | found)
                     print(rows[-1], file=sys.stderr)
     return pl.DataFrame(rows)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import subprocess
 import sys
 from functools import partial
 from pathlib import Path
@@ -21,10 +20,10 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from columns import SETS, load
+from columns import SETS, load, score, split
 from columns_fits import FITS, Clock
-from datasets import SPLIT_SEED, TARGET, TEST_FRACTION
-from runs import HERE, environment
+from datasets import SPLIT_SEED, TARGET
+from runs import HERE, answer_of
 from tables import markdown, save
 
 COLUMNS = {
@@ -53,13 +52,10 @@ def scores(options: argparse.Namespace) -> list[float]:
     regression = SETS[options.sets][1]
     frame = pl.concat(load(options.sets, options.data))
     found = []
-    for split in range(options.splits):
-        rows = np.random.default_rng([SPLIT_SEED, split]).permutation(frame.height)
-        cut = round(frame.height * TEST_FRACTION)
-        train, test = frame[np.sort(rows[cut:])], frame[np.sort(rows[:cut])]
-        answer, truth = fit(train, regression, options, Clock())(test), test[TARGET].to_numpy()
-        wrong = ((answer - truth) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
-        found.append(float(1 - wrong if regression else (answer == truth).mean()))
+    for number in range(options.splits):
+        train, test = split(frame, [SPLIT_SEED, number])
+        answer = fit(train, regression, options, Clock())(test)
+        found.append(score(answer, test[TARGET].to_numpy(), regression))
     return found
 
 
@@ -68,15 +64,12 @@ def run(options: argparse.Namespace) -> pl.DataFrame:
     rows = []
     for name in options.sets.split(","):
         for contestant in options.contestants.split(","):
-            command = [sys.executable, str(HERE / "columns_splits.py"), "--measure", contestant, "--sets", name]
-            for same in ("data", "splits", "trees", "min_leaf", "threads"):
-                command += ["--" + same.replace("_", "-"), str(getattr(options, same))]
-            environ = environment(options.threads)
-            done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
-            if done.returncode:
-                print(f"{name} {contestant}: {done.stderr.splitlines()[-1]}", file=sys.stderr)
+            same = {option: getattr(options, option) for option in ("data", "splits", "trees", "min_leaf", "threads")}
+            try:
+                found = answer_of("columns_splits.py", {"measure": contestant, "sets": name} | same)
+            except ChildProcessError as error:
+                print(f"{name} {contestant}: {str(error).splitlines()[-1]}", file=sys.stderr)
                 continue
-            found = json.loads(done.stdout.splitlines()[-1])
             print(name, contestant, f"{np.mean(found):.4f}", file=sys.stderr, flush=True)
             rows += [{"set": name, "contestant": contestant, "split": k, "score": own} for k, own in enumerate(found)]
     return pl.DataFrame(rows)

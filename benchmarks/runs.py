@@ -13,10 +13,11 @@ import platform
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 from datasets import SETS, Dataset, load
@@ -135,12 +136,25 @@ def machine() -> str:
     return f"{model}, {os.cpu_count()} processors; {', '.join(found)}"
 
 
-def _measure(name: str, folder: Path, contestant: str, round_: int, plan: Plan) -> dict[str, float | None]:
-    command = [sys.executable, str(HERE / "worker.py"), "--contestant", contestant, "--set", name]
-    command += ["--folder", str(folder), "--trees", str(plan.trees)]
-    command += ["--threads", str(plan.threads), "--seed", str(round_)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment(plan.threads), check=False)
+def answer_of(script: str, options: Mapping[str, Any]) -> Any:
+    """What a script of this folder, in a process of its own, prints as JSON in its last line; options has "threads".
+
+    Raises ChildProcessError, with what the process said, when it fails.
+    """
+    command = [sys.executable, str(HERE / script)]
+    for name, value in options.items():
+        command += ["--" + name.replace("_", "-"), str(value)]
+    environ = environment(options["threads"])
+    done = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     if done.returncode:
-        raise SystemExit(f"{contestant} on {name} failed:\n{done.stderr}")
-    result: dict[str, float | None] = json.loads(done.stdout.splitlines()[-1])
+        raise ChildProcessError(done.stderr.strip())
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _measure(name: str, folder: Path, contestant: str, round_: int, plan: Plan) -> dict[str, float | None]:
+    told = {"contestant": contestant, "set": name, "folder": folder, "trees": plan.trees, "threads": plan.threads}
+    try:
+        result: dict[str, float | None] = answer_of("worker.py", {**told, "seed": round_})
+    except ChildProcessError as error:
+        raise SystemExit(f"{contestant} on {name} failed:\n{error}") from error
     return result

@@ -8,11 +8,11 @@ from itertools import chain, combinations
 import numba
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from bigforest.config import TrainConfig
-from bigforest.kernels.exact import compare_variance
+from bigforest.kernels.exact import compare_means, compare_variance
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.naive.split import Table, best_split, variance_score
 from tests.strategies import Data, configs, mixed_tables, tables, weights
@@ -116,6 +116,7 @@ def test_grow__numbers_in_mirrored_halves_tie(sign: int) -> None:
 
 
 COMPARED = numba.njit(lambda *sums: compare_variance(*sums)) if COMPILED else compare_variance
+MEANS_COMPARED = numba.njit(lambda *means: compare_means(*means)) if COMPILED else compare_means
 
 
 @settings(max_examples=EXAMPLES)
@@ -136,3 +137,14 @@ def test_compare_variance__is_exact(sum_l: int, sum_r: int, w_l: int, w_r: int, 
         sign = (difference > 0) - (difference < 0)
         assert COMPARED(*[np.int64(n) for n in (*one, *other)]) == sign
         assert COMPARED(*[np.int64(n) for n in (*other, *one)]) == -sign
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62), st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1))
+@example(2**62, 2**62 - 1, 2**31 - 1, 2**31 - 1)
+@example(-3, -6, 1, 2)
+def test_compare_means__is_exact(one: int, two: int, w_one: int, w_two: int) -> None:
+    scaled = max(-(2**62), min(2**62, one // w_one * w_two))  # the same mean, or next to it
+    for first, other in (((one, w_one), (two, w_two)), ((one, w_one), (scaled, w_two))):
+        sign = (Fraction(*first) > Fraction(*other)) - (Fraction(*first) < Fraction(*other))
+        assert MEANS_COMPARED(*[np.int64(n) for n in (*first, *other)]) == sign

@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.component import find_component
+from bigforest.kernels.exact import compare_means
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, ZERO, class_of
 from bigforest.kernels.rng import level_number
 
-# Up to so many levels an insertion sort beats one by digits.
+# Up to so many levels an insertion sort beats one by digits, for which means are divided, too.
 _FEW = np.uint64(48)
 _DIGIT_BITS = np.uint64(8)
 _DIGIT = np.uint64(0xFF)
@@ -43,8 +44,9 @@ class Levels(NamedTuple):
     first      uint32 [most], the lowest level of each group
     weight     int64 [most], of the rows in each group
     sum        int64 [most], their sum of what is averaged
-    whole      uint64 [most], the mean rounded down, plus 2**63
-    fraction   uint64 [most], what that is short of the mean, in units of 2**-62: means that differ do so by more
+    whole      uint64 [most], of many groups: the mean rounded down, plus 2**63
+    fraction   uint64 [most], what that is short of the mean, in units of 2**-62: means that differ do so by more. Of
+               a random order what decides it
     order      uint32 [most], groups in their order
     rank       uint32 [most], place of each group in that order; scratch while sorting
     digits     uint32 [256], scratch while sorting
@@ -194,18 +196,24 @@ def find_means(found, levels):
 @inlined
 def comes_before(levels, one, two):
     """Whether group `one` comes before group `two`: by mean, then by code."""
-    whole, fraction = levels.whole, levels.fraction
-    if whole[one] != whole[two]:
-        return whole[one] < whole[two]
-    if fraction[one] != fraction[two]:
-        return fraction[one] < fraction[two]
-    return levels.first[one] < levels.first[two]
+    sign = compare_means(levels.sum[one], levels.weight[one], levels.sum[two], levels.weight[two])
+    return sign < 0 or (sign == 0 and levels.first[one] < levels.first[two])
 
 
 @helper
-def sort_by_digits(numbers, order, spare, digits):
-    """Order slots or groups by their numbers (unsigned), equal ones as they stand, digit by digit from the lowest."""
+def sort_by_number(numbers, order, spare, digits):
+    """Order slots or groups by their numbers (unsigned), equal ones as they stand: many by digits, from the lowest."""
     size = np.uint64(order.size)
+    if size <= _FEW:
+        for i in range(size):
+            mine = order[i]
+            number = numbers[np.uint64(mine)]
+            j = i
+            while j > ZERO and numbers[np.uint64(order[j - ONE])] > number:
+                order[j] = order[j - ONE]
+                j -= ONE
+            order[j] = mine
+        return
     first = np.uint64(numbers[np.uint64(order[ZERO])])
     varying = ZERO
     for i in range(size):
@@ -243,11 +251,18 @@ def sort_groups(found, levels):
                 j -= ONE
             order[j] = np.uint32(i)
         return
+    find_means(found, levels)
+    start_order(found, levels)
+    sort_by_number(levels.fraction, order[:found], levels.rank, levels.digits)
+    sort_by_number(levels.whole, order[:found], levels.rank, levels.digits)
+
+
+@inlined
+def start_order(found, levels):
+    """levels.order = the groups by code."""
     for i in range(found):
-        order[i] = np.uint32(i)
-    sort_by_digits(levels.first, order[:found], levels.rank, levels.digits)
-    sort_by_digits(levels.fraction, order[:found], levels.rank, levels.digits)
-    sort_by_digits(levels.whole, order[:found], levels.rank, levels.digits)
+        levels.order[i] = np.uint32(i)
+    sort_by_number(levels.first, levels.order[:found], levels.rank, levels.digits)
 
 
 @helper
@@ -263,13 +278,13 @@ def order_groups(codes, node, least, levels, sums, dictionary, state):
         groups = form_groups(found, lightest_alone(found, node.weight, least, levels), levels)
         if sums is None and node.total.size > 2:
             find_component(codes, groups, node, levels)
-        find_means(groups, levels)
+        sort_groups(groups, levels)
     else:
         groups = form_groups(found, NONE, levels)
         for group in range(groups):
-            levels.whole[group] = ZERO
             levels.fraction[group] = level_number(state, levels.first[group])
-    sort_groups(groups, levels)
+        start_order(groups, levels)
+        sort_by_number(levels.fraction, levels.order[:groups], levels.rank, levels.digits)
     return groups, found
 
 

@@ -6,6 +6,8 @@ of two such fractions stay below 2**194, so 256-bit integers compare them withou
 
 The decrease of variance orders like (sum_l * w_r - sum_r * w_l)**2 / (w_l * w_r). For sums below 2**62 in magnitude and
 weights below 2**31 in sum, cross products stay below 2**251.
+
+The mean of a level (category.py) is compared as a fraction, too: its numerator and a weight have 64 bits each.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from numba import types
 from numba.extending import intrinsic, overload
 
 _WIDE = ir.IntType(256)
+_PRODUCT = ir.IntType(128)
 
 
 def compare_gini(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
@@ -101,5 +104,34 @@ def _compare_squares(typingctx: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
 def _compiled_variance(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r):
     def wide(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r):
         return _compare_squares(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r)
+
+    return wide
+
+
+def compare_means(total, weight, other_total, other_weight):
+    """Sign (1, 0, -1) of total / weight minus the other; int64 arguments, the weights positive.
+
+    Compiled in 128 bits, which hold all products; a division would take longer than all of it.
+    """
+    one, two = int(total) * int(other_weight), int(other_total) * int(weight)
+    return (one > two) - (one < two)
+
+
+@intrinsic
+def _compare_products(typingctx: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        total, weight, other_total, other_weight = (builder.sext(value, _PRODUCT) for value in args)
+        one, two = builder.mul(total, other_weight), builder.mul(other_total, weight)
+        number = ir.IntType(64)
+        more = builder.zext(builder.icmp_signed(">", one, two), number)
+        return builder.sub(more, builder.zext(builder.icmp_signed("<", one, two), number))
+
+    return types.int64(*([types.int64] * 4)), codegen
+
+
+@overload(compare_means)
+def _compiled_means(total, weight, other_total, other_weight):
+    def wide(total, weight, other_total, other_weight):
+        return _compare_products(total, weight, other_total, other_weight)
 
     return wide

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.category import Levels, make_levels, order_levels, sort_by_digits
+from bigforest.kernels.category import Levels, make_levels, order_levels, sort_by_number
 from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
@@ -110,7 +110,7 @@ def list_levels(begin, end, found, levels, subsets):
         levels.order[size] = np.uint32(slot)
         size += np.uint64(begin <= place) & np.uint64(place < end)
     order = levels.order[:size]
-    sort_by_digits(levels.code, order, levels.rank, levels.digits)
+    sort_by_number(levels.code, order, levels.rank, levels.digits)
     used = subsets.used[0]
     for i in range(size):
         subsets.level[used + i] = levels.code[np.uint64(order[i])]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.category import find_means, form_groups, lightest_alone, sort_groups
+from bigforest.kernels.category import form_groups, lightest_alone, sort_groups
 from bigforest.kernels.component import find_principal
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.node import NONE, ONE, SHIFT16, TWO, ZERO
@@ -50,7 +50,6 @@ def order_counted(counts, total, numbers, least, levels, places):
     groups = form_groups(found, lightest_alone(found, weight, least, levels), levels)
     if classes > TWO:
         find_principal(groups, _take_cells(counts, classes, levels), total, weight, levels)
-    find_means(groups, levels)
     sort_groups(groups, levels)
     for place in range(groups):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
