@@ -41,8 +41,8 @@ _MOST_CELLS = 1 << 18
 _LOOKED_UP = 24
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
-# Bytes of a count that a node keeps until its bucket has been looked into: itself, and what lies before it.
-_KEPT_COUNT = 16
+# Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.
+_KEPT_COUNT = 8
 # A node has one part in so many of the room for its counts, or its keys: while it is judged, a count of its histograms
 # takes as many bytes as this, and a key as many as Passes.judged.
 _NODES = 8
