@@ -129,10 +129,13 @@ def flip(path: Path, place: int) -> None:
 def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
     grow = passes.grow_seedling
+    damaged: list[Path] = []
 
-    def damage(*arguments: object) -> int:
-        flip(next(path for path in arguments[3] if path.exists()), place)  # type: ignore[attr-defined]
-        return grow(*arguments)  # type: ignore[arg-type]
+    def damage(*arguments: Any) -> int:
+        if not damaged:
+            damaged.append(arguments[3].paths[0])
+            flip(damaged[0], place)
+        return grow(*arguments)
 
     monkeypatch.setattr(passes, "grow_seedling", damage)
     with pytest.raises(FormatError, match=r"rows-0-.*(damaged|checksum)"):

@@ -19,7 +19,7 @@ from bigforest.grow.level import Places, block_ranges, walk
 from bigforest.grow.passes import Seedling, Stem
 from bigforest.grow.question import Question, Reply, Runs, gathered, question
 from bigforest.grow.random_search import own_codes
-from bigforest.grow.spill import Spread, load
+from bigforest.grow.spill import NodeRows, Spread, load
 from bigforest.grow.tally import Counts
 from bigforest.grow.top import Ground, TreeTop, root_key
 from bigforest.kernels.layout import Codes
@@ -141,10 +141,10 @@ class FeaturePasses(NamedTuple):
             for at, (stood, target), codes in walk(self, questions, blocks, replies, folder, read, send):
                 yield at, Routed(codes, target if questions[at].tally.numbers else None, *stood)
 
-    def grow(self, own: None, seedling: Seedling, files: list[Path], path: Path) -> int:
+    def grow(self, own: None, seedling: Seedling, rows: NodeRows, path: Path) -> int:
         """See Table."""
         ground = self.ground
-        codes, items, value = load(files, self.store, seedling.rows)
+        codes, items, value = load(rows, self.store, seedling.rows)
         target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
         ranked = None if ground.values is None else own_codes(codes, self.store, ground.features)
         codes, dictionary = (codes, None) if ranked is None else (ranked.codes, ranked.dictionary)

@@ -27,7 +27,7 @@ from bigforest.grow.need_whole import (
 )
 from bigforest.grow.perceptron_passes import HELD_ROW
 from bigforest.grow.random_search import OWN_VALUE
-from bigforest.grow.spill import BUFFER_BYTES
+from bigforest.grow.rowfile import TAG
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits
 from bigforest.memory import Shape
@@ -146,7 +146,7 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     # While rows are written nothing is asked.
     free = budget - base - workers * takes.block
-    if free < workers * (takes.picked + BUFFER_BYTES):
+    if free < workers * (takes.picked + TAG * BLOCK_ROWS):
         return None
     # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up. A key is in one task only,
     # and there twice while the blocks are joined.
@@ -166,7 +166,7 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
         return None
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
     # counted while perceptrons are trained.
-    held = max(own - takes.block - takes.picked - BUFFER_BYTES, 0)
+    held = max(own - takes.block - takes.picked - TAG * BLOCK_ROWS, 0)
     return Limits(rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
 
 

@@ -29,7 +29,7 @@ from bigforest.grow.perceptron_passes import Learnt, Piece, Trial, pieces_of, tr
 from bigforest.grow.question import Runs, gathered, hear, merged_all
 from bigforest.grow.rotation_passes import rotation_passes
 from bigforest.grow.sparse_passes import sparse_passes
-from bigforest.grow.spill import Spread, load_rows
+from bigforest.grow.spill import NodeRows, Spread, load_rows
 from bigforest.grow.standing import Stood
 from bigforest.grow.subspace_passes import subspace_passes
 from bigforest.grow.tally import Counts
@@ -193,11 +193,11 @@ class DirectionPasses(NamedTuple):
 
         return train(trials, rows, self.ground.limits.held)
 
-    def grow(self, own: Any, seedling: Seedling, files: list[Path], path: Path) -> int:
+    def grow(self, own: Any, seedling: Seedling, rows: NodeRows, path: Path) -> int:
         """See Table."""
         store, ground = self.store, self.ground
         layout = self.family.layout(self.decoded)
-        matrices, items = load_rows(files, layout.matrices, store.block_rows, seedling.rows)
+        matrices, items = load_rows(rows, layout.matrices, store.block_rows, seedling.rows)
         target = Classes(ground.tally.classes, ground.table)
         subtree = Subtree(items, target, ground.rules, seedling.key, seedling.depth, seedling.constant)
         columns = [matrices[MATRIX[width]][slot] for width, slot in layout.place.tolist()]

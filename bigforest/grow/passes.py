@@ -4,6 +4,7 @@ node, and grow each of those in memory. Oracle: grow/forest.py grow_tree, which 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +18,7 @@ from bigforest.grow.assemble import remove_subtree
 from bigforest.grow.bag import check_bag, total_of, weighed_block
 from bigforest.grow.level import Passed, split_large
 from bigforest.grow.question import merged_all
-from bigforest.grow.spill import Spilled, Spread, rows_path, write_rows
+from bigforest.grow.spill import NodeRows, Spilled, Spread, rows_of, write_rows
 from bigforest.grow.tally import Counts, Tally
 from bigforest.grow.top import TreeTop
 from bigforest.memory import release_freed
@@ -65,8 +66,8 @@ class Table(Passed, Protocol):
         """For every block and question, without probes, its number, and the rows of the block with all that trees grow
         on; replies learn what was sent left and right."""
 
-    def grow(self, own: Any, seedling: Seedling, files: list[Path], path: Path) -> int:
-        """Grow the subtree below a small node from its rows in `files` into the file `path`; gives its nodes.
+    def grow(self, own: Any, seedling: Seedling, rows: NodeRows, path: Path) -> int:
+        """Grow the subtree below a small node from its rows into the file `path`; gives its nodes.
 
         own  TreeTop.own
         """
@@ -147,9 +148,9 @@ def spilled_both(one: Spilled[Any], two: Spilled[Any]) -> Spilled[Any]:
     return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
 
 
-def grow_seedling(table: Table, own: dict[int, Any], seedling: Seedling, files: list[Path], path: Path) -> int:
+def grow_seedling(table: Table, own: dict[int, Any], seedling: Seedling, rows: NodeRows, path: Path) -> int:
     """Task: see Table.grow; `own` by tree."""
-    nodes = table.grow(own[seedling.tree], seedling, files, path)
+    nodes = table.grow(own[seedling.tree], seedling, rows, path)
     release_freed()
     return nodes
 
@@ -165,34 +166,33 @@ def write_stems(table: Table, directory: Path, stems: list[Stem[Any]]) -> None:
 def _grow_all(
     table: Table, tops: Sequence[TreeTop], spilled: Spilled[Any], folder: Path, crew: Crew
 ) -> dict[int, dict[int, int]]:
-    """Grow the subtrees below all small nodes, large ones first; gives their sizes by tree and entry."""
-    seedlings = [
-        Seedling(top.tree, entry, int(top.tally.rows(node.total)), node.key, node.depth, node.constant)
-        for top in tops
-        for entry in top.small()
-        for node in [top.nodes[entry]]
-    ]
-    seedlings.sort(key=lambda seedling: -seedling.rows)
-    sizes: dict[int, dict[int, int]] = {top.tree: {} for top in tops}
-
+    """Grow the subtrees below all small nodes, tree by tree, large ones first; gives their sizes by tree and entry."""
     suffixes = [suffix for _, suffix in sorted(spilled.suffixes.items())]
-    tasks = [
-        (
-            seedling,
-            [rows_path(folder, seedling.tree, seedling.entry, suffix) for suffix in suffixes],
-            subtree_path(folder, seedling.tree, seedling.entry),
-        )
-        for seedling in seedlings
-    ]
+    tasks = []
+    for top in tops:
+        own = [
+            (
+                Seedling(top.tree, entry, int(top.tally.rows(node.total)), node.key, node.depth, node.constant),
+                rows_of(folder, top.tree, number, suffixes),
+                subtree_path(folder, top.tree, entry),
+            )
+            for number, entry in enumerate(top.small())
+            for node in [top.nodes[entry]]
+        ]
+        tasks += sorted(own, key=lambda task: -task[0].rows)
+    sizes: dict[int, dict[int, int]] = {top.tree: {} for top in tops}
+    wanted = Counter(path for _, rows, _ in tasks for path in rows.paths)
 
     # Removing files may wait for the disk, and this thread hands out the tasks.
     removed: list[Future[None]] = []
     with ThreadPoolExecutor(1, thread_name_prefix="bigforest-remove") as remover:
 
         def keep(index: int, nodes: int) -> None:
-            seedling, files, _ = tasks[index]
+            seedling, rows, _ = tasks[index]
             sizes[seedling.tree][seedling.entry] = nodes
-            removed.append(remover.submit(_remove, files))  # only now: until here the task may have to be done again
+            wanted.subtract(rows.paths)
+            over = [path for path in rows.paths if not wanted[path]]
+            removed.append(remover.submit(_remove, over))  # only now: until here the task may have to be done again
 
         crew.run(grow_seedling, tasks, keep, (table, {top.tree: top.own for top in tops}))
     for done in removed:

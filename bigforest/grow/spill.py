@@ -1,24 +1,13 @@
-"""Rows of small nodes, written to disk by node in one pass over the store, and read again node by node.
+"""Rows of small nodes, written to disk in one pass over the store, and read again node by node (rowfile.py).
 
-A file holds the rows of one node from one run of blocks, as chunks in the order of the rows:
-
-    chunk   uint64 rows, uint64 CRC-32 of what follows
-            uint32 [rows]           class << 16 | multiplicity, times weight
-            int64  [rows]           numbers to predict; not there for classes
-            uint32 [columns, rows]  codes of the features of 4 bytes
-            uint16 [columns, rows]  of 2 bytes
-            uint8  [columns, rows]  of 1 byte
-
-or other matrices, of values; little-endian, each in C order. Each attempt of a task writes files of its own, so that
-one whose worker was taken for dead does no harm.
+Each attempt of a task writes files of its own, so that one whose worker was taken for dead does no harm.
 """
 
 from __future__ import annotations
 
-import os
 import secrets
-import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -26,17 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
+from bigforest.grow.rowfile import Layout, RowSink, RowSource, word_count
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import number_items, pick_columns, pick_tags
-from bigforest.places import inbox, outbox
+from bigforest.places import inbox, is_remote, outbox
+from bigforest.sample import BLOCK_ROWS
 from bigforest.store.store import Store
-
-# Rows wait in memory up to this many bytes per task, so that many nodes do not mean many small writes. With 32 MB
-# writing takes three times as long: they are out of the cache by then.
-BUFFER_BYTES = 8 << 20
-
-_HEAD = np.dtype("<u8")
-
 
 Answered = TypeVar("Answered")
 
@@ -59,29 +43,47 @@ class Spread(NamedTuple):
     end: NDArray[np.uint64]
 
 
+class NodeRows(NamedTuple):
+    """Where the rows of a node are: in these files, in order, and there of node number `number`."""
+
+    paths: list[Path]
+    number: int
+
+
+def rows_of(folder: Path, tree: int, number: int, suffixes: Sequence[str]) -> NodeRows:
+    """The rows of node number `number` of those of a tree that were written.
+
+    Files are fetched whole from an object store, so there each node has its own.
+    """
+    name, place = (f"{tree}-{number}", 0) if is_remote(folder) else (f"{tree}", number)
+    return NodeRows([_rows_path(folder, name, suffix) for suffix in suffixes], place)
+
+
 def write_rows(rows: Iterable[tuple[int, Sequence[int], Spread]], folder: Path, first: int) -> str:
     """Write the rows of some nodes (tree, entries, rows of a block) into `folder`; gives the suffix of the files.
 
-    first  the first block.
+    entries  the same for all blocks of a tree
+    first    the first block
     """
     suffix = f"{first}-{secrets.token_hex(8)}"
-    waiting: dict[Path, list[NDArray[Any]]] = {}
-    held = 0
     with outbox(folder) as here:
-        for tree, entries, spread in rows:
-            for entry, chunk in _chunks(spread, entries):
-                waiting.setdefault(rows_path(here, tree, entry, suffix), []).extend(chunk)
-                held += sum(part.nbytes for part in chunk)
-            if held > BUFFER_BYTES:
-                _write(waiting)
-                held = 0
-        _write(waiting)
+        written: dict[int, tuple[RowSink, int]] = {}
+        with ExitStack() as stack:
+            for tree, entries, spread in rows:
+                if not entries:
+                    continue
+                if tree not in written:
+                    sink = RowSink(_rows_path(here, f"{tree}", suffix), Layout.of(spread.matrices).row_bytes)
+                    written[tree] = stack.enter_context(sink), len(entries)
+                written[tree][0].add(*_picked(spread, entries))
+        if is_remote(folder):
+            for tree, (sink, nodes) in written.items():
+                _set_apart(sink, [_rows_path(here, f"{tree}-{node}", suffix) for node in range(nodes)])
     return suffix
 
 
-def rows_path(folder: Path, tree: int, entry: int, suffix: str) -> Path:
-    """A file with rows of one node."""
-    return folder / f"rows-{tree}-{entry}-{suffix}.bin"
+def _rows_path(folder: Path, name: str, suffix: str) -> Path:
+    return folder / f"rows-{name}-{suffix}.bin"
 
 
 class Loaded(NamedTuple):
@@ -96,120 +98,73 @@ class Loaded(NamedTuple):
     value: NDArray[np.int64] | None
 
 
-def load(paths: Sequence[Path], store: Store, most: int) -> Loaded:
-    """The rows of a node, from its files in order.
+def load(rows: NodeRows, store: Store, most: int) -> Loaded:
+    """The rows of a node.
 
     most  rows of the node, which it cannot have more of. Raises FormatError for a damaged file.
     """
     widths = [feature.width for feature in store.spec.features]
     numbers = [Matrix("<i8", 1)] if store.spec.target.task == "regression" else []
     matrices = [Matrix(f"<u{width}", widths.count(width)) for width in (4, 2, 1)]
-    (*values, u32, u16, u8), items = load_rows(paths, [*numbers, *matrices], store.block_rows, most)
+    (*values, u32, u16, u8), items = load_rows(rows, [*numbers, *matrices], store.block_rows, most)
     return Loaded(Codes(u8, u16, u32, store.place), items, values[0][0] if values else None)
 
 
 class Matrix(NamedTuple):
-    """A matrix of cells in a chunk."""
+    """A matrix of cells in a file of rows."""
 
     dtype: str
     columns: int
 
 
 def load_rows(
-    paths: Sequence[Path], kinds: Sequence[Matrix], block_rows: int, most: int
+    rows: NodeRows, kinds: Sequence[Matrix], block_rows: int, most: int
 ) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
     """`load` for any cells: read-only matrices [columns, rows] as `kinds` says, and items."""
-    with inbox(paths) as files:
-        return _load(files, kinds, block_rows, most, paths[0])
-
-
-def _load(
-    files: Sequence[Path], kinds: Sequence[Matrix], block_rows: int, most: int, where: Path
-) -> tuple[list[NDArray[Any]], NDArray[np.uint64]]:
-    row_bytes = 4 + sum(np.dtype(kind).itemsize * count for kind, count in kinds)
-    _announce(files)
-    chunks = [(path, list(_heads(path, row_bytes, block_rows))) for path in files]
-    sizes = [chunk.rows for _, found in chunks for chunk in found]
-    total = sum(sizes)
-    if not 0 < total <= most:
-        raise FormatError(f"{where}: the file is damaged; start the training anew")
-    matrices = [np.empty((count, total), kind) for kind, count in kinds]
-    tags = np.empty(total, np.uint32)
-    buffer = np.empty(row_bytes * max(sizes), np.uint8)
-    at = 0
-    for path, found in chunks:
-        with path.open("rb", buffering=0) as file:
-            for place, rows, crc in found:
-                body = buffer[: row_bytes * rows]
-                file.seek(place)
-                if file.readinto(body.data) != body.size or zlib.crc32(body.data) != crc:
-                    raise FormatError(f"{path}: the checksum differs; start the training anew")
-                tags[at : at + rows] = body[: 4 * rows].view("<u4")
-                first = 4 * rows
-                for matrix in matrices:
-                    stop = first + matrix.itemsize * len(matrix) * rows
-                    matrix[:, at : at + rows] = body[first:stop].view(matrix.dtype).reshape(len(matrix), rows)
-                    first = stop
-                at += rows
+    with inbox(rows.paths) as files, ExitStack() as stack:
+        sources = [stack.enter_context(RowSource(path, rows.number, block_rows)) for path in files]
+        total = sum(source.rows for source in sources)
+        if not 0 < total <= most:
+            raise FormatError(f"{rows.paths[0]}: the file is damaged; start the training anew")
+        matrices = [np.empty((count, total), kind) for kind, count in kinds]
+        tags = np.empty((1, total), np.uint32)
+        layout = Layout.of(matrices)
+        at = 0
+        for source in sources:
+            for words, count in source.chunks(layout.row_bytes):
+                for matrix, cells in zip(layout.ordered(tags, matrices), layout.cut(words, count), strict=True):
+                    matrix[:, at : at + count] = cells
+                at += count
     items = np.empty(total, np.uint64)
-    number_items(tags, items)
+    number_items(tags[0], items)
     for matrix in matrices:
         matrix.flags.writeable = False
     return matrices, items
 
 
-def _chunks(spread: Spread, entries: Sequence[int]) -> Iterator[tuple[int, list[NDArray[Any]]]]:
-    """Those of the nodes `entries` that have rows in the block, each with its rows as a chunk: arrays that follow
-    each other."""
+def _picked(spread: Spread, entries: Sequence[int]) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """How many rows the nodes `entries` have in the block, and their chunks, one after the other."""
     items, begin, end = spread.items, spread.begin[entries], spread.end[entries]
-    picked = [np.empty(items.size, np.uint32)]
-    pick_tags(items, picked[0])
-    for matrix in spread.matrices:
-        picked.append(np.empty(matrix.shape[0] * items.size, matrix.dtype))
-        pick_columns(matrix, items, begin, end, picked[-1])
-    columns = [array.size // items.size for array in picked] if items.size else []
-    for entry, first, stop in zip(entries, begin.tolist(), end.tolist(), strict=True):
-        if first == stop:
-            continue
-        parts = [array[count * first : count * stop] for array, count in zip(picked, columns, strict=True)]
-        crc = 0
-        for part in parts:
-            crc = zlib.crc32(part.data, crc)
-        yield entry, [np.array([stop - first, crc], _HEAD), *parts]
+    layout = Layout.of(spread.matrices)
+    rows = end - begin
+    stops = np.cumsum(word_count(layout.row_bytes, rows.astype(np.int64)))
+    words = np.empty(stops[-1], np.uint64)
+    words[stops[rows > 0] - 1] = 0  # what fills the last word up
+    place = np.append(0, stops[:-1]) * np.uint64().itemsize
+    for (dtype, columns), matrix in zip(layout.kinds, layout.ordered(None, spread.matrices), strict=True):
+        to = (place // dtype.itemsize).astype(np.uint64), words.view(dtype)
+        if matrix is None:
+            pick_tags(items, begin, end, *to)
+        else:
+            pick_columns(matrix, items, begin, end, *to)
+        place += dtype.itemsize * columns * rows.astype(np.int64)
+    return rows, words
 
 
-def _write(waiting: dict[Path, list[NDArray[Any]]]) -> None:
-    for path, pieces in waiting.items():
-        with path.open("ab") as file:
-            file.writelines(piece.data for piece in pieces)
-    waiting.clear()
-
-
-def _announce(files: Sequence[Path]) -> None:
-    """Tell the system that the files will be read, or a cold disk would be waited for at the head of every chunk."""
-    if hasattr(os, "posix_fadvise"):
-        for path in files:
-            with path.open("rb", buffering=0) as file:
-                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_WILLNEED)
-
-
-class _Chunk(NamedTuple):
-    """Where the content of a chunk begins, its rows and its checksum."""
-
-    place: int
-    rows: int
-    crc: int
-
-
-def _heads(path: Path, row_bytes: int, block_rows: int) -> Iterator[_Chunk]:
-    place, end = 0, path.stat().st_size
-    with path.open("rb", buffering=0) as file:
-        while place < end:
-            file.seek(place)
-            head = np.frombuffer(file.read(2 * _HEAD.itemsize), np.uint8)
-            rows, crc = map(int, head.view(_HEAD)) if head.size == 2 * _HEAD.itemsize else (0, 0)
-            if not 0 < rows <= block_rows:
-                raise FormatError(f"{path}: the file is damaged; start the training anew")
-            place += 2 * _HEAD.itemsize
-            yield _Chunk(place, rows, crc)
-            place += row_bytes * rows
+def _set_apart(whole: RowSink, paths: Sequence[Path]) -> None:
+    """Give each node of a file of rows a file of its own instead."""
+    for number, path in enumerate(paths):
+        with RowSource(whole.path, number, BLOCK_ROWS) as source, RowSink(path, whole.row_bytes) as sink:
+            for words, rows in source.chunks(whole.row_bytes):
+                sink.add(np.array([rows], np.uint64), words)
+    whole.path.unlink()

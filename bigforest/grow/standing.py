@@ -3,7 +3,7 @@
 So a pass sends rows down the newest splits alone, and a bag is drawn once or twice. A file holds the rows of one tree
 in one run of blocks, as pieces in the order of the blocks:
 
-    piece  uint64 rows, uint64 nodes, uint64 checksum (kernels/level.py) of what follows
+    piece  uint64 rows, uint64 nodes, uint64 checksum (kernels/level.py) of these and what follows
            uint32 [nodes]  where the rows of each node begin; of an inner node, all that passed it
            uint32 [nodes]  where they end
            uint32 [rows]   row of the block << 16 | multiplicity, times weight
@@ -87,14 +87,15 @@ class Standing:
             pack_items(target, bag, here)
             end[0] = here.size
             return here, begin, end
-        kept, known, expected = (int(number) for number in self._read(3))
+        head = self._read(3)
+        kept, known, expected = head.tolist()
         if kept > rows or known > nodes:
             raise self._damaged()
         words = self._read(_words(known, kept))
         halves = words.view(_HALF)
         here = items[:kept]
         with np.errstate(over="ignore"):
-            same = int(checksum(words)) == expected
+            same = int(checksum(head[:2], words)) == expected
         if not same or not unpack_places(halves[2 * known : 2 * known + kept], rows, target, here):
             raise self._damaged()
         begin[:known], end[:known] = halves[:known], halves[known : 2 * known]
@@ -110,7 +111,8 @@ class Standing:
         halves[:nodes], halves[nodes : 2 * nodes] = begin, end
         pack_places(items, halves[2 * nodes : 2 * nodes + items.size])
         with np.errstate(over="ignore"):
-            head = np.array([items.size, nodes, checksum(words)], _WORD)
+            head = np.array([items.size, nodes, 0], _WORD)
+            head[2] = checksum(head[:2], words)
         for array in (head, words):
             left = array.data.cast("B")
             while left:

@@ -137,13 +137,32 @@ def unpack_places(places, size, target, items):
     return True
 
 
-@kernel
-def checksum(words):
-    """A number of the words, uint64 [n], that is another one if any bit of theirs is another (FNV-1a by words)."""
-    state = _BASIS
+@inlined
+def fold(state, words):
+    """FNV-1a by words."""
     for i in range(np.uint64(words.size)):
         state = (state ^ words[i]) * _PRIME
     return state
+
+
+@kernel
+def checksum(head, words):
+    """A number of two rows of words, uint64 [n], that is another one if any one word is another."""
+    return fold(fold(_BASIS, head), words)
+
+
+@kernel
+def seal_chunks(index, words):
+    """Put the checksums of chunks into their index.
+
+    index  uint64 [chunks, 3]: where each begins, in bytes, rows, and out: the checksum of these two and of its words
+    words  uint64 [n], those of all chunks, one after the other
+    """
+    chunks = np.uint64(index.shape[0])
+    for k in range(chunks):
+        begin = (index[k, ZERO] - index[ZERO, ZERO]) >> _THREE
+        end = (index[k + ONE, ZERO] - index[ZERO, ZERO]) >> _THREE if k + ONE < chunks else np.uint64(words.size)
+        index[k, TWO] = fold(fold(_BASIS, index[k, :TWO]), words[begin:end])
 
 
 @inlined
@@ -232,29 +251,30 @@ def collect_block(codes, by_row, items, begin, end, value, probes, wanted, fetch
 
 
 @kernel
-def pick_columns(matrix, items, begin, end, out):
-    """The codes of ranges of items, range by range and within a range column by column.
+def pick_columns(matrix, items, begin, end, place, out):
+    """The cells of ranges of items; a column is read for all ranges while it is in the cache.
 
-    matrix      [columns, rows of the block]; a column is read for all ranges while it is in the cache
-    begin, end  uint64 [ranges], disjoint ranges of items
-    out         [columns * items], out: range k begins at columns * begin[k], where code i of its column c is
-                out[columns * begin[k] + c * (end[k] - begin[k]) + i]
+    matrix      [columns, rows of the block]
+    begin, end  uint64 [ranges], of items
+    place       uint64 [ranges]: cell i of column c of range k becomes out[place[k] + c * (end[k] - begin[k]) + i]
     """
-    columns = np.uint64(matrix.shape[0])
-    for c in range(columns):
+    for c in range(np.uint64(matrix.shape[0])):
         column = matrix[c]
         for k in range(np.uint64(begin.size)):
-            place = columns * begin[k] + c * (end[k] - begin[k])
+            at = place[k] + c * (end[k] - begin[k])
             for i in range(begin[k], end[k]):
-                out[place] = column[items[i] >> SHIFT32]
-                place += ONE
+                out[at] = column[items[i] >> SHIFT32]
+                at += ONE
 
 
 @kernel
-def pick_tags(items, out):
-    """out[i] = class << 16 | multiplicity of items[i], uint32 [n]."""
-    for i in range(np.uint64(items.size)):
-        out[i] = np.uint32(items[i] & BITS32)
+def pick_tags(items, begin, end, place, out):
+    """The same for what items say besides: class << 16 | multiplicity, uint32."""
+    for k in range(np.uint64(begin.size)):
+        at = place[k]
+        for i in range(begin[k], end[k]):
+            out[at] = np.uint32(items[i] & BITS32)
+            at += ONE
 
 
 @kernel
