@@ -25,7 +25,7 @@ KINDS = ("leaf", "axis", "category", "oblique")
 METRICS = ("precision", "recall", "f1", "log_loss", "brier", "auc")
 
 # Nodes that fill a row group, and terms and levels in them: what is written and read at a time. A node is in one.
-GROUP_NODES = 1 << 18
+GROUP_NODES = 1 << 17
 GROUP_ENTRIES = 1 << 21
 
 # tree, node     node is the number in preorder within its tree; the root is 0
