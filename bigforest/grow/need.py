@@ -15,6 +15,7 @@ from bigforest.grow.need_passes import (
     limits_for,
     listed_bytes,
     passes_take,
+    small_chunks,
     tally_of,
     value_bytes,
 )
@@ -27,6 +28,7 @@ from bigforest.grow.need_whole import (
     store_bytes,
     target_bytes,
 )
+from bigforest.grow.rowfile import CHUNK, TAG
 from bigforest.grow.standing import STANDING_ROW
 from bigforest.grow.top import Limits
 from bigforest.memory import Need, Shape
@@ -153,7 +155,8 @@ def grow_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     value = value_bytes(shape)
     column = 8 if config.family == "rotation" else value  # projections, or copies
     columns = column * drawn_from(shape.features, config) if by_values else shape.row_bytes
-    scratch = way.group * rows * (columns + 4 + STANDING_ROW + target_bytes(shape))
+    spilled = rows * (columns + TAG + target_bytes(shape)) + CHUNK * small_chunks(shape, config, way.limits)
+    scratch = way.group * (spilled + rows * STANDING_ROW)
     scratch += value * shape.features * shape.rows if by_values else 0
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
     takes = passes_take(shape, config)

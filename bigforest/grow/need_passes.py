@@ -31,7 +31,7 @@ from bigforest.grow.rowfile import TAG
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits
 from bigforest.memory import Shape
-from bigforest.sample import BLOCK_ROWS, bag_size, draws_bytes, kept_trees
+from bigforest.sample import BLOCK_ROWS, bag_size, block_count, draws_bytes, kept_trees
 
 # Fewest bag rows that a node grown in memory should have room for.
 _LEAST_ROWS = 4_096
@@ -192,6 +192,11 @@ def _most_rows(shape: Shape, takes: Passes, memory: int) -> int:
 def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
     """About how many nodes of a tree are split by passes where those of so many rows are grown in memory."""
     return _TOP * -(-bag_size(shape.rows, config) // rows)
+
+
+def small_chunks(shape: Shape, config: TrainConfig, limits: Limits) -> int:
+    """About how often a block holds rows of a small node of a tree, at most."""
+    return _top_splits(shape, config, limits.rows) * block_count(shape.rows)
 
 
 def listed_bytes(shape: Shape, config: TrainConfig, rows: int) -> int:
