@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from bigforest.errors import ClusterError, ConfigError
-from bigforest.events import Listener, Notice, WorkersUsed, WorkerUse
+from bigforest.events import Listener, Notice, WorkersUsed, WorkerUse, silent
 from bigforest.places import is_folder
 from bigforest.resources import Resources
 from bigforest.schedule.cluster import Cluster
@@ -20,11 +21,12 @@ LOCAL = "threads"
 
 
 @contextmanager
-def cluster_of(scheduler: Any) -> Iterator[Cluster | None]:
+def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
     """The cluster that is meant by the keyword `scheduler`; None for the threads of this process.
 
     scheduler  None: that of the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://)
                to connect to while the block runs; "threads".
+    listener   hears of what is waited for.
 
     Raises ConfigError for something else and ClusterError when nothing answers at the address.
     """
@@ -34,7 +36,7 @@ def cluster_of(scheduler: Any) -> Iterator[Cluster | None]:
     elif scheduler == LOCAL:
         yield None
     elif isinstance(scheduler, str):
-        with connected(scheduler) as client:
+        with connected(scheduler, listener=listener) as client:
             yield Cluster(client)
     else:
         yield Cluster(_checked(scheduler))
@@ -48,20 +50,20 @@ def connected(
     ca: str | None = None,
     cert: str | None = None,
     key: str | None = None,
+    listener: Listener = silent,
 ) -> Iterator[Any]:
-    """A client of the scheduler at the address, or in the scheduler file, for as long as the block runs.
+    """A client of the scheduler at the address, or at that in the scheduler file, for as long as the block runs.
 
     ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
+    listener       hears of the wait.
 
-    Raises ConfigError and ClusterError.
+    Raises ConfigError for files that are not there or not what they should be, ClusterError when nothing answers.
     """
+    import dask
     from distributed import Client
     from distributed.security import Security
 
-    if file is not None and not Path(file).is_file():
-        raise ConfigError(
-            f"there is no scheduler file {file}; start a scheduler with --scheduler-file, or check the path"
-        )
+    address = address if file is None else _address_in(Path(file))
     files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
     given = {name: path for name, path in files.items() if path is not None}
     for path in given.values():
@@ -69,15 +71,46 @@ def connected(
             raise ConfigError(f"there is no file {path} of TLS; check the path")
     try:
         security = Security(require_encryption=True, **given) if given else None
-        where = {"scheduler_file": str(file)} if file is not None else {"address": address}
-        client = Client(**where, security=security, set_as_default=False)
-    except (OSError, TimeoutError, ValueError, TypeError, ImportError) as error:
+        _check_address(address, security)
+        listener(Notice(f"waiting for {address}, at most {dask.config.get('distributed.comm.timeouts.connect')}"))
+        client = Client(address, security=security, set_as_default=False)
+    except (OSError, ValueError, TypeError, ImportError) as error:
         raise ClusterError(
-            f"no scheduler answers at {address if file is None else file} ({type(error).__name__}: {error}); check the "
-            "address, and the TLS files of a tls:// one"
+            f"no scheduler answers at {address} ({type(error).__name__}: {error}); check the address, and the TLS "
+            "files of a tls:// one"
         ) from error
     with client:
         yield client
+
+
+def _address_in(file: Path) -> str:
+    """The address that a scheduler has written to its scheduler file. Raises ConfigError."""
+    if not file.is_file():
+        raise ConfigError(
+            f"there is no scheduler file {file}; start a scheduler with --scheduler-file, or check the path"
+        )
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{file} is not a scheduler file: it names no address; check the path") from error
+
+
+def _check_address(address: str | None, security: Any) -> None:
+    """Raise ValueError or OSError for an address, or TLS files, with which Dask's client would fail by other errors
+    than those of a connection: it is left half made then, and holds up the process for a minute when that ends."""
+    import dask
+    from distributed.comm.addressing import get_address_host, parse_address
+    from distributed.security import Security
+
+    get_address_host(address)  # knows the scheme, and finds host and port
+    if security is None and dask.config.get("distributed.client.security-loader", None):
+        return
+    encrypted = parse_address(address)[0] in ("tls", "wss")
+    asked = (security or Security()).get_connection_args("client")
+    if encrypted and asked["ssl_context"] is None:
+        raise ValueError("it needs a certificate and the authority of those it talks to")
+    if asked["require_encryption"] and not encrypted:
+        raise ValueError("TLS is asked for, and this is not tls://")
 
 
 @contextmanager
@@ -92,7 +125,7 @@ def crew_of(
     On a cluster, threads are those of a worker, at most. The listener hears what the user should know of the workers,
     and in the end what they did. Raises ClusterError and ConfigError.
     """
-    with cluster_of(scheduler) as cluster:
+    with cluster_of(scheduler, listener) as cluster:
         if cluster is None:
             yield resources
             return
