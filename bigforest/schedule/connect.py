@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,9 @@ from bigforest.schedule.cluster import Cluster
 
 LOCAL = "threads"
 
+# Seconds after which the user hears that a scheduler is waited for.
+_SOON = 3.0
+
 
 @contextmanager
 def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
@@ -26,7 +31,7 @@ def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
 
     scheduler  None: that of the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://)
                to connect to while the block runs; "threads".
-    listener   hears of what is waited for.
+    listener   hears when the scheduler does not answer soon.
 
     Raises ConfigError for something else and ClusterError when nothing answers at the address.
     """
@@ -55,12 +60,10 @@ def connected(
     """A client of the scheduler at the address, or at that in the scheduler file, for as long as the block runs.
 
     ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
-    listener       hears of the wait.
+    listener       hears when the scheduler does not answer soon.
 
     Raises ConfigError for files that are not there or not what they should be, ClusterError when nothing answers.
     """
-    import dask
-    from distributed import Client
     from distributed.security import Security
 
     address = address if file is None else _address_in(Path(file))
@@ -72,8 +75,7 @@ def connected(
     try:
         security = Security(require_encryption=True, **given) if given else None
         _check_address(address, security)
-        listener(Notice(f"waiting for {address}, at most {dask.config.get('distributed.comm.timeouts.connect')}"))
-        client = Client(address, security=security, set_as_default=False)
+        client = _client(address, security, listener)
     except (OSError, ValueError, TypeError, ImportError) as error:
         raise ClusterError(
             f"no scheduler answers at {address} ({type(error).__name__}: {error}); check the address, and the TLS "
@@ -81,6 +83,24 @@ def connected(
         ) from error
     with client:
         yield client
+
+
+def _client(address: str | None, security: Any, listener: Listener) -> Any:
+    """A client whose scheduler has answered. Raises OSError when it does not for as long as Dask is set to wait."""
+    import dask
+    from distributed import Client
+
+    patience = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    make = partial(Client, address, security=security, set_as_default=False)
+    begin = time.monotonic()
+    try:
+        return make(timeout=min(_SOON, patience))
+    except OSError:
+        spent = time.monotonic() - begin
+        if not _SOON <= spent < patience:  # refused at once, or waited for long enough
+            raise
+    listener(Notice(f"no scheduler has answered at {address} yet; waiting for at most {patience - spent:.0f} s more"))
+    return make(timeout=patience - spent)
 
 
 def _address_in(file: Path) -> str:
