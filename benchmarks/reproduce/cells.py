@@ -79,13 +79,13 @@ class Setting:
         """Trees of a forest."""
         return min(TREES[self.kind], options.most_trees)
 
-    def file_name(self) -> str:
-        """Of its results."""
-        return f"{self.kind}-{self.dims}-{self.transform}.parquet"
+    def is_known(self) -> bool:
+        """Whether it has a reference number."""
+        return astuple(self) in REFERENCE.keys() | TRANSFORMED.keys()
 
-
-# Settings that have a reference number.
-KNOWN = REFERENCE.keys() | TRANSFORMED.keys()
+    def name(self) -> str:
+        """As it is called on the command line, and the stem of the file of its results."""
+        return f"{self.kind}-{self.dims}-{self.transform}"
 
 
 def settings() -> list[Setting]:
@@ -98,7 +98,7 @@ def settings() -> list[Setting]:
         for transform in TRANSFORMS
         if transform != "raw"
     ]
-    return sorted(raw + turned, key=lambda one: (astuple(one) not in KNOWN, one.transform != "raw", one.dims))
+    return sorted(raw + turned, key=lambda one: (not one.is_known(), one.transform != "raw", one.dims))
 
 
 def draws(setting: Setting, options: Options) -> Iterator[tuple[dict[str, Any], int, pl.DataFrame]]:
@@ -168,17 +168,12 @@ SET = {
 }
 
 
-def measure_settings(options: Options, folder: Path) -> None:
-    """Make the file of every setting that has none."""
-    for setting in settings():
-        once(folder / setting.file_name(), options.of_simulations(), partial(measure_setting, setting, options))
-
-
-def measure_peers(options: Options, folder: Path) -> None:
-    """The same for scikit-learn's forest, of settings that have a reference number."""
-    for setting in settings():
-        if astuple(setting) in KNOWN:
-            once(folder / setting.file_name(), options.of_simulations(), partial(measure_peer, setting, options))
+def measure_settings(
+    chosen: list[Setting], measure: Callable[[Setting, Options], pl.DataFrame], options: Options, folder: Path
+) -> None:
+    """Make the file of each of these settings that has none."""
+    for setting in chosen:
+        once(folder / f"{setting.name()}.parquet", options.of_simulations(), partial(measure, setting, options))
 
 
 def measure_sets(options: Options, sets: Path, folder: Path, first: int | None) -> None:

@@ -18,9 +18,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cells import TREES, Options, collect, measure_peers, measure_sets, measure_settings
+from cells import TREES, Options, collect, measure_peer, measure_sets, measure_setting, measure_settings, settings
 from report import write_report
 
+SETTINGS_HELP = "these simulations only, as parity-3-raw or trunk-501-rotated"
 HERE = Path(__file__).resolve().parent
 
 
@@ -31,6 +32,8 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "randomer")
     parser.add_argument("--quick", action="store_true", help="50 trees, 3 draws, the 40 smallest sets")
     parser.add_argument("--only", choices=["simulations", "peers", "sets", "report"], help="leave the rest as it is")
+    names = [setting.name() for setting in settings()]
+    parser.add_argument("--settings", nargs="+", choices=names, default=names, metavar="NAME", help=SETTINGS_HELP)
     parser.add_argument("--trials", type=int, help="draws of a simulation; 10, with --quick 3")
     parser.add_argument("--most-trees", type=int, help="fewer trees in simulations; with --quick 50")
     parser.add_argument("--set-trees", type=int, help="trees on a data set; 500, with --quick 50")
@@ -42,10 +45,12 @@ def main() -> None:
     most_trees = given.most_trees or (50 if given.quick else max(TREES.values()))
     options = Options(trials, most_trees, set_trees, given.min_leaf, given.seed)
     parts = given.out / "parts"
+    chosen = [setting for setting in settings() if setting.name() in given.settings]
     if given.only in (None, "simulations"):
-        measure_settings(options, parts / "simulations")
+        measure_settings(chosen, measure_setting, options, parts / "simulations")
     if given.only in (None, "peers"):
-        measure_peers(options, parts / "peers")
+        known = [setting for setting in chosen if setting.is_known()]
+        measure_settings(known, measure_peer, options, parts / "peers")
     if given.only in (None, "sets"):
         measure_sets(options, given.data / "uci", parts / "sets", 40 if given.quick else None)
     mark = options.of_simulations()
