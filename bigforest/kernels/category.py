@@ -22,11 +22,13 @@ from numpy.typing import NDArray
 from bigforest.kernels.component import find_component
 from bigforest.kernels.exact import compare_means
 from bigforest.kernels.jit import helper, inlined
-from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, ZERO, class_of
+from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT32, TWO, ZERO, class_of
 from bigforest.kernels.rng import level_number
 
 # Up to so many levels an insertion sort beats one by digits, for which means are divided, too.
 _FEW = np.uint64(48)
+# Codes within so many are counted by code: no row needs a branch then, whose outcome is hard to guess.
+_CLOSE = 128
 _DIGIT_BITS = np.uint64(8)
 _DIGIT = np.uint64(0xFF)
 _DIGITS = 256
@@ -38,7 +40,8 @@ _SIGN = np.uint64(1 << 63)
 class Levels(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
-    slot       uint32 [codes of the largest category], 1 + the slot of a level of the node; 0 between nodes
+    slot       uint32 [codes of the largest category], of the levels of the node; 0 between nodes
+    held       int64 [2 * _CLOSE, 2], weight and sum of the rows of close codes, every other row apart
     code       uint32 [most], the level in each slot
     group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
     first      uint32 [most], the lowest level of each group
@@ -57,6 +60,7 @@ class Levels(NamedTuple):
     """
 
     slot: NDArray[np.uint32]
+    held: NDArray[np.int64]
     code: NDArray[np.uint32]
     group: NDArray[np.uint32]
     first: NDArray[np.uint32]
@@ -75,10 +79,11 @@ class Levels(NamedTuple):
 
 def make_levels(codes: int, rows: int, classes: int) -> Levels:
     """Levels for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1: numbers to predict."""
-    most = min(rows, codes)
+    most = min(max(rows, _CLOSE), codes)
     shared = rows if classes > 2 and codes else 0
     return Levels(
         np.zeros(codes, np.uint32),
+        np.empty((2 * _CLOSE, 2), np.int64),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
@@ -102,11 +107,44 @@ def levels_bytes(codes: int, rows: int, classes: int) -> int:
 
 
 @inlined
-def take_slots(codes, items, levels, sums):
-    """Give every level among the rows a slot: codes[i] becomes that of row i. Returns their number (uint64).
+def count_close(codes, low, span, items, levels, sums):
+    """take_slots where all codes are from `low` on within `span` (uint64), _CLOSE at most. Slots ascend by code."""
+    held = levels.held
+    for at in range(span + span):
+        held[at, ZERO] = NONE
+        held[at, ONE] = NONE
+    for i in range(np.uint64(items.size)):
+        # Every other row is counted apart, because an addition waits for the one before to the same place.
+        at = np.uint64(codes[i] - low) + (i & ONE) * span
+        if sums is None:  # both in one number; the sum of more than two classes, which may overflow, is not used
+            multiplicity = items[i] & BITS16
+            held[at, ZERO] += np.int64(((multiplicity * class_of(items[i])) << SHIFT32) | multiplicity)
+        else:
+            held[at, ZERO] += sums.rows[i, ZERO]
+            held[at, ONE] += sums.rows[i, ONE]
+    found = ZERO
+    for at in range(span):
+        weight = held[at, ZERO] + held[at + span, ZERO]
+        inside = held[at, ONE] + held[at + span, ONE]
+        if sums is None:
+            inside = np.int64(np.uint64(weight) >> SHIFT32)
+            weight = np.int64(np.uint64(weight) & BITS32)
+        levels.code[found] = low + np.uint32(at)
+        levels.weight[found] = weight
+        levels.sum[found] = inside
+        found += np.uint64(weight != NONE)
+    return found
+
+
+@inlined
+def take_slots(codes, low, high, items, levels, sums):
+    """Give every level among the rows, from code `low` to `high`, a slot. Returns their number (uint64).
 
     levels.sum becomes that of the numbers, or of the classes, which is what two of them are ordered by.
     """
+    span = np.uint64(high - low) + ONE
+    if span <= np.uint64(_CLOSE) and span <= np.uint64(items.size) << TWO:
+        return count_close(codes, low, span, items, levels, sums)
     slot, code, weight, total = levels.slot, levels.code, levels.weight, levels.sum
     found = ZERO
     for i in range(np.uint64(items.size)):
@@ -119,14 +157,17 @@ def take_slots(codes, items, levels, sums):
             found += ONE
             mine = np.uint32(found)
             slot[np.uint64(here)] = mine
-        mine -= np.uint32(1)
-        codes[i] = mine
-        at, multiplicity = np.uint64(mine), items[i] & BITS16
+        at, multiplicity = np.uint64(mine) - ONE, items[i] & BITS16
         weight[at] += np.int64(multiplicity)
         total[at] += np.int64(multiplicity * class_of(items[i])) if sums is None else sums.rows[i, ONE]
-    for j in range(found):
-        slot[np.uint64(code[j])] = np.uint32(0)
     return found
+
+
+@inlined
+def clear_slots(found, levels):
+    """Forget the levels of a node."""
+    for slot in range(found):
+        levels.slot[np.uint64(levels.code[slot])] = np.uint32(0)
 
 
 @inlined
@@ -266,21 +307,23 @@ def start_order(found, levels):
 
 
 @helper
-def order_groups(codes, node, least, levels, sums, dictionary, state):
-    """Put the levels of a node in order: codes[i], the level of row i, becomes its slot.
+def order_groups(codes, low, high, node, least, levels, sums, dictionary, state):
+    """Put the levels of a node in order. Afterwards levels.order[p] is the group in place p.
 
-    codes uint32 [>= rows], changed; node Node; sums: target.py. least: Rules.min_level. dictionary: None; otherwise the
-    order is random, by rng.split_state, and every level a group. Afterwards levels.order[p] is the group in place p.
-    Returns the number of groups, and of levels.
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: target.py. least:
+    Rules.min_level. dictionary: None; otherwise the order is random, by rng.split_state, and every level a group.
+    Returns the number of groups, and of levels, for `clear_slots`: until then levels.slot has the group of each.
     """
-    found = take_slots(codes, node.items, levels, sums)
+    found = take_slots(codes, low, high, node.items, levels, sums)
+    alone = NONE if dictionary is not None else lightest_alone(found, node.weight, least, levels)
+    groups = form_groups(found, alone, levels)
+    for slot in range(found):
+        levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
     if dictionary is None:
-        groups = form_groups(found, lightest_alone(found, node.weight, least, levels), levels)
         if sums is None and node.total.size > 2:
             find_component(codes, groups, node, levels)
         sort_groups(groups, levels)
     else:
-        groups = form_groups(found, NONE, levels)
         for group in range(groups):
             levels.fraction[group] = level_number(state, levels.first[group])
         start_order(groups, levels)
@@ -289,11 +332,14 @@ def order_groups(codes, node, least, levels, sums, dictionary, state):
 
 
 @helper
-def order_levels(codes, node, least, levels, sums, dictionary, state):
+def order_levels(codes, low, high, node, least, levels, sums, dictionary, state):
     """order_groups, and then codes[i] becomes the place of the group of row i. levels.rank is the inverse of order."""
-    groups, found = order_groups(codes, node, least, levels, sums, dictionary, state)
+    groups, found = order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     for place in range(groups):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
+    for slot in range(found):
+        levels.slot[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
     for i in range(np.uint64(node.items.size)):
-        codes[i] = levels.rank[np.uint64(levels.group[np.uint64(codes[i])])]
+        codes[i] = levels.slot[np.uint64(codes[i])]
+    clear_slots(found, levels)
     return groups, found
