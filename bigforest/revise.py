@@ -20,7 +20,8 @@ from bigforest.forest.checked import Nodes, join_nodes
 from bigforest.forest.files import Header, read_table
 from bigforest.forest.forest import Forest, is_forest, read_forest
 from bigforest.forest.levels import write_levels
-from bigforest.forest.packed import Packed, pack
+from bigforest.forest.pack import pack
+from bigforest.forest.packed import Packed
 from bigforest.forest.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.schema import Found, check_schema
 from bigforest.forest.summary import write_features, write_run

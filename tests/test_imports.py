@@ -122,6 +122,7 @@ def test_stages__all_listed() -> None:
     outside = {
         "__init__",
         "api",
+        "arguments",
         "kernels",
         "namespaces",
         "plan",

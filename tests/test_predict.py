@@ -24,7 +24,7 @@ from bigforest.events import StageAdvanced, StageFinished, StageStarted
 from bigforest.forest import groups, packed, passes, values, voting
 from bigforest.forest.forest import Forest
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.packed import pack
+from bigforest.forest.pack import pack
 from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
 from bigforest.forest.voting import Voting
