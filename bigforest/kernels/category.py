@@ -22,13 +22,12 @@ from numpy.typing import NDArray
 from bigforest.kernels.component import find_component
 from bigforest.kernels.exact import compare_means
 from bigforest.kernels.jit import helper, inlined
-from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT32, TWO, ZERO, class_of
+from bigforest.kernels.node import NONE, ONE, SHIFT32, ZERO
 from bigforest.kernels.rng import level_number
+from bigforest.kernels.slots import CLOSE, clear_slots, take_slots
 
 # Up to so many levels an insertion sort beats one by digits, for which means are divided, too.
 _FEW = np.uint64(48)
-# Codes within so many are counted by code: no row needs a branch then, whose outcome is hard to guess.
-_CLOSE = 128
 _DIGIT_BITS = np.uint64(8)
 _DIGIT = np.uint64(0xFF)
 _DIGITS = 256
@@ -41,7 +40,7 @@ class Levels(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
     slot       uint32 [codes of the largest category], of the levels of the node; 0 between nodes
-    held       int64 [2 * _CLOSE, 2], weight and sum of the rows of close codes, every other row apart
+    held       int64 [2 * CLOSE, 2], weight and sum of the rows of close codes, every other row apart
     code       uint32 [most], the level in each slot
     group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
     first      uint32 [most], the lowest level of each group
@@ -79,11 +78,11 @@ class Levels(NamedTuple):
 
 def make_levels(codes: int, rows: int, classes: int) -> Levels:
     """Levels for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1: numbers to predict."""
-    most = min(max(rows, _CLOSE), codes)
+    most = min(max(rows, CLOSE), codes)
     shared = rows if classes > 2 and codes else 0
     return Levels(
         np.zeros(codes, np.uint32),
-        np.empty((2 * _CLOSE, 2), np.int64),
+        np.empty((2 * CLOSE, 2), np.int64),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
@@ -104,70 +103,6 @@ def make_levels(codes: int, rows: int, classes: int) -> Levels:
 def levels_bytes(codes: int, rows: int, classes: int) -> int:
     """Bytes of `make_levels`."""
     return 4 * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
-
-
-@inlined
-def count_close(codes, low, span, items, levels, sums):
-    """take_slots where all codes are from `low` on within `span` (uint64), _CLOSE at most. Slots ascend by code."""
-    held = levels.held
-    for at in range(span + span):
-        held[at, ZERO] = NONE
-        held[at, ONE] = NONE
-    for i in range(np.uint64(items.size)):
-        # Every other row is counted apart, because an addition waits for the one before to the same place.
-        at = np.uint64(codes[i] - low) + (i & ONE) * span
-        if sums is None:  # both in one number; the sum of more than two classes, which may overflow, is not used
-            multiplicity = items[i] & BITS16
-            held[at, ZERO] += np.int64(((multiplicity * class_of(items[i])) << SHIFT32) | multiplicity)
-        else:
-            held[at, ZERO] += sums.rows[i, ZERO]
-            held[at, ONE] += sums.rows[i, ONE]
-    found = ZERO
-    for at in range(span):
-        weight = held[at, ZERO] + held[at + span, ZERO]
-        inside = held[at, ONE] + held[at + span, ONE]
-        if sums is None:
-            inside = np.int64(np.uint64(weight) >> SHIFT32)
-            weight = np.int64(np.uint64(weight) & BITS32)
-        levels.code[found] = low + np.uint32(at)
-        levels.weight[found] = weight
-        levels.sum[found] = inside
-        found += np.uint64(weight != NONE)
-    return found
-
-
-@inlined
-def take_slots(codes, low, high, items, levels, sums):
-    """Give every level among the rows, from code `low` to `high`, a slot. Returns their number (uint64).
-
-    levels.sum becomes that of the numbers, or of the classes, which is what two of them are ordered by.
-    """
-    span = np.uint64(high - low) + ONE
-    if span <= np.uint64(_CLOSE) and span <= np.uint64(items.size) << TWO:
-        return count_close(codes, low, span, items, levels, sums)
-    slot, code, weight, total = levels.slot, levels.code, levels.weight, levels.sum
-    found = ZERO
-    for i in range(np.uint64(items.size)):
-        here = codes[i]
-        mine = slot[np.uint64(here)]
-        if mine == np.uint32(0):
-            code[found] = here
-            weight[found] = NONE
-            total[found] = NONE
-            found += ONE
-            mine = np.uint32(found)
-            slot[np.uint64(here)] = mine
-        at, multiplicity = np.uint64(mine) - ONE, items[i] & BITS16
-        weight[at] += np.int64(multiplicity)
-        total[at] += np.int64(multiplicity * class_of(items[i])) if sums is None else sums.rows[i, ONE]
-    return found
-
-
-@inlined
-def clear_slots(found, levels):
-    """Forget the levels of a node."""
-    for slot in range(found):
-        levels.slot[np.uint64(levels.code[slot])] = np.uint32(0)
 
 
 @inlined

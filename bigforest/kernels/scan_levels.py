@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.kernels.category import clear_slots, order_groups
+from bigforest.kernels.category import order_groups
 from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import NONE, ONE, ZERO
@@ -16,6 +16,7 @@ from bigforest.kernels.scan_sums import offer_sums
 from bigforest.kernels.scan_sums import reaches as sums_reach
 from bigforest.kernels.scan_two import offer_two
 from bigforest.kernels.scan_two import reaches as classes_reach
+from bigforest.kernels.slots import clear_slots
 
 
 @inlined
