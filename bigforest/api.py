@@ -5,15 +5,11 @@ The module is not called train.py: importing a module of that name would hide th
 
 from __future__ import annotations
 
-import difflib
-import json
-from collections.abc import Iterable, Sequence
-from dataclasses import fields
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
+from bigforest.arguments import names_of, options_of, resources_of, target_of
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import ConfigError
@@ -29,19 +25,12 @@ from bigforest.resources import Resources
 from bigforest.run import Clock, train_new, train_temporary
 from bigforest.run import resume as resume_run
 from bigforest.schedule.connect import crew_of
-from bigforest.sizes import parse_bytes
 from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.task import Task, open_table
 from bigforest.unfinished import named_output
-
-# Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
-_OTHER_KEYWORDS = (
-    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
-    *("scheduler", "validate"),
-)
 
 
 def train(
@@ -92,13 +81,13 @@ def train(
     or run, OutputExistsError when `out` is taken, BusyError while another run writes it, DiskFullError, and
     ClusterError for a cluster that cannot be used or was lost.
     """
-    task = Task(data, _target(target), tuple(_names(exclude, "exclude")), _options(config), validate)
+    task = Task(data, target_of(target), tuple(names_of(exclude, "exclude")), options_of(config), validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
     if data is None and resume is None:
         raise ConfigError("there is no table to train on; give data, or the forest to resume")
     place = out if resume is None else named_output(resume)
-    resources = _resources(threads, scratch, memory)
+    resources = resources_of(threads, scratch, memory)
     with crew_of(scheduler, resources, None if place is None else place_of(place), listener) as resources:
         return _train(task, place, resume is not None, overwrite, resources, Clock(listener))
 
@@ -143,9 +132,9 @@ def encode_store(
 
     Arguments and errors are those of `train`.
     """
-    resources = _resources(threads, scratch, memory)
+    resources = resources_of(threads, scratch, memory)
     columns = {"task": task, "categories": categories, "weight": weight, "class_weight": class_weight}
-    config = TrainConfig(**_options({"max_bins": max_bins, "group": group, **columns}))
+    config = TrainConfig(**options_of({"max_bins": max_bins, "group": group, **columns}))
     with (
         crew_of(scheduler, resources, place_of(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
@@ -153,10 +142,10 @@ def encode_store(
     ):
         encode(
             open_source(data, scratch=work, memory=resources.memory),
-            _target(target),
+            target_of(target),
             place,
             config=config,
-            exclude=_names(exclude, "exclude"),
+            exclude=names_of(exclude, "exclude"),
             resources=resources,
             listener=listener,
         )
@@ -200,7 +189,7 @@ def predict_file(
     The other arguments are those of `train`. The result says how well the table's own labels were met, if it
     has any. Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
-    resources = _resources(threads, scratch, memory)
+    resources = resources_of(threads, scratch, memory)
     check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
@@ -213,7 +202,7 @@ def predict_file(
             open_source(data, scratch=work, memory=resources.memory),
             out,
             proba=proba,
-            keep=_names(keep, "keep"),
+            keep=names_of(keep, "keep"),
             vote=vote,
             ties=ties,
             unseen=unseen,
@@ -240,14 +229,14 @@ def plan_training(
     Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
     Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
     """
-    task = Task(data, _target(target), tuple(_names(exclude, "exclude")), _options(config))
-    resources = _resources(threads, scratch, memory)
+    task = Task(data, target_of(target), tuple(names_of(exclude, "exclude")), options_of(config))
+    resources = resources_of(threads, scratch, memory)
     home = Path.cwd() if out is None else place_of(out).resolve().parent
     if not is_folder(home):
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(data, work, verify=False)
-        return make_plan(table, data, target, task.exclude, task.config, resources, home)
+        return make_plan(table, data, task.target, task.exclude, task.config, resources, home)
 
 
 def default_output(data: str | Path, suffix: str) -> Path:
@@ -258,51 +247,3 @@ def default_output(data: str | Path, suffix: str) -> Path:
     place = place_of(data)
     name = place.resolve().name.removesuffix(".store") if is_store(place) else find_files(data)[0]
     return Path(name + suffix)
-
-
-def _options(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one or a wrong value."""
-    known = [field.name for field in fields(TrainConfig)]
-    for name in options:
-        if name not in known:
-            near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
-            raise ConfigError(f"there is no option {name!r}; {hint}")
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
-    weights = plain.get("class_weight")
-    if isinstance(weights, str | Path) and weights != "balanced":
-        plain["class_weight"] = _class_weights(Path(weights))
-    return plain
-
-
-def _class_weights(path: Path) -> Any:
-    """The weights of classes in a JSON file, an object with the classes as keys."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise ConfigError(
-            f'class_weight is "balanced" or a JSON file such as {{"late": 2.5}}, and {path} cannot be read: {error}'
-        ) from error
-
-
-def _resources(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
-    return Resources(
-        threads=threads,
-        scratch=None if scratch is None else place_of(scratch),
-        memory=None if memory is None else parse_bytes(memory),
-    )
-
-
-def _names(columns: Iterable[str] | str, option: str) -> list[str]:
-    """Names of columns; a single name is meant as one column, not as its letters. Raises ConfigError."""
-    names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
-    if not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"{option} must be names of columns, not {columns!r}")
-    return names
-
-
-def _target(name: str | None) -> str | None:
-    """The name of the target, or None. Raises ConfigError."""
-    if name is not None and not isinstance(name, str):
-        raise ConfigError(f"target must be the name of a column, not {name!r}")
-    return name

@@ -57,11 +57,14 @@ def is_lease(path: Path) -> bool:
 
 
 class _FileLock:
+    """A lock of a file on a disk, once it is acquired."""
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self._file: IO[bytes] = path.open("ab")
 
     def acquire(self) -> bool:
+        """Take it, unless another process has it; whether it is ours."""
         try:
             if fcntl is not None:
                 fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,6 +83,8 @@ class _FileLock:
 
 
 class _Lease:
+    """A lease in an object store, put at once and kept alive by a thread."""
+
     def __init__(self, path: Path) -> None:
         self._path = path.with_name(f"{_PREFIX}{secrets.token_hex(8)}")
         self._ended = threading.Event()
@@ -89,6 +94,7 @@ class _Lease:
         self._beat.start()
 
     def acquire(self) -> bool:
+        """Whether there is no other lease of a process that lives."""
         now = self._path.stat().st_mtime_ns
         for other in self._path.parent.glob(f"{_PREFIX}*"):
             if other == self._path:

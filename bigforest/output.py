@@ -85,20 +85,10 @@ def naming_full_disk(*folders: Path) -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if not _is_disk_full(error):
+        if not disk_full(error):
             raise
         full = min((folder.resolve() for folder in folders), key=free_bytes)
         raise ConfigError(f"no space left on the disk of {full}; free some, or choose another folder") from error
-
-
-def _is_disk_full(error: BaseException | None) -> bool:
-    while error is not None:
-        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return True
-        if os.strerror(errno.ENOSPC) in str(error):  # a library's own error with the system's words
-            return True
-        error = error.__cause__
-    return False
 
 
 class TemporaryFolder:

@@ -10,7 +10,6 @@ from typing import Any
 
 from bigforest.config import TrainConfig
 from bigforest.encode.need import encode_need
-from bigforest.errors import ConfigError
 from bigforest.grow.need import grow_need
 from bigforest.grow.need_whole import drawn_from
 from bigforest.memory import BASE_BYTES, Need, Shape
@@ -20,6 +19,7 @@ from bigforest.places import free_bytes
 from bigforest.resources import Resources
 from bigforest.sample import block_count
 from bigforest.shape import shape_of
+from bigforest.sizes import over_budget
 from bigforest.source import Source
 from bigforest.store.store import Store
 
@@ -141,15 +141,7 @@ def check_budget(
     needs = _needs(table, shape, config, resources)
     worst = max(needs, key=lambda need: need.smallest)
     if worst.smallest > resources.memory:
-        raise ConfigError(
-            f"memory of {resources.memory:,} bytes is too little: the stage {worst.stage} needs "
-            f"{worst.smallest:,} bytes for this table; give at least {megabytes(worst.smallest)}"
-        )
-
-
-def megabytes(size: int) -> str:
-    """The size rounded up, as an option takes it: 1234MB."""
-    return f"{-(-size // 10**6)}MB"
+        raise over_budget(f"the stage {worst.stage}", worst.smallest, resources.memory)
 
 
 def store_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:

@@ -13,6 +13,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.arguments import resources_of
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
 from bigforest.forest import ranks
@@ -20,7 +21,8 @@ from bigforest.forest.checked import Nodes, join_nodes
 from bigforest.forest.files import Header, read_table
 from bigforest.forest.forest import Forest, is_forest, read_forest
 from bigforest.forest.levels import write_levels
-from bigforest.forest.packed import Packed, pack
+from bigforest.forest.pack import pack
+from bigforest.forest.packed import Packed
 from bigforest.forest.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.schema import Found, check_schema
 from bigforest.forest.summary import write_features, write_run
@@ -30,7 +32,7 @@ from bigforest.forest.values import missing_error
 from bigforest.forest.votes import label_codes
 from bigforest.forest.walker import Walker, chunk_rows
 from bigforest.output import TemporaryFolder, staged
-from bigforest.places import fetched, place_of
+from bigforest.places import fetched
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source, open_source
@@ -84,7 +86,7 @@ def revise(
     Raises ConfigError, DataError for rows that cannot be predicted or have no known label, FormatError and
     OutputExistsError.
     """
-    resources = Resources(threads=threads, scratch=None if scratch is None else place_of(scratch))
+    resources = resources_of(threads, scratch, None)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     if forest.is_regression:

@@ -210,6 +210,8 @@ def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:
     """Draws of the tree's bag that fall into each block, int64 [blocks]; they sum to `bag_size`."""
     sizes = np.full(block_count(rows), BLOCK_ROWS, dtype=np.int64)
     sizes[-1] = rows - BLOCK_ROWS * (sizes.size - 1)
+    if sizes.size == 1:  # which takes no draw, as making a stream would take longer than all else of a small bag
+        return np.array([bag_size(rows, config)])
     random = _spreading(config, tree)
     if config.replace:
         return random.multinomial(bag_size(rows, config), sizes / rows)

@@ -1,4 +1,4 @@
-"""Sizes as users write them."""
+"""Sizes as users write and read them."""
 
 from __future__ import annotations
 
@@ -22,3 +22,14 @@ def parse_bytes(size: str | int, name: str = "memory") -> int:
     if total < 1:
         raise ConfigError(f"{name} must be a size such as 4GB, 512MiB or a number of bytes, not {size!r}")
     return total
+
+
+def megabytes(size: int) -> str:
+    """The size rounded up, as an option takes it: 1234MB."""
+    return f"{-(-size // 10**6)}MB"
+
+
+def over_budget(what: str, needed: int, memory: int) -> ConfigError:
+    """The error of `memory` bytes for what needs `needed` bytes of it at least."""
+    given = f"{memory // 10**6}MB" if memory >= 10**6 else f"{memory}B"
+    return ConfigError(f"{what} needs at least {megabytes(needed)} of memory and may use {given}; raise memory to that")

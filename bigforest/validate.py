@@ -12,6 +12,7 @@ import polars as pl
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.arguments import resources_of
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, silent, stage
@@ -25,10 +26,8 @@ from bigforest.forest.schema import Found, check_schema
 from bigforest.forest.table import VALIDATION, VALIDATION_KIND
 from bigforest.forest.votes import label_codes
 from bigforest.output import TemporaryFolder, staged
-from bigforest.places import place_of
 from bigforest.predict.columns import shape_of
 from bigforest.resources import Resources
-from bigforest.sizes import parse_bytes
 from bigforest.source import Source, open_source
 
 
@@ -54,11 +53,7 @@ def validate_forest(
     vote and ties are those of `predict_file`, the other arguments those of `train`. Raises ConfigError, DataError,
     FormatError and OutputExistsError.
     """
-    resources = Resources(
-        threads=threads,
-        scratch=None if scratch is None else place_of(scratch),
-        memory=None if memory is None else parse_bytes(memory),
-    )
+    resources = resources_of(threads, scratch, memory)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     with TemporaryFolder(resources.scratch) as work:

@@ -32,12 +32,13 @@ def running(scheduler: dict[str, Any], *, quiet: bool) -> Iterator[tuple[Any, Le
     """What the API takes as `scheduler`, from the options of SCHEDULER, and the listener that shows the work."""
     from .progress import watching
 
-    with _scheduler(**scheduler) as client, watching(quiet=quiet) as listener:
+    with watching(quiet=quiet) as listener, _scheduler(listener, **scheduler) as client:
         yield client, Ledger(listener)
 
 
 @contextmanager
 def _scheduler(
+    listener: Listener,
     scheduler: str | None = None,
     scheduler_file: str | None = None,
     tls_ca: str | None = None,
@@ -53,7 +54,8 @@ def _scheduler(
         return
     from bigforest.schedule.connect import connected
 
-    with connected(scheduler, file=scheduler_file, ca=tls_ca, cert=tls_cert, key=tls_key) as client:
+    files = {"file": scheduler_file, "ca": tls_ca, "cert": tls_cert, "key": tls_key}
+    with connected(scheduler, **files, listener=listener) as client:
         yield client
 
 

@@ -101,7 +101,9 @@ def _stage(stage: Facts) -> list[str]:
 
 
 def _verdict(facts: Facts) -> str:
-    from .show import megabytes, size
+    from bigforest.sizes import megabytes
+
+    from .show import size
 
     if facts["fits"]:
         return "it fits"

@@ -88,11 +88,6 @@ def size(total: int) -> str:
     return f"{amount:.1f} {unit}" if amount < 10 else f"{amount:.0f} {unit}"
 
 
-def megabytes(total: int) -> str:
-    """1234MB, rounded up, as an option takes it."""
-    return f"{-(-total // 10**6)}MB"
-
-
 def _print(console: Console, drawn: Table) -> None:
     """Print without the spaces that fill a table's lines, which would be noise in a file."""
     with console.capture() as capture:

@@ -10,13 +10,17 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+
+import numpy as np
 
 from bigforest.events import silent
 from bigforest.forest.forest import read_forest
 from bigforest.forest.groups import survey
-from bigforest.forest.passes import predict_need
-from bigforest.memory import Shape
+from bigforest.forest.passes import plan_passes
+from bigforest.forest.ways import tree_bytes
+from bigforest.memory import Need, Shape
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import oob_need
 from bigforest.predict.files import predict_file
@@ -42,6 +46,25 @@ class Peak(threading.Thread):
         while True:
             time.sleep(0.002)
             self.bytes = max(self.bytes, anonymous())
+
+
+def predict_need(
+    shape: Shape,
+    resources: Resources,
+    nodes: Sequence[int],
+    mixed: Sequence[int] | None = None,
+    entries: Sequence[int] | None = None,
+    held: int = 0,
+) -> Need:
+    """What predicting needs with trees of these nodes, leaves with several classes, and terms of oblique nodes.
+
+    mixed, entries  None for as many leaves as there can be, and no terms.
+    """
+    given = np.asarray(nodes, np.int64)
+    several = (given + 1) // 2 if mixed is None else np.asarray(mixed, np.int64)
+    listed = np.zeros(given.size, np.int64) if entries is None else np.asarray(entries, np.int64)
+    sizes = tree_bytes(given, several, listed, shape.classes)
+    return plan_passes(shape, resources, sizes, np.arange(given.size + 1), held)[1]
 
 
 def main() -> None:

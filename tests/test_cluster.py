@@ -390,6 +390,9 @@ def test_train__by_address_on_the_command_line(
     assert sum(each["tasks"] for each in facts["workers"]) == 8
     assert run("train", table, "--scheduler-file", tmp_path / "no").code == 2
     assert "no scheduler file" in run.err
+    (tmp_path / "empty.json").write_text("{}")
+    assert run("train", table, "--scheduler-file", tmp_path / "empty.json").code == 2
+    assert "is not a scheduler file" in run.err
     assert run("train", table, "--tls-ca", "x").code == 2
 
 
@@ -429,7 +432,7 @@ def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None
         again(path, "0" * 32, made_by)
 
 
-@pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x"])
+@pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x", "nonsense", "tls://127.0.0.1:1"])
 def test_train__no_scheduler(scheduler: object, table: Path) -> None:
     short = dask.config.set({"distributed.comm.timeouts.connect": "300ms"})
     with short, pytest.raises((ConfigError, ClusterError), match=r"scheduler"):

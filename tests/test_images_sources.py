@@ -92,7 +92,7 @@ DAMAGED: list[tuple[Callable[[], bytes], str]] = [
     (lambda: b"\x89PNG\r\n\x1a\n" + bytes(40), "not an IDX file of images"),
     (lambda: idx(made(), kind=13), "values of IDX type 0x0d"),
     (lambda: idx(made()[0, 0]), "these are labels"),
-    (lambda: idx(made()[0]), "has 2 dimensions"),
+    (lambda: idx(made()[0]), "images have 3 dimensions, not 2"),
     (lambda: idx(made())[:10], "ends within its header"),
     (lambda: idx(made())[:-1], "do not fit the 120 values its header promises"),
     (lambda: idx(made()) + b"x", "do not fit the 120 values"),

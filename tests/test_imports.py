@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
+import pkgutil
 import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,12 +18,14 @@ import bigforest
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "bigforest"
+BENCHMARKS = ROOT / "benchmarks"
+SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
 
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
 COMMON = {
     *("columns", "config", "copies", "errors", "events", "levels", "memory", "metrics", "objects", "options", "output"),
-    *("places", "resources", "schedule", "sizes", "version"),
+    *("arguments", "places", "resources", "schedule", "sizes", "version"),
 }
 MAY_IMPORT = {
     "source": set(),
@@ -168,3 +173,54 @@ def test_public_names__all_exist() -> None:
 def test_public_names__are_not_hidden_by_modules() -> None:
     modules = {path.stem for path in PACKAGE.iterdir() if not path.stem.startswith("_")}
     assert not modules & set(bigforest.__all__)
+
+
+def _defined(path: Path) -> set[str]:
+    """Names that a module has, read from its source: its own dependencies may not be installed."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            names.add(node.id)
+        elif isinstance(node, ast.Import | ast.ImportFrom):
+            names |= {alias.asname or alias.name for alias in node.names}
+    return names
+
+
+def _taken(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Modules of a script and the names it takes from them, imported or looked up."""
+    modules: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules |= {alias.asname: alias.name for alias in node.names if alias.asname}
+            modules |= {alias.name: alias.name for alias in node.names if not alias.asname}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            modules |= {alias.asname or alias.name: f"{node.module}.{alias.name}" for alias in node.names}
+            yield from ((node.module, alias.name) for alias in node.names)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in modules:
+            yield modules[node.value.id], node.attr
+
+
+def _has(module: str, name: str) -> bool:
+    """Whether a module of bigforest has the name; what else may have a name, such as a class, is not looked into."""
+    try:
+        found = pkgutil.resolve_name(module)
+    except AttributeError:
+        return True  # its own import is missing, and told
+    if not isinstance(found, ModuleType) or hasattr(found, name):
+        return True
+    return hasattr(found, "__path__") and importlib.util.find_spec(f"{module}.{name}") is not None
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
+def test_scripts__take_names_that_there_are(path: Path) -> None:
+    taken = set(_taken(ast.parse(path.read_text())))
+    missing = {(module, name) for module, name in taken if _within(module, {"bigforest"}) and not _has(module, name)}
+    for module, name in taken:
+        for folder in (path.parent, BENCHMARKS):
+            sibling = folder / f"{module}.py"
+            if sibling.is_file() and name not in _defined(sibling):
+                missing.add((module, name))
+    assert not missing

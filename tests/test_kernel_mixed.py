@@ -134,7 +134,7 @@ def test_order_levels__of_thousands(classes: int) -> None:
     places = codes.copy()
     with np.errstate(over="ignore"):
         node = Node(items, total, rows, int((total**2).sum()))
-        groups, found = order_levels(places, node, 1, levels, None, None, np.uint64(0))
+        groups, found = order_levels(places, codes.min(), codes.max(), node, 1, levels, None, None, np.uint64(0))
     assert groups == found == len(expected)
     assert levels.first[levels.order[: len(expected)]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)

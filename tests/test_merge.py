@@ -117,7 +117,7 @@ def test_merge__same_seed_on_other_values_is_no_repetition(grown: Path, tmp_path
         (frame(149), {}, "they have 150 and 149 rows"),
         (frame().drop("c"), {}, "the feature 'c' is not in both"),
         (frame().select("b", "a", "c", "y"), {}, "the feature 'a' has another place, type or number of values"),
-        (frame().with_columns(y=pl.col("y") % 2), {}, "the targets are 'y' and 'y', or have other classes"),
+        (frame().with_columns(y=pl.col("y") % 2), {}, "the target 'y' has another type, or other classes or numbers"),
         (frame(), {"mtry": "all"}, "different options: mtry 'sqrt' and 'all'"),
         (frame(), {"bootstrap": False}, "different options: bootstrap True and False"),
     ],

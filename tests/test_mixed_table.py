@@ -21,7 +21,7 @@ from bigforest.forest import groups, parts, passes, voting
 from bigforest.forest.checked import join_nodes
 from bigforest.forest.forest import Forest, read_forest
 from bigforest.forest.nodes import join_trees, part_path
-from bigforest.forest.packed import pack
+from bigforest.forest.pack import pack
 from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES
 from bigforest.kernels.packing import fill_sets, measure_sets

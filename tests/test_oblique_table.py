@@ -23,7 +23,7 @@ from bigforest.forest import parts, walker
 from bigforest.forest.checked import join_nodes
 from bigforest.forest.forest import read_forest
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.packed import pack
+from bigforest.forest.pack import pack
 from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES
 from bigforest.forest.values import Rows

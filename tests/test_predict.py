@@ -24,8 +24,7 @@ from bigforest.events import StageAdvanced, StageFinished, StageStarted
 from bigforest.forest import groups, packed, passes, values, voting
 from bigforest.forest.forest import Forest
 from bigforest.forest.nodes import TreeArrays
-from bigforest.forest.packed import pack
-from bigforest.forest.passes import predict_need
+from bigforest.forest.pack import pack
 from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
 from bigforest.forest.voting import Voting
@@ -36,6 +35,7 @@ from bigforest.predict.files import predict_file
 from bigforest.resources import Resources
 from bigforest.source import open_source
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
+from tests.measured import predict_need
 from tests.naive.predict import decide, sum_of_votes
 from tests.strategies import EXTREMES
 from tests.test_metrics import check_metrics
@@ -522,7 +522,7 @@ def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held:
     mixed = [int(((tree.counts > 0).sum(axis=1) > 1)[tree.feature == LEAF].sum()) for tree in grown]
     terms = [0 if tree.terms is None else tree.terms.feature.size for tree in grown]
     nodes = [tree.feature.size for tree in grown]
-    need = predict_need(shape, Resources(threads=threads, memory=1), nodes, mixed, held, terms)
+    need = predict_need(shape, Resources(threads=threads, memory=1), nodes, mixed, terms, held)
     assert need.memory == need.smallest
     return need.smallest
 
@@ -595,9 +595,9 @@ def test_predict__float32_in_groups(tmp_path: Path) -> None:
 def test_predict__too_little_memory_names_the_least(tmp_path: Path) -> None:
     forest = forest_of(tmp_path, trees(), spec_of(FEATURES, (5, 7, 9)))
     for data in (table(), table().lazy(), table().select("x0", "x1", "x2").to_numpy()):
-        with pytest.raises(ConfigError, match=r"needs 0.01 GB of memory and may use 0.00 GB"):
+        with pytest.raises(ConfigError, match=r"needs at least 1MB of memory and may use 1B"):
             forest.predict(data, memory=1)
-    with pytest.raises(ConfigError, match=r"needs 0.01 GB"):
+    with pytest.raises(ConfigError, match="needs at least 1MB"):
         bigforest.predict_file(forest, table(), tmp_path / "out.parquet", memory="1B")
     assert not (tmp_path / "out.parquet").exists()
     with pytest.raises(ConfigError, match="size such as 4GB"):

@@ -27,7 +27,8 @@ from bigforest.forest.checked import Nodes, join_nodes
 from bigforest.forest.files import METADATA_KEY, VERSION
 from bigforest.forest.forest import read_forest
 from bigforest.forest.nodes import TreeArrays, join_trees, part_path, write_part
-from bigforest.forest.packed import Packed, pack
+from bigforest.forest.pack import pack
+from bigforest.forest.packed import Packed
 from bigforest.forest.parts import check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.table import NODES
 from bigforest.kernels.layout import LEAF, OBLIQUE

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -16,6 +17,8 @@ from distributed import LocalCluster, Security
 
 import bigforest
 from bigforest.errors import ClusterError, ConfigError
+from bigforest.events import Event, Notice
+from bigforest.schedule import connect
 from bigforest.schedule.connect import connected
 from tests.commands import Run, folder, frame, run
 
@@ -113,24 +116,32 @@ def test_commands__run_with_the_files(address: str, keys: Keys, folder: Path, ru
     assert pl.read_parquet("a.parquet").height == frame().height
 
 
-def test_commands__without_them_or_with_others_are_refused(address: str, folder: Path, run: Run) -> None:
+def test_commands__without_them_or_with_others_are_refused(address: str, keys: Keys, folder: Path, run: Run) -> None:
     def refused(*options: str | Path) -> str:
         run("train", "things.parquet", "--out", "x.forest", "--scheduler", address, *options)
         assert (run.code, run.out, run.err.count("\n")) == (2, "", 1), run.err
         return run.err
 
-    assert "check the address, and the TLS files" in refused()
+    assert "needs a certificate and the authority" in refused()
+    assert "check the address, and the TLS files" in refused("--tls-ca", keys.ca, "--tls-cert", keys.ca)
     assert "check the address, and the TLS files" in refused(*make_keys(folder / "others").options)
     assert "there is no file nowhere.pem of TLS" in refused("--tls-ca", "nowhere.pem")
     assert not list(folder.glob("x*"))
 
 
-def test_train__takes_a_client(address: str, keys: Keys, folder: Path) -> None:
+def test_train__takes_a_client(address: str, keys: Keys, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with connected(address, ca=str(keys.ca), cert=str(keys.cert), key=str(keys.key)) as client:
         forest = bigforest.train("things.parquet", trees=2, out="c.forest", scheduler=client)
     assert forest.trees == 2
     with pytest.raises(ConfigError, match="there is no file"), connected(address, ca="nowhere.pem"):
         pass
-    soon = dask.config.set({"distributed.comm.timeouts.connect": "3s"})
-    with soon, pytest.raises(ClusterError, match="no scheduler answers"), connected("tcp://127.0.0.1:1"):
+    soon = dask.config.set({"distributed.comm.timeouts.connect": "2s"})
+    monkeypatch.setattr(connect, "_SOON", 0.5)
+    heard: list[Event] = []
+    with soon, pytest.raises(ClusterError, match="no scheduler answers"):
+        bigforest.train("things.parquet", trees=2, scheduler="tcp://127.0.0.1:1", listener=heard.append)
+    assert len(heard) == 1
+    assert isinstance(heard[0], Notice)
+    assert re.match(r"no scheduler has answered at tcp://127.0.0.1:1 yet; .* at most [12] s more", heard[0].message)
+    with pytest.raises(ClusterError, match="TLS is asked for"), connected("tcp://127.0.0.1:1", ca=str(keys.ca)):
         pass

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, astuple, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from methods import FISHERFACES, FORESTS, TARGET, fisherfaces_errors, forest_errors
+from methods import FISHERFACES, FORESTS, PEER, TARGET, fisherfaces_errors, forest_errors, peer_error
+from reference import REFERENCE, TRANSFORMED
 
 import bigforest
 
@@ -78,9 +79,17 @@ class Setting:
         """Trees of a forest."""
         return min(TREES[self.kind], options.most_trees)
 
+    def is_known(self) -> bool:
+        """Whether it has a reference number."""
+        return astuple(self) in REFERENCE.keys() | TRANSFORMED.keys()
+
+    def name(self) -> str:
+        """As it is called on the command line, and the stem of the file of its results."""
+        return f"{self.kind}-{self.dims}-{self.transform}"
+
 
 def settings() -> list[Setting]:
-    """All settings, the quick ones first."""
+    """All settings: what has a reference number first, then what is not transformed, the quick ones first of each."""
     raw = [Setting(kind, dims, "raw") for kind, sizes in DIMS.items() for dims in sizes]
     turned = [
         Setting(kind, dims, transform)
@@ -89,24 +98,38 @@ def settings() -> list[Setting]:
         for transform in TRANSFORMS
         if transform != "raw"
     ]
-    return sorted(raw, key=lambda setting: setting.dims) + sorted(turned, key=lambda setting: setting.dims)
+    return sorted(raw + turned, key=lambda one: (not one.is_known(), one.transform != "raw", one.dims))
 
 
-def measure_setting(setting: Setting, options: Options) -> pl.DataFrame:
-    """One row per trial and method; Bayes is a method without seconds."""
-    rows = []
+def draws(setting: Setting, options: Options) -> Iterator[tuple[dict[str, Any], int, pl.DataFrame]]:
+    """What is said of every result of a trial, its seed, and its table."""
     for trial in range(options.trials):
         seed = options.seed + trial
         frame = bigforest.simulate(
             setting.kind, rows=ROWS, dims=setting.dims, seed=seed, **TRANSFORMS[setting.transform]
         )
-        drawn = {"trees": setting.trees(options), "seed": seed, "min_leaf": options.min_leaf}
-        about = asdict(setting) | {"trial": trial, "trees": setting.trees(options)}
+        yield asdict(setting) | {"trial": trial, "trees": setting.trees(options)}, seed, frame
+
+
+def measure_setting(setting: Setting, options: Options) -> pl.DataFrame:
+    """One row per trial and method; Bayes is a method without seconds."""
+    rows = []
+    for about, seed, frame in draws(setting, options):
+        drawn = {"trees": about["trees"], "seed": seed, "min_leaf": options.min_leaf}
         rows += [about | {"method": method} | forest_errors(method, frame, drawn) for method in FORESTS]
         rows.append(about | {"method": FISHERFACES} | fisherfaces_errors(frame))
         bayes = bigforest.bayes_error(setting.kind, dims=setting.dims, seed=seed)
         if bayes is not None:
             rows.append(about | {"method": "Bayes", "error": bayes.error})
+    return pl.DataFrame(rows, schema=SIMULATION)
+
+
+def measure_peer(setting: Setting, options: Options) -> pl.DataFrame:
+    """One row per trial: scikit-learn's forest on the rows that `measure_setting` has."""
+    rows = [
+        about | {"method": PEER, "error": peer_error(frame, about["trees"], seed)}
+        for about, seed, frame in draws(setting, options)
+    ]
     return pl.DataFrame(rows, schema=SIMULATION)
 
 
@@ -145,11 +168,12 @@ SET = {
 }
 
 
-def measure_settings(options: Options, folder: Path) -> None:
-    """Make the file of every setting that has none."""
-    for setting in settings():
-        path = folder / f"{setting.kind}-{setting.dims}-{setting.transform}.parquet"
-        once(path, options.of_simulations(), partial(measure_setting, setting, options))
+def measure_settings(
+    chosen: list[Setting], measure: Callable[[Setting, Options], pl.DataFrame], options: Options, folder: Path
+) -> None:
+    """Make the file of each of these settings that has none."""
+    for setting in chosen:
+        once(folder / f"{setting.name()}.parquet", options.of_simulations(), partial(measure, setting, options))
 
 
 def measure_sets(options: Options, sets: Path, folder: Path, first: int | None) -> None:

@@ -49,7 +49,8 @@ def draw_transforms(means: pl.DataFrame, out: Path) -> None:
         for axis, transform in zip(row, TRANSFORMS, strict=True):
             table = of_kind.filter((pl.col("transform") == transform) & pl.col("dims").is_in(dims))
             _lines(axis, table, "error", f"{kind}, {transform}")
-            axis.set_ylim(0, 1.05 * float(of_kind.filter(pl.col("dims").is_in(dims))["error"].max()))
+            tops = of_kind.filter(pl.col("dims").is_in(dims)).select(pl.col("error") + pl.col("standard_error"))
+            axis.set_ylim(0, 1.05 * tops.to_series().max())
         row[0].set_ylabel("error")
     _finish(figure, axes, out / "figure-3.png")
 
@@ -100,7 +101,9 @@ def _lines(axis: Any, table: pl.DataFrame, what: str, title: str) -> None:
         if own.height:
             bars = own["standard_error"] if what == "error" else None
             style = "--" if method == "Bayes" else "-"
-            axis.errorbar(own["dims"], own[what], bars, color=colour, label=method, linestyle=style, linewidth=1.2)
+            line = {"color": colour, "label": method, "linestyle": style, "linewidth": 1.2}
+            # The dots show methods that were measured at one p only.
+            axis.errorbar(own["dims"], own[what], bars, marker="o", markersize=3, **line)
     ticks = table["dims"].unique().sort().to_list()
     axis.set(title=title, xlabel="p", xscale="log", xticks=ticks, xticklabels=ticks)
     axis.minorticks_off()

@@ -12,6 +12,7 @@ import bigforest
 
 TARGET = "target"
 FISHERFACES = "Fisherfaces"
+PEER = "RF of scikit-learn"
 
 # d: differences of class means, r: ranks. mtry is floor(sqrt p), as many directions as ceil(p^(2/3)).
 FORESTS: dict[str, dict[str, Any]] = {
@@ -44,6 +45,17 @@ def forest_errors(method: str, frame: pl.DataFrame, options: dict[str, Any]) -> 
         "curve_trees": course["trees"].to_list(),
         "curve_error": course["error"].to_list(),
     }
+
+
+def peer_error(frame: pl.DataFrame, trees: int, seed: int) -> float:
+    """Out-of-bag error of scikit-learn's random forest with as many features per node as RF, grown to pure leaves.
+
+    It averages class shares of leaves where RF counts votes, which is the same in pure leaves.
+    """
+    from sklearn.ensemble import RandomForestClassifier
+
+    forest = RandomForestClassifier(trees, max_features="sqrt", oob_score=True, random_state=seed, n_jobs=1)
+    return float(1 - forest.fit(frame.drop(TARGET).to_numpy(), frame[TARGET].to_numpy()).oob_score_)
 
 
 def fisherfaces_errors(frame: pl.DataFrame) -> dict[str, Any]:

@@ -1,14 +1,16 @@
 """Reproduce Randomer forests: simulations, transformations, and the comparison on 120 data sets.
 
-    python benchmarks/reproduce/randomer.py --data DIR [--quick] [--only simulations|sets|report] [--out FOLDER]
+    python benchmarks/reproduce/randomer.py --data DIR [--quick] [--only simulations|peers|sets|report] [--out FOLDER]
 
 Tomita, Maggioni and Vogelstein, Randomer Forests (arXiv 1506.03410, first version), Figures 1, 2, 3, A1, A2 and the
 comparison on the data sets of Fernandez-Delgado et al. 2014, which DIR/uci holds as Parquet files with the column
 `target` (120 of the 121: all but miniboone). 10 draws of 100 rows, 500 to 1500 trees, majority vote, one thread.
+`peers` is scikit-learn's random forest on the draws that have a reference number: where RF is not near the reference,
+it says whether that is for the draws or for the trees.
 
 Every simulation and every set is a file of its own under FOLDER/parts, written when it is whole; a second run makes
-those that are missing, and the report of all that are there: FOLDER/simulations.parquet, sets.parquet, report.md and
-the figures.
+those that are missing, what has a reference number first, and the report of all that are there:
+FOLDER/simulations.parquet, sets.parquet, report.md and the figures.
 """
 
 from __future__ import annotations
@@ -16,9 +18,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cells import TREES, Options, collect, measure_sets, measure_settings
+from cells import TREES, Options, collect, measure_peer, measure_sets, measure_setting, measure_settings, settings
 from report import write_report
 
+SETTINGS_HELP = "these simulations only, as parity-3-raw or trunk-501-rotated"
 HERE = Path(__file__).resolve().parent
 
 
@@ -28,7 +31,9 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with uci/*.parquet")
     parser.add_argument("--out", type=Path, default=HERE.parent / "results" / "randomer")
     parser.add_argument("--quick", action="store_true", help="50 trees, 3 draws, the 40 smallest sets")
-    parser.add_argument("--only", choices=["simulations", "sets", "report"], help="leave the rest as it is")
+    parser.add_argument("--only", choices=["simulations", "peers", "sets", "report"], help="leave the rest as it is")
+    names = [setting.name() for setting in settings()]
+    parser.add_argument("--settings", nargs="+", choices=names, default=names, metavar="NAME", help=SETTINGS_HELP)
     parser.add_argument("--trials", type=int, help="draws of a simulation; 10, with --quick 3")
     parser.add_argument("--most-trees", type=int, help="fewer trees in simulations; with --quick 50")
     parser.add_argument("--set-trees", type=int, help="trees on a data set; 500, with --quick 50")
@@ -40,13 +45,17 @@ def main() -> None:
     most_trees = given.most_trees or (50 if given.quick else max(TREES.values()))
     options = Options(trials, most_trees, set_trees, given.min_leaf, given.seed)
     parts = given.out / "parts"
+    chosen = [setting for setting in settings() if setting.name() in given.settings]
     if given.only in (None, "simulations"):
-        measure_settings(options, parts / "simulations")
+        measure_settings(chosen, measure_setting, options, parts / "simulations")
+    if given.only in (None, "peers"):
+        known = [setting for setting in chosen if setting.is_known()]
+        measure_settings(known, measure_peer, options, parts / "peers")
     if given.only in (None, "sets"):
         measure_sets(options, given.data / "uci", parts / "sets", 40 if given.quick else None)
-    write_report(
-        collect(parts / "simulations", options.of_simulations()), collect(parts / "sets", options.of_sets()), given.out
-    )
+    mark = options.of_simulations()
+    simulations, peers = (collect(parts / name, mark) for name in ("simulations", "peers"))
+    write_report(simulations, peers, collect(parts / "sets", options.of_sets()), given.out)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import polars as pl
 from figures import draw_curves, draw_scatter, draw_simulations, draw_transforms
-from methods import FORESTS
+from methods import FORESTS, PEER
 from reference import REFERENCE, TRANSFORMED, Table
 
 sys.path.append(str(Path(__file__).resolve().parent.parent))
@@ -21,7 +21,9 @@ SETTING = ["kind", "dims", "transform", "method"]
 NEAR = 2.0
 
 
-def write_report(simulations: pl.DataFrame | None, sets: pl.DataFrame | None, out: Path) -> None:
+def write_report(
+    simulations: pl.DataFrame | None, peers: pl.DataFrame | None, sets: pl.DataFrame | None, out: Path
+) -> None:
     """Write the tables as Parquet, report.md and the figures of what there is to `out`, and print the report."""
     out.mkdir(parents=True, exist_ok=True)
     texts = [f"Machine: {machine()}. Seconds are CPU seconds of one thread."]
@@ -32,6 +34,8 @@ def write_report(simulations: pl.DataFrame | None, sets: pl.DataFrame | None, ou
         draw_simulations(means, out)
         draw_transforms(means, out)
         draw_curves(simulations, out)
+    if simulations is not None and peers is not None:
+        texts.append(peers_text(simulations, peers))
     if sets is not None:
         sets.write_parquet(out / "sets.parquet")
         texts.append(sets_text(sets))
@@ -88,6 +92,18 @@ def simulation_text(means: pl.DataFrame) -> str:
     return "\n\n".join(parts)
 
 
+def peers_text(simulations: pl.DataFrame, peers: pl.DataFrame) -> str:
+    """Errors of RF beside scikit-learn's on the same draws, and the mean of the paired differences."""
+    ours = simulations.filter(pl.col("method") == "RF")
+    pairs = ours.join(peers.rename({"error": "peer"}), on=[*SETTING[:3], "trial"], how="inner", maintain_order="left")
+    pairs = pairs.with_columns((pl.col("error") - pl.col("peer")).alias("difference"))
+    spread = (pl.col("difference").std() / pl.len().sqrt()).alias("standard_error")
+    found = pairs.group_by(SETTING[:3], maintain_order=True).agg(
+        pl.col("error", "peer").mean(), pl.col("difference").mean(), spread
+    )
+    return f"## RF beside {PEER} on the same draws\n\n{markdown(found.sort(SETTING[:3]), PAIRED)}"
+
+
 def sets_text(sets: pl.DataFrame) -> str:
     """Mean error and time of each method over the sets, and who wins how often against RF."""
     wide = sets.pivot("method", index="set", values="error")
@@ -129,6 +145,12 @@ COMPARED = {
     "distance": ("standard errors between", "{:+.1f}"),
 }
 MEANS = {name: COMPARED[name] for name in [*SETTING, "error", "standard_error"]} | {"seconds": ("seconds", "{:.3f}")}
+PAIRED = {name: COMPARED[name] for name in SETTING[:3]} | {
+    "error": ("RF", "{:.4f}"),
+    "peer": (PEER, "{:.4f}"),
+    "difference": ("difference", "{:+.4f}"),
+    "standard_error": ("standard error", "{:.4f}"),
+}
 METHODS = {
     "method": ("method", "{}"),
     "error": ("mean error", "{:.4f}"),

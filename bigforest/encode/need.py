@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from bigforest.encode.keys import key_size
 from bigforest.encode.ranks import MOST_ROWS, sort_bytes
-from bigforest.errors import ConfigError
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
+from bigforest.sizes import over_budget
 
 # Rows of a column read at a time.
 SLICE_ROWS = 1 << 18
@@ -109,10 +109,7 @@ def plan_encode(
         room = free // workers - WORKER_BYTES
         least = min(widest, _least_room())
         if room < least:
-            raise ConfigError(
-                f"encoding needs a memory budget of at least {_megabytes(_smallest(widest))} MB here, and "
-                f"{_megabytes(resources.memory - 999_999)} MB are given; raise memory"
-            )
+            raise over_budget("encoding", _smallest(widest), resources.memory)
     groups = _groups(rows, value_bytes, room, alone)
     return EncodePlan(groups, int(workers), room, SLICE_ROWS, rows, dict(value_bytes))
 
@@ -158,8 +155,3 @@ def _groups(
             groups.append([name])
             keys, widest = key_size(size), size
     return tuple(map(tuple, groups))
-
-
-def _megabytes(size: int) -> int:
-    """Millions of bytes, rounded up."""
-    return -(-size // 1_000_000)

@@ -222,7 +222,7 @@ class Forest(Contents):
     ) -> Passes:
         """How to answer a table.
 
-        shape    gives the Shape of the table as it is read for features in use (see passes.predict_need).
+        shape    gives the Shape of the table as it is read for features in use (see passes.plan_passes).
         held     bytes of it that are in memory already.
         narrow   whether all its values are float32.
 

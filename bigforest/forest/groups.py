@@ -14,7 +14,8 @@ from bigforest.errors import FormatError
 from bigforest.forest.checked import Nodes
 from bigforest.forest.files import Header
 from bigforest.forest.nodes import part_path
-from bigforest.forest.packed import Packed, load
+from bigforest.forest.pack import load
+from bigforest.forest.packed import Packed
 from bigforest.forest.parts import (
     Span,
     check_count,

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 
 from bigforest.forest.files import Header
 from bigforest.forest.groups import Trees, survey
-from bigforest.forest.packed import Packed, load
+from bigforest.forest.pack import load
+from bigforest.forest.packed import Packed
 from bigforest.forest.parts import check_count, check_parts, whole_parts
 from bigforest.forest.passes import ALL_ROWS, Passes, choose_passes, default_batch, whole_need
 from bigforest.forest.ranks import Ranks

@@ -80,8 +80,10 @@ def _check_alike(first: Forest, other: Forest) -> None:
 
 def _difference(first: DataSpec, other: DataSpec) -> str:
     """The first thing in which two dataspecs differ, in words."""
+    if first.target.name != other.target.name:
+        return f"the targets are {first.target.name!r} and {other.target.name!r}"
     if first.target != other.target:
-        return f"the targets are {first.target.name!r} and {other.target.name!r}, or have other classes"
+        return f"the target {first.target.name!r} has another type, or other classes or numbers"
     if (first.rows, first.dropped) != (other.rows, other.dropped):
         return f"they have {first.rows} and {other.rows} rows"
     names = [{feature.name for feature in spec.features} for spec in (first, other)]

@@ -5,7 +5,7 @@ Votes are added in the order of the trees, so that groups and ranges change no b
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from bigforest.errors import DataError
 from bigforest.forest.groups import Trees
-from bigforest.forest.values import CHUNK_BYTES, Rows
+from bigforest.forest.values import CHUNK_BYTES, Rows, tile_bytes
 from bigforest.forest.votes import answer_width
 from bigforest.forest.voting import LEAF_CELLS, Answers, Voting
-from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way, tree_bytes
+from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
 from bigforest.sizes import parse_bytes
@@ -110,40 +110,16 @@ def default_batch(columns: int) -> int:
     return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
 
 
-def predict_need(
-    shape: Shape,
-    resources: Resources,
-    nodes: Sequence[int],
-    mixed: Sequence[int] | None = None,
-    held: int = 0,
-    entries: Sequence[int] | None = None,
-) -> Need:
-    """What predicting a table with a forest needs.
-
-    shape  rows and classes, and for every column that is read the bytes of a value.
-    nodes  nodes of each tree. mixed: leaves with several classes; None for as many as there can be.
-    held   bytes of a table that is in memory already.
-    entries  terms of the oblique nodes of each tree, and levels of those on categories; None for none.
-
-    `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
-    """
-    given = np.asarray(nodes, np.int64)
-    several = (given + 1) // 2 if mixed is None else np.asarray(mixed, np.int64)
-    listed = np.zeros(given.size, np.int64) if entries is None else np.asarray(entries, np.int64)
-    sizes = tree_bytes(given, several, listed, shape.classes)
-    return _plan(shape, resources, sizes, np.arange(given.size + 1), held)[1]
-
-
 def choose_passes(
     shape: Shape, resources: Resources, trees: Trees, held: int, load: Callable[[range], Voting], quantiles: int = 0
 ) -> Passes:
-    """The passes over a table of `shape` (see `predict_need`) within the memory of `resources`.
+    """The passes over a table within the memory of `resources`: see `plan_passes`.
 
-    quantiles  how many are wanted of a row.
+    load  gives the trees of a group.
 
     Raises ConfigError naming the smallest budget that would do.
     """
-    passes, need = _plan(shape, resources, trees.sizes(), trees.first, held, quantiles)
+    passes, need = plan_passes(shape, resources, trees.sizes(), trees.first, held, quantiles)
     assert resources.memory is not None
     check_budget("predicting", need, resources.memory)
     assert trees.used is not None
@@ -160,7 +136,7 @@ def whole_need(trees: Trees, workers: int, held: int = 0) -> Need:
     return Need("predict", memory, memory)
 
 
-def _plan(
+def plan_passes(
     shape: Shape,
     resources: Resources,
     sizes: NDArray[np.int64],
@@ -168,12 +144,21 @@ def _plan(
     held: int,
     quantiles: int = 0,
 ) -> tuple[Passes, Need]:
+    """The passes over a table, without trees yet, and what they need.
+
+    shape         rows and classes, and for every column that is read the bytes of a value.
+    sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    held          bytes of a table that is in memory already.
+    quantiles     how many are wanted of a row.
+
+    `smallest` of the Need is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
+    """
     # A batch is there as it was read, as one chunk and as it is written; so are its answers.
     row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles) + 64
     # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
     row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0)
     table_rows = max(1, shape.rows)
-    tiles = max(CHUNK_BYTES, 512 * 8 * shape.features)
+    tiles = max(CHUNK_BYTES, tile_bytes(shape.features))
     chunk = 8 * LEAF_CELLS if quantiles else 0
     fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
     fewest = min(_FEWEST_ROWS, table_rows)

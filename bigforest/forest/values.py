@@ -24,6 +24,13 @@ _SMALL = {np.dtype(np.uint8), np.dtype(np.bool_)}
 CHUNK_BYTES = 8 << 20
 
 
+def tile_bytes(features: int) -> int:
+    """Bytes of a tile of so many features, of the widest type."""
+    from bigforest.kernels.route import TILE
+
+    return 8 * TILE * features
+
+
 class Block(NamedTuple):
     """Features of one type, side by side: a step for each feature would cost tables of many more than walking does.
 

@@ -8,10 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
 from bigforest.forest.parts import PIECE_BYTES, piece_rows
 from bigforest.memory import Need
-from bigforest.sizes import parse_bytes
+from bigforest.sizes import over_budget, parse_bytes
 
 # Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
 # node or a level, as it comes and as it is kept.
@@ -154,8 +153,6 @@ def _quickest(
 
 def check_budget(what: str, need: Need, memory: int | str) -> None:
     """Raise ConfigError, naming the smallest budget, where `need` is more than `memory`."""
-    if need.memory > parse_bytes(memory):
-        raise ConfigError(
-            f"{what} needs {-(-need.smallest // 10**7) / 100:.2f} GB of memory and may use "
-            f"{parse_bytes(memory) / 1e9:.2f} GB; raise memory to that"
-        )
+    given = parse_bytes(memory)
+    if need.memory > given:
+        raise over_budget(what, need.smallest, given)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from bigforest.forest.nodes import TreeArrays
 from bigforest.kernels.impurity import NUMBERS
 from bigforest.kernels.layout import LevelLists, Terms
-from bigforest.kernels.mixed import SEEN_LEFT, SEEN_RIGHT, Subsets
+from bigforest.kernels.mixed import Subsets
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.tree import CodeTree
@@ -43,16 +43,10 @@ def tree_arrays(
     left, weight = np.empty(size, np.uint32), np.empty(size, np.uint64)
     given = pool.threshold if pool is not None else known
     threshold = np.empty(size) if given is None else given.copy()
-    gain, value = np.empty(size), np.empty(size)
+    gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
     offsets, low, high = dictionaries
-    fill_values(
-        nodes, nodes.sum, offsets, low, high, known is not None, NUMBERS[impurity], left, threshold, gain, weight, value
-    )
-    axis = nodes.feature >= 0
-    default_left = np.zeros(size, np.bool_)
-    default_left[axis] = weight[left[axis]] >= weight[nodes.right[axis]]
-    if subsets is not None:
-        _send_missing(nodes, subsets, axis, threshold, default_left)
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity])
+    fill_values(*grown, left, threshold, default_left, gain, weight, value)
     return TreeArrays(
         feature=nodes.feature,
         left=left,
@@ -107,20 +101,6 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
         drawn = np.maximum(below, -_LARGEST) * (1.0 - share) + np.minimum(above, _LARGEST) * share
     found: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
     return found
-
-
-def _send_missing(
-    nodes: CodeTree,
-    subsets: Subsets,
-    axis: NDArray[np.bool_],
-    threshold: NDArray[np.float64],
-    default_left: NDArray[np.bool_],
-) -> None:
-    """Set where rows without a value went in the nodes that saw some, and thresholds that only these pass."""
-    default_left[subsets.missing == SEEN_LEFT] = True
-    default_left[subsets.missing == SEEN_RIGHT] = False
-    threshold[axis & (nodes.right_code == 0)] = np.inf
-    threshold[subsets.size > 0] = np.nan
 
 
 def _levels(subsets: Subsets) -> LevelLists:

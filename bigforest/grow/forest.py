@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
-from bigforest.forest.nodes import TreeArrays, write_part
+from bigforest.forest.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.trees import is_finished
 from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.grow.bag import check_bag, weighed
@@ -124,7 +124,8 @@ class Grower:
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """Write these parts, but for those that are there already; `advance` is told of trees that are done."""
         store, config, directory = self._task
-        levels = store.levels()
+        # Levels are read where a part is there to be checked: that takes as long as to grow some small trees.
+        levels = store.levels() if any(part_path(directory, part.start).exists() for part in parts) else None
         wanted = [part for part in parts if not is_finished(directory, part, store.spec, config, levels)]
         if done := sum(map(len, parts)) - sum(map(len, wanted)):
             advance(done)

@@ -119,7 +119,10 @@ def _shape(path: Path, stream: IO[bytes], dimensions: int) -> tuple[int, ...]:
         raise DataError(f"{path}: values of IDX type 0x{magic[2]:02x} cannot be read, only unsigned bytes (0x08)")
     if magic[3] != dimensions:
         hint = f"; these are {_WHAT[magic[3]]}" if magic[3] in _WHAT else ""
-        raise DataError(f"{path} has {magic[3]} dimensions where {what} have {dimensions}{hint}; give the other file")
+        raise DataError(
+            f"{path}: {what} have {dimensions} dimensions, not {magic[3]} as the values of this file{hint}; give the "
+            "other file"
+        )
     header = _bytes(start, 4 * dimensions)
     if len(header) < 4 * dimensions:
         raise DataError(f"{path} ends within its header; the file is cut off")

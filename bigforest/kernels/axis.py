@@ -128,7 +128,8 @@ def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums
     orders = ONE
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY and by_levels(node, rules, sums):
-            return scan_levels(work.codes, node, rules, np.int64(feature + feature), best, mixed.levels, sums)
+            number = np.int64(feature + feature)
+            return scan_levels(work.codes, low, high, node, rules, number, best, mixed.levels, sums)
         low, high, orders = first_order(feature, low, high, node, rules.min_level, mixed, work)
         if low == high:
             return ZERO

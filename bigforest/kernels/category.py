@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from bigforest.kernels.component import find_component
 from bigforest.kernels.exact import compare_means
 from bigforest.kernels.jit import helper, inlined
-from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, ZERO, class_of
+from bigforest.kernels.node import NONE, ONE, SHIFT32, ZERO
 from bigforest.kernels.rng import level_number
+from bigforest.kernels.slots import CLOSE, clear_slots, take_slots
 
 # Up to so many levels an insertion sort beats one by digits, for which means are divided, too.
 _FEW = np.uint64(48)
@@ -38,7 +39,8 @@ _SIGN = np.uint64(1 << 63)
 class Levels(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
-    slot       uint32 [codes of the largest category], 1 + the slot of a level of the node; 0 between nodes
+    slot       uint32 [codes of the largest category], of the levels of the node; 0 between nodes
+    held       int64 [2 * CLOSE, 2], weight and sum of the rows of close codes, every other row apart
     code       uint32 [most], the level in each slot
     group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
     first      uint32 [most], the lowest level of each group
@@ -57,6 +59,7 @@ class Levels(NamedTuple):
     """
 
     slot: NDArray[np.uint32]
+    held: NDArray[np.int64]
     code: NDArray[np.uint32]
     group: NDArray[np.uint32]
     first: NDArray[np.uint32]
@@ -75,10 +78,11 @@ class Levels(NamedTuple):
 
 def make_levels(codes: int, rows: int, classes: int) -> Levels:
     """Levels for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1: numbers to predict."""
-    most = min(rows, codes)
+    most = min(max(rows, CLOSE), codes)
     shared = rows if classes > 2 and codes else 0
     return Levels(
         np.zeros(codes, np.uint32),
+        np.empty((2 * CLOSE, 2), np.int64),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
@@ -99,34 +103,6 @@ def make_levels(codes: int, rows: int, classes: int) -> Levels:
 def levels_bytes(codes: int, rows: int, classes: int) -> int:
     """Bytes of `make_levels`."""
     return 4 * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
-
-
-@inlined
-def take_slots(codes, items, levels, sums):
-    """Give every level among the rows a slot: codes[i] becomes that of row i. Returns their number (uint64).
-
-    levels.sum becomes that of the numbers, or of the classes, which is what two of them are ordered by.
-    """
-    slot, code, weight, total = levels.slot, levels.code, levels.weight, levels.sum
-    found = ZERO
-    for i in range(np.uint64(items.size)):
-        here = codes[i]
-        mine = slot[np.uint64(here)]
-        if mine == np.uint32(0):
-            code[found] = here
-            weight[found] = NONE
-            total[found] = NONE
-            found += ONE
-            mine = np.uint32(found)
-            slot[np.uint64(here)] = mine
-        mine -= np.uint32(1)
-        codes[i] = mine
-        at, multiplicity = np.uint64(mine), items[i] & BITS16
-        weight[at] += np.int64(multiplicity)
-        total[at] += np.int64(multiplicity * class_of(items[i])) if sums is None else sums.rows[i, ONE]
-    for j in range(found):
-        slot[np.uint64(code[j])] = np.uint32(0)
-    return found
 
 
 @inlined
@@ -266,21 +242,23 @@ def start_order(found, levels):
 
 
 @helper
-def order_groups(codes, node, least, levels, sums, dictionary, state):
-    """Put the levels of a node in order: codes[i], the level of row i, becomes its slot.
+def order_groups(codes, low, high, node, least, levels, sums, dictionary, state):
+    """Put the levels of a node in order. Afterwards levels.order[p] is the group in place p.
 
-    codes uint32 [>= rows], changed; node Node; sums: target.py. least: Rules.min_level. dictionary: None; otherwise the
-    order is random, by rng.split_state, and every level a group. Afterwards levels.order[p] is the group in place p.
-    Returns the number of groups, and of levels.
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: target.py. least:
+    Rules.min_level. dictionary: None; otherwise the order is random, by rng.split_state, and every level a group.
+    Returns the number of groups, and of levels, for `clear_slots`: until then levels.slot has the group of each.
     """
-    found = take_slots(codes, node.items, levels, sums)
+    found = take_slots(codes, low, high, node.items, levels, sums)
+    alone = NONE if dictionary is not None else lightest_alone(found, node.weight, least, levels)
+    groups = form_groups(found, alone, levels)
+    for slot in range(found):
+        levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
     if dictionary is None:
-        groups = form_groups(found, lightest_alone(found, node.weight, least, levels), levels)
         if sums is None and node.total.size > 2:
             find_component(codes, groups, node, levels)
         sort_groups(groups, levels)
     else:
-        groups = form_groups(found, NONE, levels)
         for group in range(groups):
             levels.fraction[group] = level_number(state, levels.first[group])
         start_order(groups, levels)
@@ -289,11 +267,14 @@ def order_groups(codes, node, least, levels, sums, dictionary, state):
 
 
 @helper
-def order_levels(codes, node, least, levels, sums, dictionary, state):
+def order_levels(codes, low, high, node, least, levels, sums, dictionary, state):
     """order_groups, and then codes[i] becomes the place of the group of row i. levels.rank is the inverse of order."""
-    groups, found = order_groups(codes, node, least, levels, sums, dictionary, state)
+    groups, found = order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
     for place in range(groups):
         levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
+    for slot in range(found):
+        levels.slot[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
     for i in range(np.uint64(node.items.size)):
-        codes[i] = levels.rank[np.uint64(levels.group[np.uint64(codes[i])])]
+        codes[i] = levels.slot[np.uint64(codes[i])]
+    clear_slots(found, levels)
     return groups, found

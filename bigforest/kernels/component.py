@@ -22,8 +22,8 @@ _START_SHIFT = np.uint64(64 - DIRECTION_BITS)
 
 @inlined
 def count_cells(codes, items, found, classes, levels):
-    """Fill levels.cell and levels.cells from the slots of the rows; returns the number of cells (uint64)."""
-    cell, cells, group = levels.cell, levels.cells, levels.group
+    """Fill levels.cell and levels.cells from the levels of the rows; returns the number of cells (uint64)."""
+    cell, cells, group = levels.cell, levels.cells, levels.slot
     n = np.uint64(items.size)
     if found * classes > n:
         for i in range(n):
@@ -106,6 +106,9 @@ def find_principal(found, count, total, weight, levels):
 
 @helper
 def find_component(codes, found, node, levels):
-    """Set levels.direction to the first principal component, and levels.sum to match; codes[i] is the slot of row i."""
+    """Set levels.direction to the first principal component, and levels.sum to match.
+
+    codes[i] is the level of row i, and levels.slot has the group of each level.
+    """
     count = count_cells(codes, node.items, found, np.uint64(levels.direction.size), levels)
     find_principal(found, count, node.total, node.weight, levels)

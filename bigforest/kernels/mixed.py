@@ -69,7 +69,7 @@ def first_order(feature, low, high, node, least, mixed, work):
     and how many orders there are to scan (uint64): see `missing_last`.
     """
     if mixed.kind[feature] == CATEGORY:
-        groups, _ = order_levels(work.codes, node, least, mixed.levels, None, None, ZERO)
+        groups, _ = order_levels(work.codes, low, high, node, least, mixed.levels, None, None, ZERO)
         return np.uint32(0), np.uint32(groups - ONE), ONE
     if mixed.kind[feature] == MISSING and low == np.uint32(0):
         return low, high, TWO
@@ -145,7 +145,7 @@ def split_mixed(codes, by_row, node, key, least, mixed, scratch, nodes, subsets,
     missing = UNSEEN
     if kind == CATEGORY:
         state = split_state(key, feature)
-        _, found = order_levels(work.codes, node, least, mixed.levels, sums, dictionary, state)
+        _, found = order_levels(work.codes, low, high, node, least, mixed.levels, sums, dictionary, state)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
         alone = limit < smallest_value(work.codes, n, high)

@@ -127,7 +127,8 @@ def offer_random(feature, low, high, node, key, rules, table, best, work, mixed,
     alone = False
     if mixed is not None:
         if mixed.kind[feature] == CATEGORY:
-            groups, _ = order_levels(work.codes, node, rules.min_level, mixed.levels, sums, dictionary, state)
+            there = (work.codes, low, high, node, rules.min_level)
+            groups, _ = order_levels(*there, mixed.levels, sums, dictionary, state)
             code = np.int64(below(mix(state), groups - ONE))
             offer_cut(code, node, rules, table, number, best, work, sums)
             return

@@ -16,6 +16,7 @@ from bigforest.kernels.scan_sums import offer_sums
 from bigforest.kernels.scan_sums import reaches as sums_reach
 from bigforest.kernels.scan_two import offer_two
 from bigforest.kernels.scan_two import reaches as classes_reach
+from bigforest.kernels.slots import clear_slots
 
 
 @inlined
@@ -25,13 +26,14 @@ def by_levels(node, rules, sums):
 
 
 @helper
-def scan_levels(codes, node, rules, number, best, levels, sums):
+def scan_levels(codes, low, high, node, rules, number, best, levels, sums):
     """Offer every split of the levels in their order, under `number` (int64): that after place p has the code p.
 
-    codes uint32 [>= rows], the levels of the rows, used up. Returns whether there is anything to split, as uint64: not
-    where all levels are taken together.
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`. Returns whether there is anything to split, as
+    uint64: not where all levels are taken together.
     """
-    groups, _ = order_groups(codes, node, rules.min_level, levels, sums, None, ZERO)
+    groups, found = order_groups(codes, low, high, node, rules.min_level, levels, sums, None, ZERO)
+    clear_slots(found, levels)
     if groups == ONE:
         return ZERO
     w_l, sum_l = NONE, NONE

@@ -28,6 +28,8 @@ from bigforest.kernels.order import keep_cut, order_bucket
 from bigforest.kernels.pairs import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two, sums_up_to
 from bigforest.kernels.sort import sort_many
 
+# Codes within so many have a bucket each, so that none is opened: one that most rows have would make that dear.
+_FEW_CODES = np.uint64(128)
 # Pairs keep both classes' weights in one 32-bit number.
 _PAIR_WEIGHT = 65_536
 _HALF = np.uint32(16)
@@ -286,7 +288,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
         small_two(node, min_leaf, feature, best, work)
         return
     span = np.uint64(high - low)
-    shift = shift_for(span, buckets_for_two(n))
+    shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, buckets_for_two(n))
     scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
 
 

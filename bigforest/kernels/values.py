@@ -7,6 +7,7 @@ import numpy as np
 from bigforest.kernels.impurity import ERROR, GINI
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF, OBLIQUE
+from bigforest.kernels.mixed import SEEN_LEFT, UNSEEN
 
 
 @inlined
@@ -67,22 +68,28 @@ def decrease_of(node, one, two, weight, value, sums):
 
 
 @kernel
-def fill_values(nodes, sums, offsets, low, high, known, impurity, left, threshold, gain, weight, value):
+def fill_values(
+    nodes, sums, subsets, offsets, low, high, known, impurity, left, threshold, default_left, gain, weight, value
+):
     """Work out what the table of a tree holds beside the tree in codes.
 
     nodes     CodeTree of kernels/tree.py, grown on classes or numbers; sums: its sum, None for classes, compiled apart
+    subsets   Subsets of kernels/mixed.py, None where all features are plain numbers
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
     left      uint32 [nodes], out: number of the left child, 0 in a leaf
     known     whether all thresholds are there already; otherwise those of oblique nodes are
     threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
-              threshold means nothing where right_code is 0: on a category, and where the right has no value
+              threshold is nan on a category, and infinite where the right has no value
+    default_left     bool [nodes], out: where rows without a value went, or else the child of more weight, left if both
+              have the same; False in leaves and oblique nodes
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity, for numbers the mean
     """
     for back in range(np.uint64(nodes.feature.size)):
         node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children come before their parent
         weight[node], value[node] = describe_node(nodes, node, sums, impurity)
+        default_left[node] = False
         if nodes.feature[node] == LEAF:
             left[node] = np.uint32(0)
             threshold[node] = np.nan
@@ -92,9 +99,17 @@ def fill_values(nodes, sums, offsets, low, high, known, impurity, left, threshol
         two = np.uint64(nodes.right[node])
         left[node] = np.uint32(one)
         gain[node] = decrease_of(node, one, two, weight, value, sums)
-        if known or nodes.feature[node] == OBLIQUE:
+        if nodes.feature[node] == OBLIQUE:
             continue
-        start = np.uint64(offsets[np.uint64(nodes.feature[node])])
-        threshold[node] = midpoint(
-            high[start + np.uint64(nodes.left_code[node])], low[start + np.uint64(nodes.right_code[node])]
-        )
+        default_left[node] = weight[one] >= weight[two]
+        if subsets is not None and subsets.missing[node] != UNSEEN:
+            default_left[node] = subsets.missing[node] == SEEN_LEFT
+        if subsets is not None and subsets.size[node] > np.uint32(0):
+            threshold[node] = np.nan
+        elif subsets is not None and nodes.right_code[node] == np.uint32(0):
+            threshold[node] = np.inf
+        elif not known:
+            start = np.uint64(offsets[np.uint64(nodes.feature[node])])
+            threshold[node] = midpoint(
+                high[start + np.uint64(nodes.left_code[node])], low[start + np.uint64(nodes.right_code[node])]
+            )

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
-from bigforest.forest.values import CHUNK_BYTES
+from bigforest.forest.values import CHUNK_BYTES, tile_bytes
 from bigforest.forest.ways import NODE_BYTES, Visit, Way, choose_way, loading_bytes, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
@@ -99,7 +99,7 @@ def choose_oob(
     together = min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
     cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
-    tiles = 2 * max(min(CHUNK_BYTES, cells), 512 * 8 * shape.features)  # and the values that are put into them
+    tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that are put into them
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(TURNED_NODES, nodes) + TURNED_BYTES * min(HELD_NODES, nodes)

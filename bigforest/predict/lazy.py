@@ -78,6 +78,7 @@ def predict_lazy(
     proba: bool,
     resources: Resources,
 ) -> pl.LazyFrame:
+    """`Forest.predict` and `Forest.predict_proba` of a lazy frame, as a query; trees are loaded here and now."""
     schema = frame.collect_schema()
     check_schema(schema, forest.spec)
     check_kept(keep, list(schema), answer_names(forest.spec, rule, proba))

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.arguments import resources_of
 from bigforest.errors import ConfigError, DataError
 from bigforest.forest.schema import check_schema
 from bigforest.forest.values import Rows
@@ -25,7 +26,6 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.resources import Resources
-from bigforest.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest
@@ -42,7 +42,7 @@ def predict(
     proba: bool = False,
 ) -> Any:
     """`Forest.predict` and, with `proba`, `Forest.predict_proba`."""
-    resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
+    resources = resources_of(threads, None, memory)
     keep = [keep] if isinstance(keep, str) else list(keep)
     check_proba(forest.spec, proba)
     if isinstance(data, pl.LazyFrame):

@@ -27,7 +27,7 @@ class FilePrediction:
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
     metrics   of each class and, last, of all, as `forest.oob.metrics`. The area under the ROC curve is None when rows
               have more than 262,144 different probabilities.
-    r2, mse, mae  how far predicted numbers are from the true ones, see metrics.py NumberMetrics; None for classes.
+    r2, mse, mae  how far predicted numbers are from the true ones, see metrics/numbers.py; None for classes.
     """
 
     rows: int
@@ -55,6 +55,7 @@ class Score:
         self._metrics = Metrics(len(spec.target.classes))
 
     def add(self, truth: pl.Series, answers: Answers) -> None:
+        """Judge rows that have a label."""
         codes = label_codes(truth, self._spec)
         if codes is None:
             self.active = False
@@ -76,6 +77,7 @@ class Score:
             self._metrics.join(counted)
 
     def result(self, rows: int) -> FilePrediction:
+        """What is said of the whole table."""
         found = self._metrics.result() if self.active else []
         if not found:
             return FilePrediction(rows, 0)

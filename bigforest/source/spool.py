@@ -11,6 +11,7 @@ import polars as pl
 from bigforest.errors import ConfigError, DataError
 from bigforest.memory import BASE_BYTES
 from bigforest.places import made
+from bigforest.sizes import megabytes
 from bigforest.source.source import check_names
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
@@ -35,8 +36,8 @@ def check_spool(size: int, memory: int | None, where: str) -> None:
     needed = BASE_BYTES + spool_bytes(size)
     if memory is not None and memory < needed:
         raise ConfigError(
-            f"{where}: streaming a table that is not Parquet into the scratch folder takes {needed:,} bytes of memory, "
-            f"and {memory:,} are given; raise memory, or write it as Parquet first"
+            f"{where}: streaming a table that is not Parquet into the scratch folder takes {megabytes(needed)} of "
+            f"memory, more than it may use; raise memory to that, or write the table as Parquet first"
         )
 
 

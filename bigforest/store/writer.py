@@ -91,9 +91,11 @@ class _Files:
         self._files: dict[str, IO[bytes]] = {}
 
     def path(self, name: str) -> Path:
+        """Where a file is."""
         return self._folder / f"{self._prefix}{name}"
 
     def append(self, name: str, array: NDArray[Any] | bytes) -> None:
+        """Add cells, contiguous, or bytes to a file."""
         if name not in self._files:
             self._files[name] = self.path(name).open("wb")
         self._files[name].write(array if isinstance(array, bytes) else array.data)

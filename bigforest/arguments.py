@@ -1,0 +1,73 @@
+"""Arguments of the public functions as users give them, made into what the stages take."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.places import place_of
+from bigforest.resources import Resources
+from bigforest.sizes import parse_bytes
+
+# Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
+_OTHER_KEYWORDS = (
+    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
+    *("scheduler", "validate"),
+)
+
+
+def options_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one or a wrong value."""
+    known = [field.name for field in fields(TrainConfig)]
+    for name in options:
+        if name not in known:
+            near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
+            raise ConfigError(f"there is no option {name!r}; {hint}")
+    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    weights = plain.get("class_weight")
+    if isinstance(weights, str | Path) and weights != "balanced":
+        plain["class_weight"] = _class_weights(Path(weights))
+    return plain
+
+
+def _class_weights(path: Path) -> Any:
+    """The weights of classes in a JSON file, an object with the classes as keys."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f'class_weight is "balanced" or a JSON file such as {{"late": 2.5}}, and {path} cannot be read: {error}'
+        ) from error
+
+
+def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
+    """Where a run on threads goes; `crew_of` adds the cluster. Raises ConfigError."""
+    return Resources(
+        threads=threads,
+        scratch=None if scratch is None else place_of(scratch),
+        memory=None if memory is None else parse_bytes(memory),
+    )
+
+
+def names_of(columns: Iterable[str] | str, option: str) -> list[str]:
+    """Names of columns; a single name is meant as one column, not as its letters. Raises ConfigError."""
+    names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{option} must be names of columns, not {columns!r}")
+    return names
+
+
+def target_of(name: str | None) -> str | None:
+    """The name of the target, or None. Raises ConfigError."""
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"target must be the name of a column, not {name!r}")
+    return name

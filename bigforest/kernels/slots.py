@@ -1,0 +1,78 @@
+"""Give the levels of a category in a node slots, and sum what the rows of each hold. Scratch: category.py Levels.
+
+Oracle: tests/naive/levels.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.jit import inlined
+from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT32, TWO, ZERO, class_of
+
+# Codes within so many are counted by code: no row needs a branch then, whose outcome is hard to guess.
+CLOSE = 128
+
+
+@inlined
+def count_close(codes, low, span, items, levels, sums):
+    """take_slots where all codes are from `low` on within `span` (uint64), CLOSE at most. Slots ascend by code."""
+    held = levels.held
+    for at in range(span + span):
+        held[at, ZERO] = NONE
+        held[at, ONE] = NONE
+    for i in range(np.uint64(items.size)):
+        # Every other row is counted apart, because an addition waits for the one before to the same place.
+        at = np.uint64(codes[i] - low) + (i & ONE) * span
+        if sums is None:  # both in one number; the sum of more than two classes, which may overflow, is not used
+            multiplicity = items[i] & BITS16
+            held[at, ZERO] += np.int64(((multiplicity * class_of(items[i])) << SHIFT32) | multiplicity)
+        else:
+            held[at, ZERO] += sums.rows[i, ZERO]
+            held[at, ONE] += sums.rows[i, ONE]
+    found = ZERO
+    for at in range(span):
+        weight = held[at, ZERO] + held[at + span, ZERO]
+        inside = held[at, ONE] + held[at + span, ONE]
+        if sums is None:
+            inside = np.int64(np.uint64(weight) >> SHIFT32)
+            weight = np.int64(np.uint64(weight) & BITS32)
+        levels.code[found] = low + np.uint32(at)
+        levels.weight[found] = weight
+        levels.sum[found] = inside
+        found += np.uint64(weight != NONE)
+    return found
+
+
+@inlined
+def take_slots(codes, low, high, items, levels, sums):
+    """Give every level among the rows, from code `low` to `high`, a slot. Returns their number (uint64).
+
+    levels.sum becomes that of the numbers, or of the classes, which is what two of them are ordered by.
+    """
+    span = np.uint64(high - low) + ONE
+    if span <= np.uint64(CLOSE) and span <= np.uint64(items.size) << TWO:
+        return count_close(codes, low, span, items, levels, sums)
+    slot, code, weight, total = levels.slot, levels.code, levels.weight, levels.sum
+    found = ZERO
+    for i in range(np.uint64(items.size)):
+        here = codes[i]
+        mine = slot[np.uint64(here)]
+        if mine == np.uint32(0):
+            code[found] = here
+            weight[found] = NONE
+            total[found] = NONE
+            found += ONE
+            mine = np.uint32(found)
+            slot[np.uint64(here)] = mine
+        at, multiplicity = np.uint64(mine) - ONE, items[i] & BITS16
+        weight[at] += np.int64(multiplicity)
+        total[at] += np.int64(multiplicity * class_of(items[i])) if sums is None else sums.rows[i, ONE]
+    return found
+
+
+@inlined
+def clear_slots(found, levels):
+    """Forget the levels of a node."""
+    for slot in range(found):
+        levels.slot[np.uint64(levels.code[slot])] = np.uint32(0)
