@@ -28,6 +28,7 @@ from bigforest.grow.top import Limits, TreeTop
 from bigforest.memory import BASE_BYTES, Shape
 from bigforest.resources import Resources
 from bigforest.sample import bag, distinct_rows, most_nodes
+from bigforest.sizes import megabytes
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
@@ -186,6 +187,7 @@ from bigforest.config import TrainConfig
 from bigforest.grow.forest import compile_for
 from bigforest.grow.need import Way
 from bigforest.grow.top import Limits, TreeTop
+from bigforest.sizes import megabytes
 from bigforest.store.store import Store
 from tests.test_passes import parts
 
@@ -246,7 +248,7 @@ def test_choose_way__too_little_names_the_smallest() -> None:
     config = TrainConfig(trees=4)
     smallest = grow_need(SHAPE, config, Resources(memory=10**12)).smallest
     for memory in (1, BASE_BYTES, smallest - (4 << 20)):
-        with pytest.raises(ConfigError, match=f"smallest budget is {smallest:,} bytes"):
+        with pytest.raises(ConfigError, match=f"growing this forest needs at least {megabytes(smallest)} of memory"):
             choose_way(SHAPE, config, Resources(threads=2, memory=memory))
     choose_way(SHAPE, config, Resources(threads=2, memory=smallest))
 

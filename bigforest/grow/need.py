@@ -34,6 +34,7 @@ from bigforest.grow.top import Limits
 from bigforest.memory import Need, Shape
 from bigforest.resources import Resources
 from bigforest.sample import bag_size, distinct_rows, kept_trees
+from bigforest.sizes import over_budget
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
 _PART_ROWS = 1_000_000
@@ -96,10 +97,7 @@ def choose_way(shape: Shape, config: TrainConfig, resources: Resources) -> Way:
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
             group = max(1, min(kept_trees(shape, config), _MOST_TREES, 2 * limits.room // root, lists))
             return Way(workers, limits, group, budget)
-    raise ConfigError(
-        f"{budget:,} bytes of memory do not do for growing this forest; the smallest budget is "
-        f"{_smallest(shape, config):,} bytes"
-    )
+    raise over_budget("growing this forest", _smallest(shape, config), budget)
 
 
 def check_family(shape: Shape, config: TrainConfig) -> None:
