@@ -187,7 +187,6 @@ from bigforest.config import TrainConfig
 from bigforest.grow.forest import compile_for
 from bigforest.grow.need import Way
 from bigforest.grow.top import Limits, TreeTop
-from bigforest.sizes import megabytes
 from bigforest.store.store import Store
 from tests.test_passes import parts
 
