@@ -22,6 +22,7 @@ from bigforest.grow.need import Way, choose_way, grow_need
 from bigforest.grow.top import Limits
 from bigforest.memory import Extras, Shape
 from bigforest.resources import Resources
+from bigforest.sizes import megabytes
 from tests.strategies import Data, configs, mixed_tables
 from tests.test_invariance import assert_equal, rows_of
 from tests.test_mixed_forest import store_of
@@ -135,7 +136,7 @@ def test_choose_way__by_passes_or_the_smallest_budget(extras: Any) -> None:
     assert need.passes > 1
     way = choose_way(shape(**extras), CONFIG, Resources(threads=2, memory=need.smallest))
     assert way.limits is not None
-    with pytest.raises(ConfigError, match=f"smallest budget is {need.smallest:,} bytes"):
+    with pytest.raises(ConfigError, match=f"needs at least {megabytes(need.smallest)} of memory"):
         choose_way(shape(**extras), CONFIG, Resources(threads=2, memory=need.smallest - (4 << 20)))
 
 

@@ -28,6 +28,7 @@ from bigforest.grow.ranked import put_ranks
 from bigforest.grow.top import Limits
 from bigforest.resources import Resources
 from bigforest.schedule.crew import Threads
+from bigforest.sizes import megabytes
 from tests.grown import frame_of, store_of
 from tests.strategies import EXTREMES, Data, rotation_configs, sparse_configs, tables
 from tests.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
@@ -222,5 +223,5 @@ def test_choose_way__grows_by_passes_where_memory_is_short(options: dict[str, An
     assert way.limits is not None
     small = grow_need(SHAPE, config, Resources(threads=2, memory=need.smallest))
     assert small.scratch > 8 * SHAPE.rows * SHAPE.features
-    with pytest.raises(ConfigError, match=f"smallest budget is {need.smallest:,} bytes"):
+    with pytest.raises(ConfigError, match=f"needs at least {megabytes(need.smallest)} of memory"):
         choose_way(SHAPE, config, Resources(threads=2, memory=need.smallest - (4 << 20)))

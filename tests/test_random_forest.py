@@ -15,6 +15,7 @@ from bigforest.errors import ConfigError
 from bigforest.grow.need import choose_way, grow_need
 from bigforest.memory import Shape
 from bigforest.resources import Resources
+from bigforest.sizes import megabytes
 from tests.test_invariance import assert_equal, rows_of
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -94,5 +95,5 @@ def test_choose_way__subtrees_of_random_splits_have_room_for_values() -> None:
     assert best is not None
     assert 0.6 * best.rows < random.rows < 0.9 * best.rows
     smallest = grow_need(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1)).smallest
-    with pytest.raises(ConfigError, match=f"smallest budget is {smallest:,} bytes"):
+    with pytest.raises(ConfigError, match=f"needs at least {megabytes(smallest)} of memory"):
         choose_way(shape, TrainConfig(trees=4, splitter="random"), Resources(threads=1, memory=smallest - (4 << 20)))

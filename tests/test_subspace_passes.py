@@ -21,6 +21,7 @@ from bigforest.forest.parts import part_paths
 from bigforest.grow.need import Way, choose_way, grow_need
 from bigforest.grow.top import Limits
 from bigforest.resources import Resources
+from bigforest.sizes import megabytes
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, binary_tables, subspace_configs, tables
 from tests.test_passes import SHAPE, WHOLE, parts, ways, wide_table
@@ -93,5 +94,5 @@ def test_choose_way__grows_by_passes_where_memory_is_short(options: dict[str, An
     assert choose_way(SHAPE, config, Resources(threads=2, memory=smallest)).limits is not None
     assert small.scratch > SHAPE.rows * SHAPE.features
     assert small.passes > grow_need(SHAPE, config, Resources(threads=2, memory=2**36)).passes
-    with pytest.raises(ConfigError, match=f"smallest budget is {smallest:,} bytes"):
+    with pytest.raises(ConfigError, match=f"needs at least {megabytes(smallest)} of memory"):
         choose_way(SHAPE, config, Resources(threads=2, memory=smallest - (4 << 20)))
