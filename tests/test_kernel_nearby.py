@@ -9,7 +9,7 @@ from bigforest.kernels.jit import kernel
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.nearby import copy_codes, make_nearby
 from bigforest.kernels.rows import by_rows
-from bigforest.kernels.transpose import SQUARE
+from bigforest.kernels.transpose import SQUARE, row_items, transpose
 
 
 @kernel
@@ -39,3 +39,17 @@ def test_copy_codes__columns_of_the_rows_named(rows: int, columns: int) -> None:
     assert np.array_equal(items, np.arange(rows, dtype=np.uint64) << np.uint64(32) | below)
     for width, copied in ((1, nearby.u8), (2, nearby.u16), (4, nearby.u32)):
         assert np.array_equal(copied[:, :rows], matrices[width][:, chosen])
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32])
+@pytest.mark.parametrize("rows", [1, SQUARE - 1, SQUARE, 2 * SQUARE + 3])
+@pytest.mark.parametrize("columns", [1, SQUARE, 3 * SQUARE + 5])
+def test_transpose__part_of_the_columns(kind: type, rows: int, columns: int) -> None:
+    random = np.random.default_rng(rows * 100 + columns)
+    table = random.integers(0, 256, (rows, columns + 9), dtype=kind)
+    table.flags.writeable = False
+    expected = random.integers(0, 256, (columns + 1, rows + 5), dtype=kind)
+    out = expected.copy()
+    transpose(table, row_items(rows), 7, 7 + columns, out, 3)
+    expected[:columns, 3 : 3 + rows] = table[:, 7 : 7 + columns].T
+    assert np.array_equal(out, expected)
