@@ -14,11 +14,8 @@ from numpy.typing import NDArray
 from bigforest.kernels.gather import gather_column
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import Codes
-from bigforest.kernels.nearby import FEWEST_ROWS, Nearby, copy_codes, empty_nearby, is_near, row_bytes
+from bigforest.kernels.nearby import COPY_BYTES, FEWEST_ROWS, Nearby, copy_codes, empty_nearby, is_near, row_bytes
 from bigforest.kernels.node import ONE, ZERO
-
-# Bytes of the copy.
-_BYTES = 1_500_000
 
 
 class Local(NamedTuple):
@@ -37,7 +34,7 @@ class Local(NamedTuple):
 def make_local(codes: Codes, pairs: int, rows: int) -> Local:
     """Room for the copy of up to `rows` rows, or of none where the table is too wide."""
     features = codes.place.shape[0]
-    reach = min(_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
+    reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
     reach = reach if reach >= FEWEST_ROWS else 0
     return Local(empty_nearby(codes, reach, numbers=False), np.empty((features, reach)), np.empty((pairs, reach)))
 

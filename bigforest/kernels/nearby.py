@@ -20,7 +20,7 @@ from bigforest.kernels.prefetch import prefetch
 from bigforest.kernels.transpose import SQUARE, transpose_square
 
 # Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
-_BYTES = 1_800_000
+COPY_BYTES = 1_800_000
 # A node of fewer rows is done before copying would have paid. No fewer than SQUARE.
 FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
@@ -49,7 +49,7 @@ class Nearby(NamedTuple):
 
 def make_nearby(codes: Codes, rows: int, numbers: bool) -> Nearby:
     """Room for the copy of a part of so many rows; numbers: whether these are predicted."""
-    return empty_nearby(codes, min(_BYTES // row_bytes(codes), rows), numbers)
+    return empty_nearby(codes, min(COPY_BYTES // row_bytes(codes), rows), numbers)
 
 
 def row_bytes(codes: Codes) -> int:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.transpose import row_items, transpose
@@ -32,7 +35,9 @@ def no_rows() -> Rows:
 
 def fill_rows(codes: Codes, by_row: Rows, start: int, stop: int) -> None:
     """Copy the rows from `start` to before `stop`."""
-    for matrix, result in zip(codes[:3], by_row[:3], strict=True):
+    matrices: tuple[NDArray[Any], ...] = codes[:3]
+    results: tuple[NDArray[Any], ...] = by_row[:3]
+    for matrix, result in zip(matrices, results, strict=True):
         transpose(matrix, row_items(len(matrix)), start, stop, result[start:stop], 0)
 
 
