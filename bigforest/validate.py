@@ -87,11 +87,6 @@ def measure(
     def shape(used: NDArray[np.int64]) -> Any:
         return shape_of(source.schema, _columns(found, used), source.rows, spec)
 
-    if forest.is_regression:
-        raise ConfigError(
-            f"the forest predicts the number {spec.target.name!r}, and curves are of classes; "
-            "predicting the set into a file tells R2, MSE and MAE"
-        )
     rule = forest.rule(vote, ties)
     reader = forest.reader(rule)
     passes = forest.passes(rule, shape, resources, 0, found.narrow)
@@ -129,7 +124,15 @@ def measure(
 
 
 def check_validation(source: Source, spec: DataSpec) -> Found:
-    """Where the features are. Raises DataError unless the table has them all, and the target of the dataspec."""
+    """Where the features are.
+
+    Raises ConfigError where numbers are predicted; DataError unless the table has all features, and the target.
+    """
+    if spec.target.task == "regression":
+        raise ConfigError(
+            f"the forest predicts the number {spec.target.name!r}, and curves are of classes; "
+            "predicting the set into a file tells R2, MSE and MAE"
+        )
     found = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:
         raise DataError(f"the validation set lacks the target {spec.target.name!r}; it needs rows with their labels")

@@ -74,6 +74,10 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
     columns = {leaf.column for leaf in leaves.values()}
     for name in exclude:
         check_column(name, {**leaves, **dict.fromkeys(columns)}, "exclude")
+        if name == target:
+            raise DataError(
+                f"{name!r} is the target and cannot be excluded; exclude it no more, or name another target"
+            )
     left_out = {target, *exclude}
     names = [name for name, leaf in leaves.items() if name not in left_out and leaf.column not in exclude]
     if not names:

@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 
 from bigforest.errors import DataError
-from bigforest.places import expanded, place_of, readable, text_lines
+from bigforest.places import expanded, known_folder, place_of, readable, text_lines
 from bigforest.source.source import check_names, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 
@@ -28,6 +28,13 @@ KINDS = {
 
 # What separates values in files that are called CSV; here it is a comma, or in .tsv a tab.
 _SEPARATORS = (",", ";", "\t", "|")
+
+# Where a table belongs, a folder of ours was meant for something else.
+_MEANT = {
+    "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
+    "a store": "it is for training only, so give the table it was made of",
+    "an unfinished run": "resume it, or give a table",
+}
 
 Schema = dict[str, pl.DataType]
 
@@ -67,6 +74,9 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     place = place_of(path)
     known = ", ".join(KINDS)
     if place.is_dir():
+        ours = known_folder(place)
+        if ours is not None:
+            raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
         inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
         files = [file for file in inside if not file.name.startswith((".", "_"))]
         if not files:
