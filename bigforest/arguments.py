@@ -23,13 +23,26 @@ _OTHER_KEYWORDS = (
     *("scheduler", "validate"),
 )
 
+# What scikit-learn calls options of ours.
+_ELSEWHERE = {
+    "n_estimators": "trees",
+    "max_features": "mtry",
+    "criterion": "impurity",
+    "min_samples_split": "min_split",
+    "min_samples_leaf": "min_leaf",
+    "max_samples": "sample_fraction",
+    "random_state": "seed",
+    "n_jobs": "threads",
+}
+
 
 def options_of(options: dict[str, Any]) -> dict[str, Any]:
     """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one."""
     known = [field.name for field in fields(TrainConfig)]
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
+            near = [_ELSEWHERE[name]] if name in _ELSEWHERE else []
+            near = near or difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
             raise ConfigError(f"there is no option {name!r}; {hint}")
     plain = {name: _plain(value) for name, value in options.items()}

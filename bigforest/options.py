@@ -143,7 +143,7 @@ def weights_of(given: Any) -> ClassWeight:
     for label, weight in pairs:
         if not _is_number(weight) or not 0.0 < weight <= sys.float_info.max:
             raise ConfigError(f"class_weight must be above 0 and finite, not {weight!r} of {label!r}")
-    return tuple((label, float(weight)) for label, weight in pairs)
+    return tuple((label, float(weight)) for label, weight in pairs) or None
 
 
 def label_text(label: object) -> str:
@@ -165,9 +165,9 @@ def check_family(config: TrainConfig) -> None:
         _check_choice(name, getattr(config, name), get_args(choices))
     _check_bool("ranks", config.ranks)
     _check_bool("orthogonal", config.orthogonal)
-    default = {field.name: field.default for field in fields(config)}
+    unsaid = {field.name: (field.default,) for field in fields(config)} | {"impurity": (None, "gini")}  # once settled
     for name, families in _FAMILIES.items():
-        if config.family not in families and getattr(config, name) != default[name]:
+        if config.family not in families and getattr(config, name) not in unsaid[name]:
             raise ConfigError(f"{name} is an option of the family {' or '.join(families)}, not of {config.family}")
     for name in ("feature_fraction", "density"):
         share = getattr(config, name)

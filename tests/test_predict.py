@@ -506,6 +506,17 @@ def test_predict_file__output_exists(forest: Forest, tmp_path: Path) -> None:
     assert out.read_bytes() == before
 
 
+def test_predict_file__output_is_the_table_itself(forest: Forest, tmp_path: Path) -> None:
+    out, link = tmp_path / "out.parquet", tmp_path / "link.parquet"
+    predict_file(forest, open_source(table(), scratch=tmp_path), out, keep=table().columns)
+    link.symlink_to(out)
+    before = out.read_bytes()
+    for data, place in ((out, out), (link, out), (out, link)):
+        with pytest.raises(ConfigError, match="is a file of the table to predict for"):
+            predict_file(forest, open_source(data, scratch=tmp_path), place, overwrite=True)
+    assert out.read_bytes() == before
+
+
 # Within a memory budget.
 
 
