@@ -9,7 +9,7 @@ from pathlib import Path
 
 import polars as pl
 
-from bigforest.errors import DataError
+from bigforest.errors import DataError, reason
 from bigforest.places import expanded, known_folder, place_of, readable, text_lines
 from bigforest.source.source import check_names, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
@@ -110,11 +110,11 @@ def _scan_file(file: Path, kind: str, scratch: Path) -> tuple[pl.LazyFrame, Sche
         scan = _lazy_scan(file, kind, scratch)
         return scan, dict(scan.collect_schema())
     except pl.exceptions.DuplicateError as error:
-        raise DataError(f"{file}: duplicate column names ({error}); rename or drop them") from error
+        raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
     except pl.exceptions.NoDataError as error:
         raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{file}: not a readable {kind} file: {error}") from error
+        raise DataError(f"{file}: not a readable {kind} file: {reason(error)}") from error
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
@@ -181,4 +181,4 @@ def _spool_arrow_stream(file: Path, scratch: Path) -> list[Path]:
         with pa.input_stream(readable(file)) as content, pa.ipc.open_stream(content) as reader:
             return spool_batches(reader, scratch, str(file))
     except pa.ArrowException as error:
-        raise DataError(f"{file}: not a readable Arrow stream: {error}") from error
+        raise DataError(f"{file}: not a readable Arrow stream: {reason(error)}") from error
