@@ -132,7 +132,7 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
     whole = True
     for slice_ in slices:
         largest = max(largest, float(slice_.max()))
-        with np.errstate(over="ignore"):  # the largest are whole anyway
+        with np.errstate(over="ignore"):  # there is no divisor then
             parts = slice_ / _FINEST
         whole = whole and bool(((parts == np.rint(parts)) & (parts < _LARGEST_WHOLE)).all())
         if whole:
