@@ -80,11 +80,10 @@ class Block(NamedTuple):
             self.put(tiles.swapaxes(1, 2))
             return
         kind, items = np.dtype(f"u{size}"), row_items(len(values))
-        columns = np.ascontiguousarray(values).view(kind)
-        columns.flags.writeable = False  # as in a store; other flags would be compiled apart
         for tile, start in zip(tiles.view(kind), range(0, values.shape[1], tiles.shape[1]), strict=False):
-            stop = min(start + len(tile), values.shape[1])
-            transpose(columns, items, start, stop, tile, self.places.start)
+            columns = np.ascontiguousarray(values[:, start : start + len(tile)]).view(kind)
+            columns.flags.writeable = False  # as in a store; other flags would be compiled apart
+            transpose(columns, items, 0, columns.shape[1], tile, self.places.start)
 
     def cut(self, start: int, stop: int) -> Block:
         """The rows from `start` to before `stop`, as an array."""

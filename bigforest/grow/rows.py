@@ -29,9 +29,10 @@ class Copies(NamedTuple):
 class _Copying:
     def __init__(self, store: Store, wide: bool) -> None:
         self._store = store
-        offsets, low, _ = store.dictionaries
-        known = empty_wide(store.codes, offsets, low) if wide else no_wide(len(store.spec.features))
-        self._copies = Copies(empty_rows(store.codes), known)
+        self._values = store.dictionaries[:2] if wide else None
+        features = len(store.spec.features)
+        room = no_wide(features) if self._values is None else empty_wide(store.codes, *self._values)
+        self._copies = Copies(empty_rows(store.codes), room)
         self._starts = iter(range(0, store.rows, _COPY_ROWS))
         self._busy = 0
         self._changed = threading.Condition()
@@ -43,7 +44,8 @@ class _Copying:
             stop = min(start + _COPY_ROWS, store.rows)
             try:
                 fill_rows(store.codes, self._copies.by_row, start, stop)
-                fill_wide(store.codes, *store.dictionaries[:2], self._copies.wide, start, stop)
+                if self._values is not None:
+                    fill_wide(store.codes, *self._values, self._copies.wide, start, stop)
             finally:
                 with self._changed:
                     self._busy -= 1
