@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.axis import draw_feature, look_up, prepare, put_back, scan_codes, split_by_feature
 from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
+from bigforest.kernels.held import with_held_classes
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import OBLIQUE, Codes, Rows
 from bigforest.kernels.local import Local, make_local, take_near
@@ -142,12 +143,14 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
+    means = oblique.means
+    if not means.by_node:  # else classes are those of the pairs
+        node = with_held_classes(node, scratch.held)
     prepare(node, rules, work, None)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
     columns = oblique.sparse.columns
-    means = oblique.means
     if means.by_node:
         means.pairs[0] = choose_pairs(means.pairing, node.total, means.pair)
     summed = False

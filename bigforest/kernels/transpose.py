@@ -15,6 +15,7 @@ from bigforest.kernels.jit import kernel
 SQUARE = 16
 _STAGES = 4
 _SIDE = np.uint64(SQUARE)
+_LINE = np.uint64(64)
 _ZERO = np.uint64(0)
 _SHIFT32 = np.uint64(32)
 
@@ -32,11 +33,11 @@ def transpose(table, items, start, stop, out, first):
             for c in range(columns):
                 out[c, first + r] = here[items[r] >> _SHIFT32, c]
         return
-    for c in range(_ZERO, columns, _SIDE):
-        column = min(c, columns - _SIDE)
+    for begin in range(_ZERO, columns, _LINE):  # so that both sides stay in the cache
         for r in range(_ZERO, rows, _SIDE):
             row = min(r, rows - _SIDE)
-            transpose_square(here, items[row:], column, out, first + row)
+            for c in range(begin, min(begin + _LINE, columns), _SIDE):
+                transpose_square(here, items[row:], min(c, columns - _SIDE), out, first + row)
 
 
 def row_items(rows: int) -> NDArray[np.uint64]:
