@@ -32,7 +32,7 @@ from bigforest.kernels.level_values import Cells
 from bigforest.memory import Shape
 from bigforest.places import fetched, made
 from bigforest.schedule.crew import Crew
-from bigforest.store.blocks import ColumnFile, Reader, reading_codes
+from bigforest.store.blocks import BlockReader, ColumnFile
 from bigforest.store.format import VALUE_TYPE
 from bigforest.store.store import Store
 
@@ -100,22 +100,26 @@ def decode_blocks(store: Store, place: NDArray[np.uint32], folder: Path, most: i
     layout = _Layout.of(store, place, blocks)
     crc = np.zeros((len(place), len(blocks)), "<u4")
     store.fetch(range(len(place)), blocks)
-    with made(path) as temporary, temporary.open("w+b", buffering=0) as file:
+    with (
+        BlockReader(store.folder, store.spec, store.block_rows, store.place, False) as reader,
+        made(path) as temporary,
+        temporary.open("w+b", buffering=0) as file,
+    ):
         for feature in range(len(place)):
             low, kind = store.low(feature), layout.kind(feature)
             step = most * VALUE_TYPE.itemsize // np.dtype(kind).itemsize
             for first in range(0, low.size, step):
                 held = np.array(low[first : first + step], kind)  # read in order, as no map is at random
-                with reading_codes(store, blocks, [feature], together=1, again=False) as read:
-                    for number, block in enumerate(blocks):
-                        column = read(block)[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]]
-                        values = np.empty(layout.size_of(block), kind)
-                        if first:
-                            _read(file, layout.offset(feature, block), values)
-                        _look_up(column[: values.size], held, first, low.size, values)
-                        _write(file, layout.offset(feature, block), values)
-                        if first + held.size == low.size:
-                            crc[feature, number] = zlib.crc32(values.data)
+                for number, block in enumerate(blocks):
+                    codes = reader.read(block, [feature], block + 1 if block + 1 in blocks else None)
+                    column = codes[_CODES[int(store.place[feature, 0])]][store.place[feature, 1]]
+                    values = np.empty(reader.size(block), kind)
+                    if first:
+                        _read(file, layout.offset(feature, block), values)
+                    _look_up(column[: values.size], held, first, low.size, values)
+                    _write(file, layout.offset(feature, block), values)
+                    if first + held.size == low.size:
+                        crc[feature, number] = zlib.crc32(values.data)
         _write(file, layout.size, crc)
     return path
 
@@ -155,10 +159,6 @@ class _Layout(NamedTuple):
         before = self.rows * sum(each * int((self.place[:, 0] == each).sum()) for each in earlier)
         return before + width * (slot * self.rows + (block - self.blocks.start) * self.block_rows)
 
-    def size_of(self, block: int) -> int:
-        """Rows of a block."""
-        return min(self.block_rows, self.rows - (block - self.blocks.start) * self.block_rows)
-
     @property
     def size(self) -> int:
         """Bytes of all values."""
@@ -166,15 +166,11 @@ class _Layout(NamedTuple):
 
 
 class ValueReader:
-    """The values of some features in a run of blocks, one block after the other; a context manager, for one thread.
+    """The values of a run of blocks, block by block; a context manager, for one thread. Memory: a block."""
 
-    Memory: see Reader.
-    """
-
-    def __init__(self, store: Store, decoded: Decoded, blocks: range, features: Iterable[int], together: int) -> None:
-        """together: blocks that are read at once. Raises FormatError for a damaged file."""
+    def __init__(self, store: Store, decoded: Decoded, blocks: range) -> None:
+        """Raises FormatError for a damaged file."""
         self._layout = layout = _Layout.of(store, decoded.place, blocks)
-        self._features = list(features)
         self._path = decoded.files[blocks.start]
         here = fetched(self._path)
         self._crc = np.zeros((len(decoded.place), len(blocks)), "<u4")
@@ -182,45 +178,46 @@ class ValueReader:
             if _read(file, layout.size, self._crc) != self._crc.nbytes:
                 raise FormatError(f"{self._path}: the file is damaged; start the training anew")
         self._checked = decoded.checked
-        files, slots = [], []
+        self._files = {}
         start = 0
         for kind, columns in decoded.matrices:
             dtype = np.dtype(kind)
-            files.append(ColumnFile(here, start, dtype, columns, layout.rows, again=True))
-            slots.append([slot for width, slot in layout.place[self._features].tolist() if width == dtype.itemsize])
+            file_of = ColumnFile(here, start, dtype, columns, layout.rows, store.block_rows, again=True)
+            self._files[dtype.itemsize] = file_of
             start += columns * layout.rows * dtype.itemsize
-        self._reader = Reader(files, slots, range(layout.rows), store.block_rows, together)
 
     def __enter__(self) -> ValueReader:
-        self._reader.__enter__()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._reader.__exit__(kind, error, trace)
+        for file in self._files.values():
+            file.close()
 
     def size(self, block: int) -> int:
         """Rows of a block."""
-        return self._layout.size_of(block)
+        layout = self._layout
+        return min(layout.block_rows, layout.rows - (block - layout.blocks.start) * layout.block_rows)
 
-    def read(self, block: int) -> Cells:
-        """The values in a block, row 0 being its first; other features, and rows after the block's last, have any.
+    def read(self, block: int, features: Iterable[int]) -> Cells:
+        """The values of `features` in a block, row 0 being its first; other features, and rows after the block's last,
+        have any.
 
         Good until the next call. Raises FormatError for a damaged file.
         """
-        layout = self._layout
+        layout, rows = self._layout, self.size(block)
         number = block - layout.blocks.start
-        f32, f64, u8 = self._reader.read(number)
-        cells = Cells(f32, f64, u8, layout.place)
-        for feature in self._features:
+        for feature in features:
+            width, slot = (int(number) for number in layout.place[feature])
+            self._files[width].read(slot, number * layout.block_rows, rows)
             if self._checked[feature, block]:
                 continue
-            width, slot = layout.place[feature].tolist()
-            if zlib.crc32(matrix_of(cells, width)[slot, : self.size(block)].data) != self._crc[feature, number]:
+            if zlib.crc32(self._files[width].matrix[slot, :rows].data) != self._crc[feature, number]:
                 raise FormatError(f"{self._path}: the checksum differs; start the training anew")
             self._checked[feature, block] = True
-        return cells
+        f32, f64, u8 = (self._files[width].matrix for width in _TYPES)
+        return Cells(f32, f64, u8, layout.place)
 
 
 def column_of(cells: Cells, feature: int, rows: int) -> NDArray[np.float64]:

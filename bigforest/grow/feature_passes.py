@@ -29,7 +29,7 @@ from bigforest.kernels.target import Classes, Numbers
 from bigforest.memory import release_freed
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
-from bigforest.store.blocks import reading_codes
+from bigforest.store.blocks import BlockReader
 from bigforest.store.store import Store
 
 
@@ -128,7 +128,10 @@ class FeaturePasses(NamedTuple):
         spare = np.empty(BLOCK_ROWS, np.uint64)
         store.fetch(needed, blocks)
         again = any(asked.standing for asked in questions)
-        with reading_codes(store, blocks, needed, together=self.ground.limits.blocks, again=again) as read:
+        with BlockReader(store.folder, store.spec, store.block_rows, store.place, again) as reader:
+
+            def read(block: int, following: int | None) -> Codes:
+                return reader.read(block, needed, following)
 
             def send(codes: Codes, at: int, items: NDArray[np.uint64], begin: Places, end: Places) -> Codes:
                 below, above = replies[at].below, replies[at].above

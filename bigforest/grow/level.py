@@ -120,7 +120,7 @@ def walk(
     blocks: range,
     replies: Sequence[Told],
     folder: Path | None,
-    read: Callable[[int], Cells],
+    read: Callable[[int, int | None], Cells],
     send: Callable[[Cells, int, NDArray[np.uint64], Places, Places], Cells],
 ) -> Iterator[tuple[int, tuple[Stood, NDArray[Any]], Cells]]:
     """For every block and question, the question's number, the block's rows sorted by the nodes they fall into, their
@@ -128,7 +128,7 @@ def walk(
 
     replies  learn where the rows stand then.
     folder   for the files of where they stand; None to forget it.
-    read  gives a block's cells; blocks are asked for in order.
+    read  gives a block's cells; its second argument is the block to be read next, if any.
     send  sends the items of a block down the newest splits of the question of this number, and gives the cells as its
           tree sees them.
     """
@@ -144,7 +144,7 @@ def walk(
             before = asked.standing.get(blocks.start)
             standing.append(stack.enter_context(Standing(table.sampler, asked.tree, before, out)))
         for block in blocks:
-            cells = read(block)
+            cells = read(block, block + 1 if block + 1 in blocks else None)
             start = block * store.block_rows
             target = store.labels(start, min(start + store.block_rows, store.rows))
             for at, asked in enumerate(questions):

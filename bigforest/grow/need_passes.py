@@ -32,14 +32,13 @@ from bigforest.grow.tally import Tally
 from bigforest.grow.top import Limits
 from bigforest.memory import Shape
 from bigforest.sample import BLOCK_ROWS, bag_size, block_count, draws_bytes, kept_trees
-from bigforest.store.blocks import BUFFERS
 
 # Fewest bag rows that a node grown in memory should have room for.
 _LEAST_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MOST_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up: half of the nodes are split.
-_LOOKED_UP = 24
+_LOOKED_UP = 20
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.
@@ -52,10 +51,6 @@ _JUDGED = 48
 # of levels for each count that there is room for.
 _ORDERED = 96
 LISTS = 16
-# Blocks that are read at once, at most, as large pieces take less of the processor than small ones; and what that may
-# take of what is free, one part in so many.
-_MOST_BLOCKS = 4
-_AHEAD = 8
 # Nodes that are split by passes are so many times the bag's rows over those that are grown in memory: children are of
 # unequal size, and come at several depths.
 _TOP = 4
@@ -75,8 +70,7 @@ class Passes(NamedTuple):
     """What growing by passes takes, in bytes.
 
     drawn  histograms of a node, at most
-    read   of a block as it is read
-    block  of the block in hand, in each task, besides
+    block  of the block in hand, in each task
     picked of its rows by node, besides, in each task that writes them to disk
     row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
     node   of a node of a finished subtree, besides
@@ -88,7 +82,6 @@ class Passes(NamedTuple):
     """
 
     drawn: int
-    read: int
     block: int
     picked: int
     row: int
@@ -106,35 +99,33 @@ def passes_take(shape: Shape, config: TrainConfig) -> Passes:
         drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
         target = target_bytes(shape)
         picked = BLOCK_ROWS * (shape.row_bytes + target)
-        block = BLOCK_ROWS * (36 + target + (8 + target) * (drawn + 1))
+        block = picked + BLOCK_ROWS * (36 + (8 + target) * (drawn + 1))
         own = OWN_VALUE * shape.features if config.splitter == "random" else 0
         row = 2 * shape.row_bytes + target + own  # codes by columns and by rows
-        read = BLOCK_ROWS * shape.row_bytes
-        return Passes(drawn, read, block, picked, row, judged=64 if shape.extras.numbers else 48)
+        return Passes(drawn, block, picked, row, judged=64 if shape.extras.numbers else 48)
     terms = math.ceil(TERM * config.most_terms(shape.features))
     if config.in_subspaces:
         return _subspaces_take(shape, config, terms)
     if config.family == "rotation":
         axes = drawn_from(shape.features, config)
         drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
-        # Values of a row twice more, its projections twice when they are written.
-        block = BLOCK_ROWS * (16 * shape.features + 8 * axes + 68 + 12 * (drawn + 1))
+        # Values of a row three times, its projections twice when they are written.
+        block = BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1))
         kept = 24 * axes * shape.features * kept_trees(shape, config)
         # The range of the axes is asked for, and what these are may follow from the rows.
         picked = BLOCK_ROWS * 8 * axes
-        read = BLOCK_ROWS * value_bytes(shape) * shape.features
-        return Passes(drawn, read, block, picked, 24 * axes, terms, kept, before=1 + (config.rotation == "pca"))
+        return Passes(drawn, block, picked, 24 * axes, terms, kept, before=1 + (config.rotation == "pca"))
     pairs, of_tree = most_pairs(shape, config), config.mean_difference_scope == "tree"
     drawn = config.drawn_projections(shape.features) + pairs
     # What is collected of a row, for each direction, besides its values.
-    block = BLOCK_ROWS * (68 + 12 * (drawn + 1))
+    block = BLOCK_ROWS * (8 * shape.features + 68 + 12 * (drawn + 1))
     # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
     row = (24 + (4 if pairs else 0)) * shape.features + PROJECTED + (8 * pairs if of_tree else 0)
     kept = 12 * shape.features * pairs * kept_trees(shape, config)
     of_node = pairs > 0 and not of_tree
     picked = BLOCK_ROWS * 8 * shape.features
     before = int(pairs > 0 and of_tree)
-    return Passes(drawn, picked, block, picked, row + terms, terms, kept, level=2 + of_node, before=before)
+    return Passes(drawn, block, picked, row + terms, terms, kept, level=2 + of_node, before=before)
 
 
 def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> Passes:
@@ -143,11 +134,10 @@ def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> Passes:
     value = value_bytes(shape)
     # Values of a row, those that a tree sees copied, and once more to be written.
     picked = BLOCK_ROWS * value * seen
-    read = BLOCK_ROWS * value * shape.features
-    block = BLOCK_ROWS * 80 + picked
+    block = BLOCK_ROWS * (value * shape.features + 80) + picked
     row = 2 * value * seen + space_row(shape, config) + WEIGHED + terms
     asks = max(2 * seen * shape.classes, config.steps * (shape.classes + 1))
-    return Passes(1, read, block, picked, row, terms, asks=asks, level=2 if config.family == "subspace-cap" else 1)
+    return Passes(1, block, picked, row, terms, asks=asks, level=2 if config.family == "subspace-cap" else 1)
 
 
 def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> Limits | None:
@@ -155,11 +145,9 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     takes, tally = passes_take(shape, config), tally_of(shape)
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     # While rows are written nothing is asked.
-    free = budget - base - workers * (takes.block + BUFFERS * takes.read)
+    free = budget - base - workers * takes.block
     if free < workers * (takes.picked + TAG * BLOCK_ROWS):
         return None
-    blocks = min(_MOST_BLOCKS, 1 + free // (_AHEAD * workers * BUFFERS * takes.read))
-    free -= workers * (blocks - 1) * BUFFERS * takes.read
     # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up. A key is in one task only,
     # and there twice while the blocks are joined.
     cell = np.dtype(tally.cell).itemsize
@@ -178,9 +166,8 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
         return None
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
     # counted while perceptrons are trained.
-    held = max(own - takes.block - blocks * BUFFERS * takes.read - takes.picked - TAG * BLOCK_ROWS, 0)
-    nodes, values = own // _LOOKED_UP, own // 16
-    return Limits(rows, max(room // _NODES, 1), cells, room, nodes, values, held, blocks)
+    held = max(own - takes.block - takes.picked - TAG * BLOCK_ROWS, 0)
+    return Limits(rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
 
 
 def learning_passes(shape: Shape, config: TrainConfig, limits: Limits) -> int:

@@ -94,11 +94,10 @@ class DirectionPasses(NamedTuple):
 
     def sample(self, trees: Sequence[int], blocks: range) -> NDArray[np.int64]:
         """Family.sample of some blocks for each of the trees, [trees, ...]."""
-        every = range(len(self.decoded.place))
-        with ValueReader(self.store, self.decoded, blocks, every, self.ground.limits.blocks) as reader:
+        with ValueReader(self.store, self.decoded, blocks) as reader:
             found: list[NDArray[np.int64]] = []
             for block in blocks:
-                cells = reader.read(block)
+                cells = reader.read(block, range(len(self.decoded.place)))
                 first = block * self.store.block_rows
                 rows = range(first, first + reader.size(block))
                 here = [self.family.sample(tree, rows, cells) for tree in trees]
@@ -150,12 +149,12 @@ class DirectionPasses(NamedTuple):
         if folder is not None:
             needed = sorted(self.family.needed(set().union(*(asked.features() for asked in questions))))
         rows = 0
-        with ValueReader(self.store, self.decoded, blocks, needed, self.ground.limits.blocks) as reader:
+        with ValueReader(self.store, self.decoded, blocks) as reader:
 
-            def read(block: int) -> Cells:
+            def read(block: int, _: int | None) -> Cells:
                 nonlocal rows
                 rows = reader.size(block)
-                return reader.read(block)
+                return reader.read(block, needed)
 
             def send(cells: Cells, at: int, items: NDArray[np.uint64], begin: Places, end: Places) -> Cells:
                 asked, reply = questions[at], replies[at]

@@ -38,7 +38,6 @@ class Limits(NamedTuple):
     nodes  nodes whose thresholds are looked up together
     values of a dictionary that are held together, float64
     held   bytes of rows that perceptrons are trained on together
-    blocks of the table that are read at once
     """
 
     rows: int
@@ -48,7 +47,6 @@ class Limits(NamedTuple):
     nodes: int = 1 << 20
     values: int = 1 << 16
     held: int = 1 << 24
-    blocks: int = 1
 
 
 class Ground(NamedTuple):
