@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import dask
-import distributed
 import numba
 import polars as pl
 import pytest
@@ -492,32 +491,6 @@ def _slow(folder: str, number: int) -> None:
     path.write_text("begin")
     time.sleep(0.3)
     path.write_text("end")
-
-
-def test_run__a_result_that_is_lost_is_waited_for_again(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As where a worker is killed after the scheduler has told us that its task is done."""
-    lost: set[str] = set()
-
-    class Losing(distributed.as_completed):  # type: ignore[misc]
-        """Each result is lost when it is handed out first, and there again when it is waited for once more."""
-
-        def __next__(self) -> Any:
-            future = super().__next__()
-            if future.key not in lost:
-                lost.add(future.key)
-                future._state.lose()
-            return future
-
-        def add(self, future: Any) -> None:
-            if future.key in lost:
-                future._state.finish()
-            super().add(future)
-
-    monkeypatch.setattr(distributed, "as_completed", Losing)
-    found: dict[int, int] = {}
-    Workers(Cluster(client), 1).run(abs, [(-number,) for number in range(3)], found.__setitem__)
-    assert found == {number: number for number in range(3)}
-    assert len(lost) == 3
 
 
 def test_run__a_task_that_kills_its_workers(client: Client, monkeypatch: pytest.MonkeyPatch, both_alive: None) -> None:

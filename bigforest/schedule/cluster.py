@@ -238,9 +238,6 @@ class _Run:
         fill()
         while numbers:
             future = next(ended)
-            if future.status in ("lost", "pending"):  # its worker died with the result: it is being done again
-                ended.add(future)
-                continue
             done = self._result(future)
             self._cluster.spent = worker.add_ledger(self._cluster.spent, done.ledger)
             number = numbers.pop(future)
