@@ -29,7 +29,7 @@ from bigforest.source import open_source
 from bigforest.source.files import find_files
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
-from bigforest.task import Task, open_table
+from bigforest.task import Task, agreed, open_table
 from bigforest.unfinished import named_output
 
 
@@ -236,7 +236,8 @@ def plan_training(
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(data, work, verify=False)
-        return make_plan(table, data, task.target, task.exclude, task.config, resources, home)
+        settled = agreed(table, task) if isinstance(table, Store) else task.config
+        return make_plan(table, data, task.target, task.exclude, settled, resources, home)
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

@@ -23,38 +23,58 @@ _OTHER_KEYWORDS = (
     *("scheduler", "validate"),
 )
 
+# What scikit-learn calls options of ours.
+_ELSEWHERE = {
+    "n_estimators": "trees",
+    "max_features": "mtry",
+    "criterion": "impurity",
+    "min_samples_split": "min_split",
+    "min_samples_leaf": "min_leaf",
+    "max_samples": "sample_fraction",
+    "random_state": "seed",
+    "n_jobs": "threads",
+}
+
 
 def options_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one or a wrong value."""
+    """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one."""
     known = [field.name for field in fields(TrainConfig)]
     for name in options:
         if name not in known:
-            near = difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
+            near = [_ELSEWHERE[name]] if name in _ELSEWHERE else []
+            near = near or difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
             hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
             raise ConfigError(f"there is no option {name!r}; {hint}")
-    plain = {name: value.item() if isinstance(value, np.generic) else value for name, value in options.items()}
+    plain = {name: _plain(value) for name, value in options.items()}
     weights = plain.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":
-        plain["class_weight"] = _class_weights(Path(weights))
+        plain["class_weight"] = _class_weights(place_of(weights))
     return plain
 
 
-def _class_weights(path: Path) -> Any:
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _class_weights(path: Path) -> dict[str, Any]:
     """The weights of classes in a JSON file, an object with the classes as keys."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        weights = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(weights, dict):
+            raise ValueError(f"it holds no object, but {type(weights).__name__}")
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(
             f'class_weight is "balanced" or a JSON file such as {{"late": 2.5}}, and {path} cannot be read: {error}'
         ) from error
+    return weights
 
 
 def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
     """Where a run on threads goes; `crew_of` adds the cluster. Raises ConfigError."""
     return Resources(
-        threads=threads,
+        threads=_plain(threads),
         scratch=None if scratch is None else place_of(scratch),
-        memory=None if memory is None else parse_bytes(memory),
+        memory=None if memory is None else parse_bytes(_plain(memory)),
     )
 
 

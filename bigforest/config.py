@@ -53,8 +53,8 @@ class TrainConfig:
     trees            number of trees.
     seed             any integer from 0 to 2**63 - 1.
     mtry             features drawn per node: "sqrt", "log2", "all", a count, or a fraction of the features in (0, 1).
-    impurity         "gini", "entropy" or "error" (Tomasi 2017, section 3); "variance" of a regression, for which
-                     "gini" is taken as not said.
+    impurity         "gini", "entropy" or "error" (Tomasi 2017, section 3), or "variance", of a regression; None for
+                     "gini", or "variance".
     max_depth        deepest level a leaf may have, the root being 0; None is unlimited.
     min_split        a node with fewer bag rows than this is a leaf.
     min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
@@ -126,7 +126,7 @@ class TrainConfig:
     trees: int = 100
     seed: int = 0
     mtry: str | int | float = "sqrt"
-    impurity: Impurity = "gini"
+    impurity: Impurity | None = None
     max_depth: int | None = None
     min_split: int = 2
     min_leaf: int | None = None
@@ -194,11 +194,13 @@ class TrainConfig:
                 raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; leave it away")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
-            return replace(self, task=task, min_leaf=self.min_leaf or 1)
+            return replace(self, task=task, impurity=self.impurity or "gini", min_leaf=self.min_leaf or 1)
         if self.in_subspaces:
             raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
-        if self.impurity in ("entropy", "error"):
+        if self.impurity not in (None, "variance"):
             raise ConfigError(f"the impurity {self.impurity} is for classes; numbers are predicted by variance")
+        if self.vote != "soft":
+            raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
         if self.sampling != "uniform" or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; leave them away")
         return replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 5)
@@ -230,6 +232,11 @@ class TrainConfig:
         share = {"rerf": 1 / features, "sporf": 1 / features, "gaussian": 1.0, "very-sparse": features**-0.5}
         terms = features * (self.density or share[self.projection_kind])
         return features if self.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
+
+    @property
+    def criterion(self) -> Impurity:
+        """The impurity, also where it was not said."""
+        return self.impurity or ("variance" if self.task == "regression" else "gini")
 
     @property
     def in_subspaces(self) -> bool:

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def reason(error: BaseException) -> str:
+    """What a library says is wrong; lines after the first are context, and advice on options of its own."""
+    return str(error).strip().partition("\n")[0]
+
+
 class BigForestError(Exception):
     """Base of every error that bigforest raises on purpose."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
+import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -65,7 +65,8 @@ def check_trees(config: TrainConfig) -> None:
     """Raise ConfigError for what is said of the trees, their bags and thresholds, and of when to stop."""
     _check_int("trees", config.trees, 1, MAX_TREES)
     _check_int("seed", config.seed, 0, 2**63 - 1)
-    _check_choice("impurity", config.impurity, get_args(Impurity))
+    if config.impurity is not None:
+        _check_choice("impurity", config.impurity, get_args(Impurity))
     _check_choice("vote", config.vote, get_args(Vote))
     _check_choice("sampling", config.sampling, get_args(Sampling))
     _check_choice("constants", config.constants, get_args(Constants))
@@ -140,9 +141,9 @@ def weights_of(given: Any) -> ClassWeight:
             f'class_weight must be "balanced" or a mapping of classes to weights, not {given!r}'
         ) from error
     for label, weight in pairs:
-        if not _is_number(weight) or not 0.0 < weight < math.inf:
+        if not _is_number(weight) or not 0.0 < weight <= sys.float_info.max:
             raise ConfigError(f"class_weight must be above 0 and finite, not {weight!r} of {label!r}")
-    return tuple((label, float(weight)) for label, weight in pairs)
+    return tuple((label, float(weight)) for label, weight in pairs) or None
 
 
 def label_text(label: object) -> str:
@@ -164,9 +165,9 @@ def check_family(config: TrainConfig) -> None:
         _check_choice(name, getattr(config, name), get_args(choices))
     _check_bool("ranks", config.ranks)
     _check_bool("orthogonal", config.orthogonal)
-    default = {field.name: field.default for field in fields(config)}
+    unsaid = {field.name: (field.default,) for field in fields(config)} | {"impurity": (None, "gini")}  # once settled
     for name, families in _FAMILIES.items():
-        if config.family not in families and getattr(config, name) != default[name]:
+        if config.family not in families and getattr(config, name) not in unsaid[name]:
             raise ConfigError(f"{name} is an option of the family {' or '.join(families)}, not of {config.family}")
     for name in ("feature_fraction", "density"):
         share = getattr(config, name)
@@ -174,8 +175,12 @@ def check_family(config: TrainConfig) -> None:
             raise ConfigError(f"{name} must be above 0 and at most 1, not {share!r}")
     if config.density is not None and config.projection_kind == "rerf":
         raise ConfigError("rerf has as many weights as projections; drop density, or choose sporf")
+    if config.mean_difference == "none" and config.mean_difference_scope != "tree":
+        raise ConfigError("mean_difference_scope is of the means that mean_difference offers; choose some, or drop it")
     if config.rotation == "pca" and config.axes is not None:
         raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
+    if config.rotation == "pca" and not config.orthogonal:
+        raise ConfigError("principal components are orthogonal; drop orthogonal, or choose random axes")
     if config.feature_fraction is not None and config.mtry not in ("sqrt", "all"):
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if config.axes is not None:
@@ -183,6 +188,16 @@ def check_family(config: TrainConfig) -> None:
     if config.family == "tree" and (config.trees != 1 or config.bootstrap):
         raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
     _check_subspaces(config)
+
+
+def check_features(config: TrainConfig, features: int) -> None:
+    """Raise ConfigError where options ask for more features than the table has."""
+    drawn_from = features if config.axes is None else config.axes
+    if isinstance(config.mtry, int) and config.mtry > drawn_from:
+        what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
+        raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or make it all")
+    if config.in_subspaces:
+        config.subspace_size(features)
 
 
 def _check_subspaces(config: TrainConfig) -> None:

@@ -12,11 +12,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bigforest.errors import ConfigError, OutputExistsError, StorageError
+from bigforest.errors import ConfigError, OutputExistsError, StorageError, reason
 from bigforest.places import copy, free_bytes, is_folder, is_remote, new_folder, place_of, remove_folder, workshop
 
 # A thread that still writes while its folder is being removed leaves one more file for the next attempt.
 _REMOVALS = 5
+
+# Names that end so promise what no output of ours is: these are Parquet files, or folders.
+_OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
 
 # The temporary folders of this process.
 _temporary: set[Path] = set()
@@ -61,11 +64,20 @@ def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callab
 
     A link is followed, so that what is behind it is replaced and it stays a link.
     """
+    if not isinstance(overwrite, bool):
+        raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
     out = place_of(out)
-    place = out.resolve()
+    if out.suffix.lower() in _OTHER_KINDS:
+        raise ConfigError(f"{out} has the name of another kind of file than a bigforest {kind}; leave out {out.suffix}")
+    try:
+        place = out.resolve()
+        taken = place.exists()
+    except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle
+        raise ConfigError(f"{out} cannot be written ({reason(error)}); choose another output") from error
     if not is_folder(place.parent):
-        raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
-    if place.exists():
+        folder = place.parent if out.is_symlink() else out.parent
+        raise ConfigError(f"the folder {folder} of the output {out.name} does not exist; create it first")
+    if taken:
         if not overwrite:
             raise OutputExistsError(f"{out} already exists; choose another output, or replace it with overwrite")
         if not is_ours(place):

@@ -31,12 +31,23 @@ from bigforest.objects import ROOT, SCHEME, ObjectPath
 _AT_ONCE = 16
 # Files by which a folder is known for what it is; they are put last and removed first.
 _LAST = ("manifest.json", "run.parquet")
+# What is in each kind of folder of ours, together, and in no other.
+_INSIDE = {
+    "a forest": ("run.parquet", "trees"),
+    "a store": ("manifest.json", "checksums.bin"),
+    "an unfinished run": ("state.json", "forest"),
+}
 
 
 def place_of(text: str | Path) -> Path:
-    """The place that a user means. Raises ConfigError for one in an object store without a bucket."""
+    """The place that a user means, ~ being the home folder.
+
+    Raises ConfigError for what is no path, and for one in an object store without a bucket.
+    """
+    if not isinstance(text, str | Path) or not str(text):
+        raise ConfigError(f"a path was expected, not {text!r}; give text that is not empty, or a pathlib.Path")
     if not str(text).startswith(ROOT):
-        return Path(text)
+        return Path(os.path.expanduser(text))  # noqa: PTH111 (which leaves an unknown user as it is)
     place = ObjectPath(text)
     bucket = place.key.split("/")[0]
     if not bucket or bucket == ROOT.rstrip("/") or glob.has_magic(bucket):
@@ -54,6 +65,11 @@ def is_folder(path: Path) -> bool:
     return ObjectPath(SCHEME + path.key.split("/")[0]).is_dir() if isinstance(path, ObjectPath) else path.is_dir()
 
 
+def known_folder(folder: Path) -> str | None:
+    """What a folder of ours is, of whatever version and state: "a forest" and so on; None for others."""
+    return next((kind for kind, names in _INSIDE.items() if all((folder / name).exists() for name in names)), None)
+
+
 def free_bytes(path: Path) -> int:
     """Free bytes on the disk of a folder; as many as there are numbers in an object store."""
     return sys.maxsize if is_remote(path) else shutil.disk_usage(path).free
@@ -62,14 +78,14 @@ def free_bytes(path: Path) -> int:
 def absolute(text: str | Path) -> str:
     """The absolute form of a path or glob."""
     place = place_of(text)
-    return str(place) if is_remote(place) else os.path.abspath(text)  # noqa: PTH100 (a glob is no Path)
+    return str(place) if is_remote(place) else os.path.abspath(place)  # noqa: PTH100 (Path.absolute keeps ..)
 
 
 def expanded(pattern: str | Path) -> list[Path]:
     """The files that match a glob, by name."""
     place = place_of(pattern)
     if not is_remote(place):
-        found = glob.glob(str(pattern), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
+        found = glob.glob(str(place), recursive=True)  # noqa: PTH207 (Path.glob would give hidden files too)
         return sorted(Path(file) for file in found if Path(file).is_file())
     root = next(parent for parent in place.parents if not glob.has_magic(str(parent)))
     wanted = place.parts

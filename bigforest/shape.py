@@ -17,6 +17,7 @@ from bigforest.encode.pipeline import check_roles
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target, find_task
 from bigforest.errors import DataError
 from bigforest.memory import Extras, Shape
+from bigforest.options import check_features
 from bigforest.places import readable
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
@@ -47,6 +48,7 @@ def shape_of(
     name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
     known = _statistics(data) if table.files else _counted(table, found)
     kinds = feature_kinds(found, name, [*exclude, *check_roles(config, found, name)], config.categories)
+    check_features(config, len(kinds))
     most = []
     for feature, kind in kinds.items():
         values = _most_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))

@@ -13,6 +13,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.errors import ConfigError
 from bigforest.events import Listener
+from bigforest.options import check_features
 from bigforest.places import absolute, place_of
 from bigforest.plan import check_budget
 from bigforest.resources import Resources
@@ -63,7 +64,7 @@ def make_store(
     table = open_table(task.data, temporary, memory=resources.memory)
     target, exclude, config = task.target, task.exclude, task.config
     if isinstance(table, Store):
-        config = _agree(table, task)
+        config = agreed(table, task)
     check_budget(table, task.data, target, exclude, config, resources)
     if isinstance(table, Store):
         return table, config
@@ -71,9 +72,13 @@ def make_store(
     return store, config.settled(store.spec.target.task)
 
 
-def _agree(store: Store, task: Task) -> TrainConfig:
-    """The configuration with what was decided when the store was made. Raises ConfigError where the options differ."""
+def agreed(store: Store, task: Task) -> TrainConfig:
+    """The configuration with what was decided when the store was made.
+
+    Raises ConfigError where the options differ from that, or ask for more features than there are.
+    """
     config, spec = task.config, store.spec
+    check_features(config, len(spec.features))
     if task.exclude:
         raise ConfigError(f"columns are excluded when a table is encoded, and {store.path} is a store; encode it again")
     group = None if spec.group is None or not config.bootstrap else spec.group.name

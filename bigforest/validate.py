@@ -30,6 +30,9 @@ from bigforest.predict.columns import shape_of
 from bigforest.resources import Resources
 from bigforest.source import Source, open_source
 
+# Rows whose labels are looked at together.
+_BATCH_ROWS = 1 << 17
+
 
 def validate_forest(
     forest: Forest | str | Path,
@@ -87,11 +90,6 @@ def measure(
     def shape(used: NDArray[np.int64]) -> Any:
         return shape_of(source.schema, _columns(found, used), source.rows, spec)
 
-    if forest.is_regression:
-        raise ConfigError(
-            f"the forest predicts the number {spec.target.name!r}, and curves are of classes; "
-            "predicting the set into a file tells R2, MSE and MAE"
-        )
     rule = forest.rule(vote, ties)
     reader = forest.reader(rule)
     passes = forest.passes(rule, shape, resources, 0, found.narrow)
@@ -106,7 +104,7 @@ def measure(
                 voting = passes.load(entries)
                 own = slice(tree, tree + voting.packed.roots.size)
                 for start, batch in _batches(source, found, passes, begin, end):
-                    truth = _labels(batch, spec)
+                    truth = _labels(batch.get_column(spec.target.name), spec)
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
                     try:
@@ -117,8 +115,6 @@ def measure(
                     progress.advance(batch.height * voting.packed.roots.size)
                 tree = own.stop
                 del voting  # before the next group is loaded
-    if not known:
-        raise DataError(f"no row of the validation set has a {spec.target.name!r}; there is nothing to judge by")
     columns = {
         "trees": np.arange(1, forest.trees + 1, dtype=np.uint32),
         "error": counts[0] / known,
@@ -129,10 +125,22 @@ def measure(
 
 
 def check_validation(source: Source, spec: DataSpec) -> Found:
-    """Where the features are. Raises DataError unless the table has them all, and the target of the dataspec."""
+    """Where the features are.
+
+    Raises ConfigError where numbers are predicted; DataError unless the table has all features, and labels that the
+    forest knows.
+    """
+    if spec.target.task == "regression":
+        raise ConfigError(
+            f"the forest predicts the number {spec.target.name!r}, and curves are of classes; "
+            "predicting the set into a file tells R2, MSE and MAE"
+        )
     found = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:
         raise DataError(f"the validation set lacks the target {spec.target.name!r}; it needs rows with their labels")
+    targets = (batch.get_column(spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
+    if not any([(_labels(target, spec) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
+        raise DataError(f"no row of the validation set has a {spec.target.name!r}; there is nothing to judge by")
     return found
 
 
@@ -148,8 +156,8 @@ def _batches(source: Source, found: Found, passes: Passes, begin: int, end: int)
         begin += batch.height
 
 
-def _labels(batch: pl.DataFrame, spec: DataSpec) -> NDArray[np.int32]:
-    truth = label_codes(batch.get_column(spec.target.name), spec)
+def _labels(target: pl.Series, spec: DataSpec) -> NDArray[np.int32]:
+    truth = label_codes(target, spec)
     if truth is None:
         raise DataError(f"the validation set has labels in {spec.target.name!r} that the forest does not know")
     return truth

@@ -9,7 +9,9 @@ CONFIG: dict[str, Choice] = {
     "trees": option(int, 100, "N", "Number of trees."),
     "seed": option(int, 0, "N", "The same data, options and seed give the same forest."),
     "mtry": option(str, "sqrt", "sqrt|log2|all|INT|FRACTION", "Features drawn per node.", read=number_or_word),
-    "impurity": option(str, "gini", "gini|entropy|error", "What a split lowers; of a regression variance."),
+    "impurity": option(
+        str | None, None, "gini|entropy|error", "What a split lowers: gini unless given, of a regression variance."
+    ),
     "max_depth": option(int | None, None, "N", "Deepest level, the root being 0; unlimited unless given."),
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
     "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),

@@ -146,7 +146,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
         target = Classes(data.classes, entropy_table())
     rules = Rules(
         config.drawn_features(data.values.shape[1]),
-        NUMBERS[config.impurity],
+        NUMBERS[config.criterion],
         -1 if config.max_depth is None else config.max_depth,
         config.min_split,
         config.min_leaf,
@@ -174,7 +174,7 @@ def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: Tra
     numbers = np.arange(found.feature.size, dtype=np.uint64)
     known = drawn_thresholds(Ends.of(nodes, dictionary), numbers, config.seed, 0)
     known = known if config.splitter == "random" else None
-    return tree_arrays(nodes, dictionary, config.impurity, known=known)
+    return tree_arrays(nodes, dictionary, config.criterion, known=known)
 
 
 def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:

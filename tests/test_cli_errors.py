@@ -44,6 +44,26 @@ def a_directory_of_yours() -> list[str]:
     return ["things.parquet", "--overwrite"]
 
 
+def folder_with(name: str, *files: str) -> list[str]:
+    """A folder of ours, as far as its names tell."""
+    for file in files:
+        (Path(name) / file).parent.mkdir(parents=True, exist_ok=True)
+        (Path(name) / file).touch()
+    return [name]
+
+
+def a_forest() -> list[str]:
+    return folder_with("a.forest", "run.parquet", "features.parquet", "trees/part-0000000.parquet")
+
+
+def a_store() -> list[str]:
+    return folder_with("a.store", "manifest.json", "checksums.bin", "levels.parquet")
+
+
+def an_unfinished_run() -> list[str]:
+    return folder_with("a.forest.unfinished", "state.json", "lock", "forest/run.parquet")
+
+
 def an_existing_forest() -> list[str]:
     with pytest.raises(SystemExit):
         app(["train", "things.parquet", "--trees", "1", "--quiet"])
@@ -80,6 +100,45 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "bad scratch": (lambda: ["things.parquet", "--scratch", "nowhere"], "scratch folder"),
     "bad bins": (lambda: ["things.parquet", "--max-bins", "1"], "max_bins must be"),
     "bad seed": (lambda: ["things.parquet", "--seed", "-1"], "seed must be"),
+    "a forest": (a_forest, "a.forest is a forest, not a table; give the rows"),
+    "an unfinished run": (an_unfinished_run, "a.forest.unfinished is an unfinished run, not a table; resume it"),
+    "no path": (lambda: [""], "a path was expected, not ''"),
+    "no user": (lambda: ["~nobody-of-this-name/x.parquet"], "no such file"),
+    "target excluded": (lambda: ["things.parquet", "--exclude", "target"], "'target' is the target and cannot be"),
+    "target a category": (lambda: ["things.parquet", "--categories", "target"], "'target' is no feature"),
+    "mtry of more": (lambda: ["things.parquet", "--mtry", "3"], "the table has 2 features and a node cannot draw 3"),
+    "mtry of more axes": (
+        lambda: ["things.parquet", "--family", "rotation", "--axes", "3", "--mtry", "4"],
+        "a rotated table has 3 axes and a node cannot draw 4",
+    ),
+    "more in a subspace": (
+        lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "3"],
+        "has 2 features and a subspace of them cannot have 3",
+    ),
+    "gini of numbers": (
+        lambda: ["things.parquet", "--target", "noise", "--impurity", "gini", "--exclude", "target"],
+        "the impurity gini is for classes",
+    ),
+    "votes on numbers": (
+        lambda: ["things.parquet", "--target", "noise", "--vote", "hard", "--exclude", "target"],
+        "the vote hard is for classes",
+    ),
+    "curve of numbers": (
+        lambda: ["things.parquet", "--target", "noise", "--exclude", "target", "--validate", "things.parquet"],
+        "curves are of classes",
+    ),
+    "scope of no means": (
+        lambda: ["things.parquet", "--family", "sparse-oblique", "--mean-difference-scope", "node"],
+        "mean_difference_scope is of the means",
+    ),
+    "oblique components": (
+        lambda: ["things.parquet", "--family", "rotation", "--rotation", "pca", "--no-orthogonal"],
+        "principal components are orthogonal",
+    ),
+    "weights in a list": (
+        lambda: ["things.parquet", "--class-weight", *text("[1, 2]", "weights.json")],
+        "it holds no object, but list",
+    ),
     "bag without bootstrap": (lambda: ["things.parquet", "--no-bootstrap", "--no-replace"], "bootstrap"),
 }
 
@@ -132,6 +191,11 @@ def without_column(forest: Path) -> list[str]:
 
 
 WRONG_PREDICT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
+    "a table for a forest": (lambda forest: ["things.parquet", str(forest)], "is a forest, not a table"),
+    "a file for a forest": (lambda _: ["things.parquet", "things.parquet"], "not a forest: it is a file"),
+    "a store for a forest": (lambda _: [*a_store(), "things.parquet"], "not a forest: it is a store; train one"),
+    "a run for a forest": (lambda _: [*an_unfinished_run(), "things.parquet"], "it is an unfinished run; resume it"),
+    "a store for a table": (lambda forest: [str(forest), *a_store()], "a.store is a store, not a table"),
     "no forest": (lambda _: ["nowhere.forest", "things.parquet"], "not a forest"),
     "not a forest": (lambda _: ["scratch", "things.parquet"], "not a forest"),
     "newer forest": (newer, "upgrade bigforest"),
@@ -151,6 +215,7 @@ WRONG_PREDICT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
         "already exists",
     ),
     "no parent": (lambda forest: [str(forest), "things.parquet", "--out", "no/p"], "does not exist"),
+    "nothing as a quantile": (lambda forest: [str(forest), "things.parquet", "--quantiles", ""], "quantiles must be"),
 }
 
 

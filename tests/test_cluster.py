@@ -29,7 +29,7 @@ from bigforest.grow.top import Limits
 from bigforest.memory import Shape
 from bigforest.resources import Resources
 from bigforest.schedule import worker
-from bigforest.schedule.cluster import Cluster, Workers
+from bigforest.schedule.cluster import Cluster, Workers, _Run
 from bigforest.store.store import Store
 from tests.commands import Run
 from tests.test_invariance import assert_equal, frame, rows_of
@@ -447,6 +447,27 @@ def test_run__a_task_that_fails_is_tried_again_and_reported(client: Client, tmp_
     with pytest.raises(ClusterError, match=r"listdir failed 3 times \(FileNotFoundError.*missing") as caught:
         crew.run(os.listdir, [(str(tmp_path / "missing"),)], lambda *_: None)
     assert isinstance(caught.value.__cause__, FileNotFoundError)
+
+
+def test_run__a_result_whose_worker_dies_before_it_is_taken(
+    client: Client, both_alive: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take, taken = _Run._result, []
+
+    def too_late(run: _Run, future: Any) -> Any:
+        if not taken:
+            [holders] = client.who_has([future]).values()
+            [pid] = client.run(os.getpid, workers=list(holders)).values()
+            os.kill(pid, signal.SIGKILL)
+            while future.status == "finished":
+                time.sleep(0.01)
+        taken.append(future.key)
+        return take(run, future)
+
+    monkeypatch.setattr(_Run, "_result", too_late)
+    found: list[int] = []
+    Workers(Cluster(client), 1).run(abs, [(-7,)], lambda _, result: found.append(result))
+    assert found == [7]
 
 
 def test_reduce__a_task_is_done_where_it_was_done_before(client: Client, both_alive: None) -> None:

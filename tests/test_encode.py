@@ -230,7 +230,11 @@ WRONG: dict[str, Callable[[], Wrong]] = {
     "all null": lambda: (table(n=[None, None]), {}, r"n \(Null\)"),
     "floats as categories": lambda: (table(a=[0.5, 1.5]), {"categories": ["a"]}, "'a' has type Float64; only text"),
     "no category": lambda: (table(abc=[1, 2]), {"categories": ["abd"]}, "for categories; did you mean 'abc'"),
-    "target as category": lambda: (table(), {"categories": ["y"]}, "no column 'y' for categories"),
+    "target as category": lambda: (
+        table(),
+        {"categories": ["y"]},
+        "'y' is no feature, so its values cannot be categories",
+    ),
     "near large": lambda: (table(a=[2**53 + 1, 2**53]), {}, "'a' holds 9007199254740992 and 9007199254740993, which"),
     "near small": lambda: (table(a=[-(2**62) - 1, -(2**62)]), {}, "holds -4611686018427387905 and -46116860184273879"),
     "near binned": lambda: (table(a=[2**53 + 1, 2**53]), {"max_bins": 2}, "holds 9007199254740992 and 900719925474099"),

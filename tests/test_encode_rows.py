@@ -109,7 +109,9 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "target as weight": (table([1, 2]), {"weight": "y"}, "is the target and cannot be that of the weight too"),
     "group as weight": (table([1, 2], w=[1, 2]), {"weight": "w", "group": "w"}, "is the column of groups and"),
     "unknown weight": (table([1, 2], heft=[1, 2]), {"weight": "hefty"}, "did you mean 'heft'"),
-    "no weight at all": (table([1, 2], w=[0, 0]), {"weight": "w"}, "every value is missing"),
+    "no weight at all": (table([1, 2], w=[0, 0]), {"weight": "w"}, "every value is missing, rows of weight 0 aside"),
+    "tiny weights": (table([1, 2], w=[5e-324, 1e-310]), {"weight": "w"}, "too far from 1"),
+    "huge weights": (table([1, 2], w=[1e308, 1.0]), {"weight": "w", "class_weight": {1: 1e9}}, "too far from 1"),
     "weight of no class": (table([1, 2]), {"class_weight": {3: 1.0}}, "names '3', which is no class; these are 1, 2"),
 }
 

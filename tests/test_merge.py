@@ -44,6 +44,14 @@ def test_merge__trees_in_order(grown: Path, tmp_path: Path) -> None:
     merged.check()
 
 
+def test_merge__forests_and_paths(grown: Path, tmp_path: Path) -> None:
+    forests = (bigforest.read_forest(grown / name) for name in "01")
+    assert bigforest.merge(forests, tmp_path / "m").trees == 27  # type: ignore[arg-type]
+    for unfit in (5, None, [], "0", [grown / "0"]):
+        with pytest.raises(bigforest.ConfigError, match="merging needs at least two forests"):
+            bigforest.merge(unfit, tmp_path / "n")  # type: ignore[arg-type]
+
+
 def test_merge__predicts_as_the_trees_do_together(grown: Path, tmp_path: Path) -> None:
     forests = [bigforest.read_forest(grown / name) for name in ("0", "1")]
     merged = bigforest.merge([grown / "0", grown / "1"], tmp_path / "m")

@@ -69,10 +69,11 @@ def store_of(
     config = replace(config, weight="w" if weighted else None)
     if numbers:
         target = pl.Series(np.round(data.target + random.normal(size=rows) * random.choice([0.0, 0.3, 1e6]), 3))
-        config = replace(config, task="regression", impurity="gini", sampling="uniform")
+        config = replace(config, task="regression", impurity=None, sampling="uniform")
     weight = random.choice([0.5, 1.0, 1.0, 3.0, 0.1], rows) if weighted else None
     source = open_source(frame_of(data, target, weight), scratch=folder)
-    store = encode(source, "y", folder / "s", config=config, resources=Resources(threads=1), listener=silent)
+    own = replace(config, mtry="all")  # of the options drawn, some ask for more features than there are
+    store = encode(source, "y", folder / "s", config=own, resources=Resources(threads=1), listener=silent)
     return store, config
 
 

@@ -94,6 +94,29 @@ def test_staged__missing_folder_is_named(tmp_path: Path) -> None:
         _write(tmp_path / "nowhere" / "out", "new")
 
 
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("out.csv", "the name of another kind of file than a bigforest note; leave out .csv"),
+        ("out.Arrow", "leave out .Arrow"),
+        ("x" * 300, "cannot be written .*too long"),
+        ("circle", "circle"),
+        ("dangling", "the folder .*nowhere of the output dangling does not exist"),
+    ],
+)
+def test_staged__names_that_cannot_be(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "out")
+    with pytest.raises(ConfigError, match=message):
+        _write(tmp_path / name, "new", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "dangling"]
+
+
+def test_staged__overwrite_is_yes_or_no(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="overwrite must be True or False, not 'no'"):
+        _write(tmp_path / "out", "new", overwrite="no")  # type: ignore[arg-type]
+
+
 def test_staged__link_stays_a_link(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     _write(tmp_path / "real" / "out", "old")

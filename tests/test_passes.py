@@ -212,7 +212,7 @@ for options in ({}, *others):
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
-@pytest.mark.parametrize(("task", "impurity"), [("classification", "entropy"), ("regression", "gini")])
+@pytest.mark.parametrize(("task", "impurity"), [("classification", "entropy"), ("regression", "variance")])
 @pytest.mark.parametrize("odd", [False, True])
 def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task: str, impurity: str) -> None:
     gaps = pl.when(pl.col("heavy") > 1).then("smooth").alias("smooth")

@@ -341,6 +341,18 @@ def test_expr__row_numbers_key_the_draws(forest: Forest) -> None:
         forest.expr(vote="hard", ties="random")
 
 
+@pytest.mark.parametrize(
+    ("numbers", "message"),
+    [(pl.lit("a"), "must be whole"), (pl.col("id").cast(pl.Int64) - 1, "from 0 on"), (pl.lit(None, pl.Int64), "nulls")],
+)
+def test_expr__row_numbers_that_are_none(numbers: pl.Expr, message: str, forest: Forest) -> None:
+    frame = table().with_columns(n=numbers)
+    with pytest.raises((DataError, pl.exceptions.ComputeError), match=f"'n' has the numbers of rows.*{message}"):
+        frame.select(forest.expr(vote="stochastic", row="n"))
+    with pytest.raises(ConfigError, match="row must be the name of a column, not 5"):
+        forest.expr(row=5)  # type: ignore[arg-type]
+
+
 def test_expr__reads_only_features_that_are_used(tmp_path: Path) -> None:
     grown = trees(features=1)
     forest = forest_of(tmp_path, grown, spec_of(FEATURES, (5, 7, 9)))
@@ -357,6 +369,7 @@ def test_expr__reads_only_features_that_are_used(tmp_path: Path) -> None:
         (lambda frame: frame.rename({"x1": "x11"}), "did you mean 'x11'"),
         (lambda frame: frame.with_columns(pl.col("x1").cast(pl.String)), "'x1' is String, in training it was Float64"),
         (lambda frame: frame.with_columns(x1=pl.date(2020, 1, 1)), "'x1' is Date, in training it was Float64"),
+        (lambda frame: frame.with_columns(x1=pl.struct("x1")), "lacks feature 'x1', .*; its 'x1' is Struct"),
     ],
 )
 def test_predict__refuses_data(
@@ -503,6 +516,17 @@ def test_predict_file__output_exists(forest: Forest, tmp_path: Path) -> None:
     before = out.read_bytes()
     with pytest.raises(OutputExistsError):
         predict_file(forest, source, out)
+    assert out.read_bytes() == before
+
+
+def test_predict_file__output_is_the_table_itself(forest: Forest, tmp_path: Path) -> None:
+    out, link = tmp_path / "out.parquet", tmp_path / "link.parquet"
+    predict_file(forest, open_source(table(), scratch=tmp_path), out, keep=table().columns)
+    link.symlink_to(out)
+    before = out.read_bytes()
+    for data, place in ((out, out), (link, out), (out, link)):
+        with pytest.raises(ConfigError, match="is a file of the table to predict for"):
+            predict_file(forest, open_source(data, scratch=tmp_path), place, overwrite=True)
     assert out.read_bytes() == before
 
 

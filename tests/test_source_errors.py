@@ -68,6 +68,8 @@ ONE = pl.DataFrame({"a": [1]})
 TWO_A = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
 
 WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "series": (lambda folder: ONE["a"], "a table cannot be made of Series"),
+    "array of no columns": (lambda folder: np.empty((2, 0)), "the array of features has no columns"),
     "missing": (lambda folder: folder / "no.parquet", "there is no such file or folder"),
     "empty folder": (lambda folder: folder, "no table files"),
     "empty glob": (lambda folder: folder / "*.csv", "no file matches"),
@@ -161,7 +163,7 @@ def test_open_source__files_that_take_more_memory_to_stream_than_there_is(tmp_pa
     frame = pl.DataFrame({"a": range(1000)})
     frame.write_csv(tmp_path / "t.csv")
     frame.write_parquet(tmp_path / "t.parquet")
-    with pytest.raises(ConfigError, match=r"t\.csv: streaming .* takes 23\dMB of memory.*raise memory"):
+    with pytest.raises(ConfigError, match=r"t\.csv: streaming .* needs at least 23\dMB of memory.*raise memory"):
         open_source(tmp_path / "t.csv", scratch=tmp_path, memory=200_000_000)
     assert open_source(tmp_path / "t.csv", scratch=tmp_path, memory=240_000_000).spooled > 0
     assert open_source(tmp_path / "t.parquet", scratch=tmp_path, memory=1).spooled == 0

@@ -122,6 +122,9 @@ def test_validate_forest__refuses(tmp_path: Path) -> None:
         bf.validate_forest(oblique, labelled(9, 1).with_columns(x0=pl.lit(float("nan"))))
     with pytest.raises(ConfigError, match="without a validation set"):
         _ = forest.validation
+    for unfit in (pl.lit(7), pl.lit(None, pl.Int64)):  # said before a tree is grown
+        with pytest.raises(DataError, match=r"does not know|has a 'y'"):
+            bf.train(labelled(60, 0), "y", trees=2, out=tmp_path / "f", validate=labelled(9, 1).with_columns(y=unfit))
     with pytest.raises(DataError, match="the validation set lacks the target 'y'"):
         bf.train(labelled(60, 0), "y", trees=2, out=tmp_path / "f", validate=labelled(9, 1).drop("y"))
     assert not list(tmp_path.iterdir())

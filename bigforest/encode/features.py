@@ -63,6 +63,8 @@ def feature_kinds(
     """
     names = _choose_features(leaves, target, exclude)
     for name in categories:
+        if name in leaves and name not in names:
+            raise DataError(f"{name!r} is no feature, so its values cannot be categories; leave it out of categories")
         check_column(name, names, "categories")
         dtype = leaves[name].dtype
         if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer()):
@@ -74,6 +76,8 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
     columns = {leaf.column for leaf in leaves.values()}
     for name in exclude:
         check_column(name, {**leaves, **dict.fromkeys(columns)}, "exclude")
+        if name == target:
+            raise DataError(f"{name!r} is the target and cannot be excluded; name another target, or keep it")
     left_out = {target, *exclude}
     names = [name for name, leaf in leaves.items() if name not in left_out and leaf.column not in exclude]
     if not names:

@@ -59,7 +59,7 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
         if values.size:
             low, high = min(low, float(values.min())), max(high, float(values.max()))
     if low > high:
-        raise DataError(f"target {name!r}: every value is missing; choose another column")
+        raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
     if max(-low, high) > _LARGEST:
         raise DataError(
             f"target {name!r} has values up to {max(-low, high)!r}, of which there is no variance; drop or convert them"

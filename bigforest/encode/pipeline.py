@@ -21,6 +21,7 @@ from bigforest.encode.target import check_column, find_target, find_task, listed
 from bigforest.encode.weights import check_weight
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
+from bigforest.options import check_features
 from bigforest.output import TemporaryFolder, naming_full_disk, staged
 from bigforest.places import copy, is_remote
 from bigforest.resources import Resources
@@ -64,6 +65,7 @@ def encode(
     config = config.settled(task)
     roles = check_roles(config, found, name)
     kinds = feature_kinds(found, name, [*exclude, *roles], config.categories)
+    check_features(config, len(kinds))
     sizes = {one: value_bytes(found[one].dtype) for one in kinds}
     plan = plan_encode(source.rows, sizes, resources, [one for one, kind in kinds.items() if kind == "category"])
     with (

@@ -79,7 +79,9 @@ def encode_row_weights(job: Job, rows: Rows, config: TrainConfig, writer: StoreW
     def weights() -> Iterator[NDArray[np.float64]]:
         at = 0
         for own in _own_weights(job, config.weight):
-            yield own * factors[target[at : at + len(own)]] if classes else own
+            with np.errstate(over="ignore"):  # what is too large is refused
+                weighed = own * factors[target[at : at + len(own)]] if classes else own
+            yield weighed
             at += len(own)
 
     balanced = config.class_weight == "balanced"

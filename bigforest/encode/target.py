@@ -89,7 +89,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
         found = _merged(found, values)
         _check_number(name, dtype, len(found))
     if found is None or not len(found):
-        raise DataError(f"target {name!r}: every value is missing; choose another column")
+        raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
     labels: list[Label] = found.to_list() if isinstance(found, pl.Series) else found.tolist()
     if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
         raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")

@@ -10,6 +10,7 @@ and these are so kept to a thousandth of the largest, or, of 100 million rows, t
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
@@ -27,6 +28,8 @@ _MOST_TOTAL = 1 << 30
 # Weights that are multiples of this can have a greatest common divisor, others are taken for measurements.
 _FINEST = 2.0**-20
 _LARGEST_WHOLE = 2.0**53
+# Steps below this are not exact to 53 bits.
+_LEAST_STEP = sys.float_info.min
 
 Weights = Callable[[], Iterator[NDArray[np.float64]]]
 
@@ -107,6 +110,8 @@ def _step(weights: Weights, rows: int) -> float:
         # Rounded row by row, the sum does not depend on how the rows are cut into slices.
         parts = sum(int(np.rint(slice_ * (2.0**20 / found.largest)).sum()) for slice_ in weights())
         most = min(most, ((_MOST_TOTAL - rows) << 20) // max(parts, 1))
+    if not _LEAST_STEP <= found.largest / MOST_WEIGHT < math.inf:
+        raise DataError(f"the largest weight of a row is {found.largest}, too far from 1; multiply all by a number")
     if most < 1:
         raise DataError(
             f"{rows} rows are too many for weights, of which all together may be {_MOST_TOTAL}; sample some"
@@ -127,7 +132,8 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
     whole = True
     for slice_ in slices:
         largest = max(largest, float(slice_.max()))
-        parts = slice_ / _FINEST
+        with np.errstate(over="ignore"):  # there is no divisor then
+            parts = slice_ / _FINEST
         whole = whole and bool(((parts == np.rint(parts)) & (parts < _LARGEST_WHOLE)).all())
         if whole:
             distinct, counts = np.unique(parts.astype(np.int64), return_counts=True)

@@ -197,9 +197,9 @@ class Forest(Contents):
             raise ConfigError("the forest does not know the training targets in its leaves: train it with keep_targets")
         if self.is_regression and (vote is not None or ties is not None):
             raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
-        vote = vote or self.config.vote
+        vote = self.config.vote if vote is None else vote
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
-        return Rule(vote, ties or own, self.config.seed, unseen, shares)
+        return Rule(vote, own if ties is None else ties, self.config.seed, unseen, shares)
 
     def voting(self, rule: Rule, memory: int | str | None = None, threads: int | None = None) -> Voting:
         """The trees, ready to answer rows by a rule.

@@ -9,7 +9,7 @@ row follows from several seeds, and votes cannot be taken apart again to the las
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from itertools import combinations
 from pathlib import Path
@@ -28,17 +28,18 @@ from bigforest.options import MAX_TREES
 from bigforest.output import staged
 
 
-def merge(paths: Sequence[str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
-    """Join the forests at `paths`, at least two, into the forest `out`, trees in that order; returns it.
+def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
+    """Join forests, at least two, given or at `paths`, into the forest `out`, trees in that order; returns it.
 
     They must have the same dataspec and the same options but for trees and seed. Memory: a row group of nodes.
     Raises ConfigError when they do not go together or would have trees in common, FormatError for a damaged
     forest, and OutputExistsError.
     """
-    if isinstance(paths, str | Path) or len(paths) < 2:
+    given = [] if isinstance(paths, str | Path) or not isinstance(paths, Iterable) else list(paths)
+    if len(given) < 2:
         raise ConfigError("merging needs at least two forests; give more paths")
     begin = time.perf_counter()
-    forests = [read_forest(path) for path in paths]
+    forests = [forest if isinstance(forest, Forest) else read_forest(forest) for forest in given]
     first = forests[0]
     for other in forests[1:]:
         _check_alike(first, other)

@@ -16,9 +16,14 @@ from bigforest.forest.checked import PROBLEMS, Nodes, check_batch
 from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
 from bigforest.forest.levels import read_forest_levels
 from bigforest.forest.table import NODES
-from bigforest.places import readable
+from bigforest.places import known_folder, readable
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
+# What to do with other folders of ours where a forest is asked for.
+_INSTEAD: dict[str | None, str] = {
+    "a store": "it is a store; train one on it first",
+    "an unfinished run": "it is an unfinished run; resume it first",
+}
 
 # Bytes of decoded nodes held at a time, of one of them besides its counts, terms and levels, and of one of those.
 PIECE_BYTES = 1 << 20
@@ -37,14 +42,16 @@ class Span(NamedTuple):
 def part_paths(directory: Path) -> list[Path]:
     """The parts of the forest `directory` in the order of their trees; FormatError if there are none."""
     if not directory.is_dir():
-        raise FormatError(f"{directory} is not a forest: there is no such folder")
+        what = "it is a file" if directory.exists() else "there is no such folder"
+        raise FormatError(f"{directory} is not a forest: {what}; give the folder that training wrote")
     found = {
         int(match[1]): path
         for path in (directory / "trees").glob("part-*.parquet")
         if (match := _PART.fullmatch(path.name))
     }
     if not found:
-        raise FormatError(f"{directory} is not a forest: it has no files trees/part-*.parquet")
+        what = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
+        raise FormatError(f"{directory} is not a forest: {what}")
     return [found[first] for first in sorted(found)]
 
 

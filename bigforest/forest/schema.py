@@ -53,6 +53,8 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     if missing:
         near = get_close_matches(missing[0], list(schema), n=3)
         hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if missing[0] in schema:  # nested, as it was not in training
+            hint = f"; its {missing[0]!r} is {schema[missing[0]]}"
         raise DataError(f"the data lacks {_listed(missing)}, which the forest was trained on{hint}")
     leaves = {place: leaf for place, leaf in zip(places, found, strict=True) if leaf is not None}
     # Wide tables have few pairs of types, so that each is looked at once.

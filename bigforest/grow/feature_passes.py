@@ -173,7 +173,7 @@ class FeaturePasses(NamedTuple):
             known = (
                 drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree) if random else ends.middle()
             )
-            return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
+            return tree_arrays(nodes, store.dictionaries, config.criterion, known=known, subsets=subsets, scale=scale)
 
         def below(entry: int) -> TreeArrays:
             path = stem.subtree(entry)

@@ -257,7 +257,7 @@ def _rules(store: Store, config: TrainConfig) -> Rules:
     mean = 1.0 if weight is None else weight.total / store.rows
     return Rules(
         mtry=config.drawn_features(drawn_from(len(store.spec.features), config)),
-        impurity=NUMBERS[config.impurity],
+        impurity=NUMBERS[config.criterion],
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=2 + round((config.min_split - 2) * mean),
         min_leaf=1 + round((config.min_leaf - 1) * mean),
@@ -281,15 +281,15 @@ def _grow(shared: _Shared, tree: int) -> TreeArrays:
     if shared.scale is not None:
         axes = tree_axes(store, config, tree, shared.scale)
         codes, dictionaries = rotate(store, axes, np.flatnonzero(multiplicity))
-        return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.impurity), axes)
+        return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.criterion), axes)
     if shared.family is not None and isinstance(shared.target, Classes):  # others are refused, see need.py
         family = shared.family.scratch(store, shared.by_row, items, tree)
         nodes, pool = grow_oblique(store.codes, shared.by_row, items, shared.target, key, shared.rules, family)
-        return tree_arrays(nodes, store.dictionaries, config.impurity, pool)
+        return tree_arrays(nodes, store.dictionaries, config.criterion, pool)
     nodes, subsets = grow_on_features(store.codes, shared.by_row, *arguments, shared.features, shared.random)
     scale = (store.spec.target.offset, store.spec.target.step)
     known = None
     if shared.random is not None:
         numbers = np.arange(nodes.feature.size, dtype=np.uint64)
         known = drawn_thresholds(Ends.of(nodes, store.dictionaries), numbers, config.seed, tree)
-    return tree_arrays(nodes, store.dictionaries, config.impurity, known=known, subsets=subsets, scale=scale)
+    return tree_arrays(nodes, store.dictionaries, config.criterion, known=known, subsets=subsets, scale=scale)

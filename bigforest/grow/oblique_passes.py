@@ -210,7 +210,7 @@ class DirectionPasses(NamedTuple):
 
     def pieces(self, stem: Stem[DirectionTop]) -> Iterator[TreeArrays]:
         """See Table."""
-        dictionaries, impurity = self.store.dictionaries, self.sampler.config.impurity
+        dictionaries, impurity = self.store.dictionaries, self.sampler.config.criterion
 
         def finished(nodes: CodeTree, pool: Pool) -> TreeArrays:
             return tree_arrays(nodes, dictionaries, impurity, pool, known=pool.threshold)

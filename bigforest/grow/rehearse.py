@@ -39,7 +39,7 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         config = config.settled(store.spec.target.task)
         features = Features.of(store)
         drawn = len(features.codes)
-        rules = Rules(drawn, NUMBERS[config.impurity], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        rules = Rules(drawn, NUMBERS[config.criterion], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         values = store if config.splitter == "random" else None
         ground = make_ground(rules, Tally.of(store), features, _LIMITS, values)
         (folder / "rows").mkdir()

@@ -66,6 +66,8 @@ class ImageConfig:
         for name, words in (("features", ("pixels", "neighbours")), ("stride", ("paper", "full"))):
             if getattr(self, name) not in words:
                 raise ConfigError(f"{name} must be {' or '.join(words)}, not {getattr(self, name)!r}")
+        if self.features == "pixels" and self.stride != "paper":
+            raise ConfigError(f"stride is of neighbours, not of pixels; drop stride {self.stride!r}, or ask for them")
         for name in ("ink", "threshold"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 255):

@@ -81,7 +81,7 @@ def quantile_columns(answers: Answers, rule: Rule) -> list[pl.Series]:
     return [pl.Series(name, answers.quantiles[:, place]) for place, name in enumerate(rule.quantile_names)]
 
 
-def check_kept(keep: list[str], present: Sequence[str], made: list[str]) -> None:
+def check_kept(keep: Sequence[str], present: Sequence[str], made: list[str]) -> None:
     """Raise an error unless the columns to keep are there, once, and not called like those that are made."""
     for name in keep:
         if name not in present:

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import DataError
+from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, silent, stage
 from bigforest.forest.files import METADATA_KEY, file_kind
 from bigforest.forest.passes import Passes, located
@@ -24,7 +24,7 @@ from bigforest.forest.values import Rows
 from bigforest.forest.votes import Rule
 from bigforest.memory import Shape
 from bigforest.output import TemporaryFolder, staged
-from bigforest.places import inbox, made
+from bigforest.places import inbox, made, place_of
 from bigforest.predict.columns import (
     answer_names,
     answer_table,
@@ -83,11 +83,11 @@ def predict_file(
 
     resources = resources or Resources()
     spec = forest.spec
-    keep = [keep] if isinstance(keep, str) else list(keep)
     check_proba(spec, proba)
     check_schema(source.schema, spec)
     rule = forest.rule(vote, ties, unseen, quantiles)
     check_kept(keep, list(source.schema), answer_names(spec, rule, proba, both=True))
+    _check_apart(place_of(out), source)
     score = score_of(spec, source.schema)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None))
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
@@ -107,6 +107,12 @@ def predict_file(
             if writer is not None:
                 writer.close()
     return score.result(source.rows)
+
+
+def _check_apart(out: Path, source: Source) -> None:
+    """Raise ConfigError where the output would replace what is read."""
+    if out.resolve() in [file.resolve() for file in source.files]:
+        raise ConfigError(f"{out} is a file of the table to predict for; choose another output")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, DataError
 from bigforest.forest.schema import check_schema
 from bigforest.forest.votes import Rule, label_type
 from bigforest.predict.columns import (
@@ -38,6 +40,8 @@ def expression(
 ) -> pl.Expr:
     """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
     check_proba(forest.spec, proba)
+    if row is not None and not isinstance(row, str):
+        raise ConfigError(f"row must be the name of a column, not {row!r}")
     voting, reader = forest.voting(rule), forest.reader(rule)
     if rule.draws and row is None and not proba:
         raise ConfigError(
@@ -60,7 +64,7 @@ def expression(
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
         found = check_schema(frame.schema, spec, voting.packed.used)
-        given = 0 if row is None else frame[numbers].cast(pl.UInt64).to_numpy()
+        given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
         answers = voting.answer(reader.frame(frame, found, voting.packed.used), given, proba=proba)
         return answer_table(answers, spec, rule, proba).to_struct() if several else prediction(answers, spec)
 
@@ -68,6 +72,17 @@ def expression(
     dtype = pl.Struct(dict.fromkeys(answer_names(spec, rule, proba), pl.Float64())) if several else label_type(spec)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(SEVERAL if several else PREDICTION)
+
+
+def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
+    """The numbers of rows, uint64 [rows]. Raises DataError where they are none."""
+    try:
+        if not given.null_count():
+            found: NDArray[np.uint64] = given.cast(pl.UInt64).to_numpy()
+            return found
+    except pl.exceptions.PolarsError as error:
+        raise DataError(f"column {given.name!r} has the numbers of rows and must be whole, from 0 on") from error
+    raise DataError(f"column {given.name!r} has the numbers of rows, and nulls; see with_row_index")
 
 
 def predict_lazy(

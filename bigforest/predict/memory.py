@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.arguments import resources_of
+from bigforest.arguments import names_of, resources_of
 from bigforest.errors import ConfigError, DataError
 from bigforest.forest.schema import check_schema
 from bigforest.forest.values import Rows
@@ -43,7 +43,7 @@ def predict(
 ) -> Any:
     """`Forest.predict` and, with `proba`, `Forest.predict_proba`."""
     resources = resources_of(threads, None, memory)
-    keep = [keep] if isinstance(keep, str) else list(keep)
+    keep = names_of(keep, "keep")
     check_proba(forest.spec, proba)
     if isinstance(data, pl.LazyFrame):
         return predict_lazy(forest, data, rule, keep, proba, resources)

@@ -249,6 +249,9 @@ class _Run:
         """What a task handed back; raises the error of a task."""
         from distributed import KilledWorker
 
+        if future.status in ("lost", "pending"):  # it had ended, its worker has died since, and it is done again
+            with self._cluster.errors(self._name):
+                future.exception()  # waits
         if future.status == "error":
             error = future.exception()
             if isinstance(error, KilledWorker):

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import polars as pl
 
-from bigforest.errors import DataError
-from bigforest.places import expanded, place_of, readable, text_lines
+from bigforest.errors import DataError, reason
+from bigforest.places import expanded, known_folder, place_of, readable, text_lines
 from bigforest.source.source import check_names, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 
@@ -28,6 +28,13 @@ KINDS = {
 
 # What separates values in files that are called CSV; here it is a comma, or in .tsv a tab.
 _SEPARATORS = (",", ";", "\t", "|")
+
+# Where a table belongs, a folder of ours was meant for something else.
+_MEANT = {
+    "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
+    "a store": "it is for training only, so give the table it was made of",
+    "an unfinished run": "resume it, or give a table",
+}
 
 Schema = dict[str, pl.DataType]
 
@@ -67,6 +74,9 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
     place = place_of(path)
     known = ", ".join(KINDS)
     if place.is_dir():
+        ours = known_folder(place)
+        if ours is not None:
+            raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
         inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
         files = [file for file in inside if not file.name.startswith((".", "_"))]
         if not files:
@@ -100,11 +110,11 @@ def _scan_file(file: Path, kind: str, scratch: Path) -> tuple[pl.LazyFrame, Sche
         scan = _lazy_scan(file, kind, scratch)
         return scan, dict(scan.collect_schema())
     except pl.exceptions.DuplicateError as error:
-        raise DataError(f"{file}: duplicate column names ({error}); rename or drop them") from error
+        raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
     except pl.exceptions.NoDataError as error:
         raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
     except (pl.exceptions.PolarsError, OSError) as error:
-        raise DataError(f"{file}: not a readable {kind} file: {error}") from error
+        raise DataError(f"{file}: not a readable {kind} file: {reason(error)}") from error
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
@@ -171,4 +181,4 @@ def _spool_arrow_stream(file: Path, scratch: Path) -> list[Path]:
         with pa.input_stream(readable(file)) as content, pa.ipc.open_stream(content) as reader:
             return spool_batches(reader, scratch, str(file))
     except pa.ArrowException as error:
-        raise DataError(f"{file}: not a readable Arrow stream: {error}") from error
+        raise DataError(f"{file}: not a readable Arrow stream: {reason(error)}") from error

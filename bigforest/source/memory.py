@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import DataError
+from bigforest.errors import DataError, reason
 from bigforest.source.source import check_names
 
 TARGET = "target"
@@ -31,6 +31,10 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
         raise DataError(f"the array of features has type {matrix.dtype}; convert it to numbers of at most 64 bits")
     if matrix.shape[1] != len(names):
         raise DataError(f"the array has {matrix.shape[1]} columns where {len(names)} are expected")
+    if not names:
+        raise DataError(
+            f"the array of features has no columns, but shape {matrix.shape}; check that it is the right one"
+        )
     check_names(names, "the array of features")
     by_column = np.asfortranarray(matrix, dtype=matrix.dtype.newbyteorder("="))
     return pl.DataFrame([pl.Series(name, by_column[:, column]) for column, name in enumerate(names)])
@@ -52,7 +56,7 @@ def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
     try:
         return frame.with_columns(pl.Series(TARGET, labels.tolist() if labels.dtype.kind in "UO" else labels))
     except (TypeError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"y is not a column of one type ({error}); convert it") from error
+        raise DataError(f"y is not a column of one type ({reason(error)}); convert it") from error
 
 
 def frame_from_arrow(table: Any) -> pl.DataFrame:
@@ -61,7 +65,7 @@ def frame_from_arrow(table: Any) -> pl.DataFrame:
     try:
         frame = pl.from_arrow(table)
     except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the Arrow table cannot be read ({error}); drop or convert the column") from error
+        raise DataError(f"the Arrow table cannot be read ({reason(error)}); drop or convert the column") from error
     assert isinstance(frame, pl.DataFrame)
     return frame
 
@@ -74,4 +78,4 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     try:
         return pl.from_pandas(frame)
     except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the pandas frame cannot be read ({error}); convert or drop the column") from error
+        raise DataError(f"the pandas frame cannot be read ({reason(error)}); convert or drop the column") from error

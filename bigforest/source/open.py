@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,8 @@ def _reader(data: Any) -> Any:
     if hasattr(data, "__arrow_c_stream__"):
         import pyarrow as pa
 
-        return pa.RecordBatchReader.from_stream(data)
+        with contextlib.suppress(pa.ArrowException):  # where the stream is not of rows, but of one column
+            return pa.RecordBatchReader.from_stream(data)
     raise DataError(
         f"a table cannot be made of {type(data).__name__}; give a path, a Polars, pyarrow or pandas table, "
         "or a pair (X, y) of numpy arrays"

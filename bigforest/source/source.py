@@ -9,7 +9,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import DataError
+from bigforest.errors import DataError, reason
 from bigforest.places import is_remote, readable
 
 # Read ahead in a Parquet file.
@@ -97,7 +97,7 @@ class Source:
             raise self._unreadable(error) from error
 
     def _unreadable(self, error: Exception) -> DataError:
-        return DataError(f"{self.name}: the table cannot be read: {error}; check its files")
+        return DataError(f"{self.name}: the table cannot be read: {reason(error)}; check its files")
 
 
 def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...]) -> Source:

@@ -8,10 +8,10 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, DataError
+from bigforest.errors import ConfigError, DataError, reason
 from bigforest.memory import BASE_BYTES
 from bigforest.places import made
-from bigforest.sizes import megabytes
+from bigforest.sizes import over_budget
 from bigforest.source.source import check_names
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
@@ -35,10 +35,8 @@ def check_spool(size: int, memory: int | None, where: str) -> None:
     """Raise ConfigError, naming `where`, when a budget is too small to stream a table of so many bytes into scratch."""
     needed = BASE_BYTES + spool_bytes(size)
     if memory is not None and memory < needed:
-        raise ConfigError(
-            f"{where}: streaming a table that is not Parquet into the scratch folder takes {megabytes(needed)} of "
-            f"memory, more than it may use; raise memory to that, or write the table as Parquet first"
-        )
+        what = f"{where}: streaming a table that is not Parquet into the scratch folder"
+        raise ConfigError(f"{over_budget(what, needed, memory)}, or write the table as Parquet first")
 
 
 def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
@@ -56,8 +54,7 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
         with made(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (pl.exceptions.PolarsError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0]  # what follows is advice on the options of Polars
-        raise DataError(f"{where}: the table cannot be read: {reason}") from error
+        raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
     return [path]
 
 
@@ -93,5 +90,5 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
         if held or not files:
             write(held)
     except (pa.ArrowException, ValueError, TypeError, OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{where}: the table cannot be read: {error}") from error
+        raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
     return files

@@ -76,7 +76,7 @@ def find_oblique(
     target = [table.target[row] for row in rows]
     projected = Table(low, high, target, table.classes)
     own = [weights[row] for row in rows]
-    found = split(projected, range(len(rows)), own, range(len(usable)), config.impurity, config.min_leaf)
+    found = split(projected, range(len(rows)), own, range(len(usable)), config.criterion, config.min_leaf)
     return found and ObliqueSplit(usable[found.feature], found.threshold, found.left, found.right)
 
 

@@ -69,7 +69,7 @@ def grow(
             nodes.append(leaf)
             continue
         decrease = impurity_decrease if table.classes else variance_decrease
-        gain = decrease(chosen.left, chosen.right, config.impurity)
+        gain = decrease(chosen.left, chosen.right, config.criterion)
         terms = chosen.terms
         axis = len(terms) == 1 and not isinstance(chosen, Cut)
         feature = terms[0][0] if axis else -2
@@ -117,8 +117,8 @@ def find_split(
     features = seen_features(table, rows, weights, key, config)
     if config.splitter == "random":
         cuts = random_cuts(key, table)
-        return best_split(table, rows, weights, features, config.impurity, config.min_leaf, cuts)
-    return split(table, rows, weights, features, config.impurity, config.min_leaf)
+        return best_split(table, rows, weights, features, config.criterion, config.min_leaf, cuts)
+    return split(table, rows, weights, features, config.criterion, config.min_leaf)
 
 
 def must_be_leaf(targets: int, weight: int, depth: int, config: TrainConfig) -> bool:
