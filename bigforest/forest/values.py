@@ -69,19 +69,19 @@ class Block(NamedTuple):
             tiles[whole, self.places, :rest] = values[:, whole * tile :]
 
     def put_rows(self, tiles: NDArray[Any]) -> None:
-        """Put the rows into the first tiles, [tiles, rows of a tile, features or more]."""
+        """Put the rows into the first tiles, [tiles, rows of a tile, features or more].
+
+        Columns of bytes go in squares, in 0.6 of the time; for wider values numpy is as quick.
+        """
         from bigforest.kernels.transpose import row_items, transpose
 
         values = self.array().T
-        size = values.itemsize
-        alike = values.dtype == tiles.dtype or {values.dtype, tiles.dtype} == _SMALL
-        by_columns = values.strides[1] == size
-        if not (alike and by_columns and size in (1, 4) and isinstance(self.places, slice)):
+        if tiles.itemsize > 1 or values.strides[1] > 1 or not isinstance(self.places, slice):
             self.put(tiles.swapaxes(1, 2))
             return
-        kind, items = np.dtype(f"u{size}"), row_items(len(values))
-        for tile, start in zip(tiles.view(kind), range(0, values.shape[1], tiles.shape[1]), strict=False):
-            columns = np.ascontiguousarray(values[:, start : start + len(tile)]).view(kind)
+        items = row_items(len(values))
+        for tile, start in zip(tiles, range(0, values.shape[1], tiles.shape[1]), strict=False):
+            columns = np.ascontiguousarray(values[:, start : start + len(tile)]).view(np.uint8)
             columns.flags.writeable = False  # as in a store; other flags would be compiled apart
             transpose(columns, items, 0, columns.shape[1], tile, self.places.start)
 
