@@ -11,6 +11,10 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, OutputExistsError, StorageError, reason
 from bigforest.places import copy, free_bytes, is_folder, is_remote, new_folder, place_of, remove_folder, workshop
@@ -194,6 +198,13 @@ def sync_names(path: Path) -> None:
     if not is_remote(path):
         for folder, _, _ in os.walk(path):
             sync(Path(folder))
+
+
+def write_whole(file: IO[bytes], array: NDArray[Any]) -> None:
+    """Write all of an array, in C order, to an unbuffered file, of which one write may take less."""
+    left = array.reshape(-1).view(np.uint8)
+    while left.size:
+        left = left[file.write(left.data) :]
 
 
 def disk_full(error: BaseException) -> bool:

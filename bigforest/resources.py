@@ -45,7 +45,7 @@ class Resources:
         if self.scratch is not None and not is_folder(self.scratch):
             raise ConfigError(f"scratch folder {self.scratch} does not exist; create it or name another")
         if self.memory is not None:
-            parse_bytes(self.memory)
+            parse_bytes(self.memory)  # is checked
 
     @property
     def workers(self) -> int:

@@ -238,6 +238,7 @@ def sparse_configs(draw: st.DrawFn) -> TrainConfig:
     """`configs` of the sparse-oblique family."""
     plain = draw(configs())
     kind = draw(st.sampled_from(["rerf", "rerf", "sporf", "sporf", "gaussian", "very-sparse"]))
+    means = draw(st.sampled_from(["none", "none", "consecutive", "vs-largest", "all"]))
     return replace(
         plain,
         family="sparse-oblique",
@@ -248,8 +249,8 @@ def sparse_configs(draw: st.DrawFn) -> TrainConfig:
         projections=draw(st.sampled_from(["p^2/3", "p^0.5", "p^1.2", 1, 2, 7])),
         projection_kind=kind,
         density=None if kind == "rerf" else draw(st.sampled_from([None, 0.2, 0.7, 1.0])),
-        mean_difference=draw(st.sampled_from(["none", "none", "consecutive", "vs-largest", "all"])),
-        mean_difference_scope=draw(st.sampled_from(["tree", "node"])),
+        mean_difference=means,
+        mean_difference_scope="tree" if means == "none" else draw(st.sampled_from(["tree", "node"])),
         normalize=draw(st.sampled_from(["none", "none", "zscore", "minmax"])),
     )
 
@@ -264,7 +265,7 @@ def rotation_configs(draw: st.DrawFn) -> TrainConfig:
         min_level=TrainConfig().min_level,
         rotation=rotation,
         axes=None if rotation == "pca" else draw(st.sampled_from([None, 1, 3, 9])),
-        orthogonal=draw(st.booleans()),
+        orthogonal=rotation == "pca" or draw(st.booleans()),
     )
 
 

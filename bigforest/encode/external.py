@@ -21,6 +21,7 @@ from bigforest.encode.keys import Keys, Scale, in_chunks
 from bigforest.encode.ranks import CELL_BITS, new_bins, presort
 from bigforest.kernels.presort import Bins, count_cells, find_bins, look_up, rank_cells
 from bigforest.kernels.presort_disk import count_within, join_slice, split_slice
+from bigforest.output import write_whole
 
 # Bits of offset looked at in each further pass that cuts the ranges with too many rows.
 FINER_BITS = 12
@@ -222,9 +223,7 @@ class _OffsetsFile:
 
     def _put(self, at: int, array: Keys) -> None:
         self._file.seek(at)
-        left = array.view(np.uint8).data
-        while left:
-            left = left[self._file.write(left) :]
+        write_whole(self._file, array)
 
     def _get(self, at: int, array: Keys) -> None:
         self._file.seek(at)

@@ -19,7 +19,6 @@ from bigforest.forest.voting import LEAF_CELLS, Answers, Voting
 from bigforest.forest.ways import LOADING_BYTES, Visit, check_budget, choose_way
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.resources import Resources
-from bigforest.sizes import parse_bytes
 
 Batch = TypeVar("Batch")
 
@@ -166,7 +165,7 @@ def plan_passes(
     batch = min(default_batch(shape.features), table_rows)
     room = int(sizes.sum()) + batch * row_batch
     if resources.memory is not None:
-        room = max(parse_bytes(resources.memory), smallest) - fixed
+        room = max(resources.memory, smallest) - fixed
         batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
         batch = min(batch, (room - int(sizes.max()) - fewest * row_votes) // row_batch)
     visit = Visit(

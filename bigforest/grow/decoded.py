@@ -30,6 +30,7 @@ from bigforest.grow.spill import Matrix
 from bigforest.grow.top import Limits
 from bigforest.kernels.level_values import Cells
 from bigforest.memory import Shape
+from bigforest.output import write_whole
 from bigforest.places import fetched, made
 from bigforest.schedule.crew import Crew
 from bigforest.store.blocks import BlockReader, ColumnFile
@@ -248,6 +249,4 @@ def _read(file: FileIO, offset: int, array: NDArray[Any]) -> int:
 
 def _write(file: FileIO, offset: int, array: NDArray[Any]) -> None:
     file.seek(offset)
-    left = array.data.cast("B")
-    while left:
-        left = left[file.write(left) :]
+    write_whole(file, array)

@@ -16,8 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.feature_search import FeatureSearch
-from bigforest.grow.frontier import Answer, Counted, Histogram, Probe, Search
+from bigforest.grow.frontier import Search
 from bigforest.grow.judge import Keys, boundaries
+from bigforest.grow.probes import Answer, Counted, Histogram, Probe
 from bigforest.grow.tally import Counts, Tally
 
 _LARGEST = sys.float_info.max

@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.features import Features
-from bigforest.grow.frontier import Counted, Cut, Histogram, Search
+from bigforest.grow.frontier import Cut, Search
 from bigforest.grow.judge import Judge, Keys, boundaries
+from bigforest.grow.probes import Counted, Histogram
 from bigforest.grow.tally import Counts, Tally
 from bigforest.kernels.axis import make_draw
 from bigforest.kernels.level import AFTER_ALL, LISTED_LEFT, LISTED_RIGHT, MISSING_RIGHT, draw_order

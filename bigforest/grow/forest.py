@@ -24,6 +24,7 @@ from bigforest.grow.need import Way, choose_way, part_size
 from bigforest.grow.need_whole import drawn_from
 from bigforest.grow.passed import passed_table
 from bigforest.grow.passes import Table, grow_by_passes
+from bigforest.grow.random_search import dictionary_of
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
 from bigforest.grow.rows import forget_rows, rows_of
@@ -181,7 +182,7 @@ def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
     classes = len(store.spec.target.classes)
     target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
-    random = Dictionary(*store.dictionaries[:2]) if config.splitter == "random" else None
+    random = dictionary_of(store) if config.splitter == "random" else None
     rules = _rules(store, config)
     features, levels = Features.of(store), store.levels()
     return _Shared(Sampler.of(store, config), by_row, rules, target, family, scale, features, levels, random)

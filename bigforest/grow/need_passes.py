@@ -146,7 +146,8 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
     base = base_bytes(shape, config) + kept_trees(shape, config) * draws_bytes(shape, config) + takes.kept
     # While rows are written nothing is asked.
     free = budget - base - workers * takes.block
-    if free < workers * (takes.picked + TAG * BLOCK_ROWS):
+    written = takes.picked + TAG * BLOCK_ROWS
+    if free < workers * written:
         return None
     # A count is 4 bytes in every task, of numbers 8, and once more while tasks are added up. A key is in one task only,
     # and there twice while the blocks are joined.
@@ -166,7 +167,7 @@ def limits_for(shape: Shape, config: TrainConfig, workers: int, budget: int) -> 
         return None
     # The values of a dictionary come before all else, and leave half for the blocks that are looked up; nothing is
     # counted while perceptrons are trained.
-    held = max(own - takes.block - takes.picked - TAG * BLOCK_ROWS, 0)
+    held = max(own - takes.block - written, 0)
     return Limits(rows, max(room // _NODES, 1), cells, room, nodes=own // _LOOKED_UP, values=own // 16, held=held)
 
 

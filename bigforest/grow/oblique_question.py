@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.directions import Band, Direction, Found, Spans, Sums, single
-from bigforest.grow.frontier import Answer, Collect, Counted, Probe
 from bigforest.grow.oblique_top import DirectionTop
+from bigforest.grow.probes import Answer, Collect, Counted, Probe
 from bigforest.grow.question import Runs, asking, each_collect
 from bigforest.grow.tally import Tally
 from bigforest.kernels.layout import Terms

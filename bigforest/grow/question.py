@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.feature_search import Count
-from bigforest.grow.frontier import Answer, Collect, Counted, Probe
 from bigforest.grow.judge import Keys
+from bigforest.grow.probes import Answer, Collect, Counted, Probe
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import TreeTop
 from bigforest.kernels.level import Probes, Splits

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.grow.feature_search import Count, FeatureSearch
 from bigforest.grow.features import Features
-from bigforest.grow.frontier import Counted, Histogram
+from bigforest.grow.probes import Counted, Histogram
 from bigforest.grow.tally import Counts
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.mixed import CATEGORY, MISSING
@@ -27,6 +27,14 @@ from bigforest.store.store import Store
 _FEW = 2
 # Bytes of a cell in OwnCodes, besides its code.
 OWN_VALUE = 12
+
+
+def dictionary_of(store: Store) -> Dictionary:
+    """What random splits draw between, with the flags that kernels are compiled for ahead (kernels/compile.py)."""
+    offsets, low, _ = store.dictionaries
+    offsets = offsets.view()
+    offsets.flags.writeable = False
+    return Dictionary(offsets, low)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
 from bigforest.kernels.level import checksum, seal_chunks
+from bigforest.output import write_whole
 
 _WORD = np.dtype("<u8")
 _ENTRY = 3 * _WORD.itemsize
@@ -99,7 +100,7 @@ class RowSink:
             if kind is None:
                 end = np.array([*self._starts, len(self._starts), 0], _WORD)
                 end[-1] = checksum(end[-2:-1], end[:-2])
-                self._write(end)
+                write_whole(self._file, end)
 
     def add(self, rows: NDArray[np.uint64], words: NDArray[np.uint64]) -> None:
         """Write a piece.
@@ -112,14 +113,9 @@ class RowSink:
         index[:, 1] = rows
         seal_chunks(index, words)
         self._starts.append(self._at)
-        self._write(index)
-        self._write(words)
-
-    def _write(self, words: NDArray[np.uint64]) -> None:
-        self._at += words.nbytes
-        left = words.reshape(-1).view(np.uint8)
-        while left.size:
-            left = left[self._file.write(left.data) :]
+        self._at += index.nbytes + words.nbytes
+        write_whole(self._file, index)
+        write_whole(self._file, words)
 
 
 class RowSource:

@@ -27,6 +27,7 @@ from bigforest.errors import FormatError
 from bigforest.grow.bag import weighed_block
 from bigforest.kernels.draw import pack_items
 from bigforest.kernels.level import checksum, pack_places, unpack_places
+from bigforest.output import write_whole
 from bigforest.places import inbox, made
 from bigforest.sample import Sampler
 
@@ -113,10 +114,8 @@ class Standing:
         with np.errstate(over="ignore"):
             head = np.array([items.size, nodes, 0], _WORD)
             head[2] = checksum(head[:2], words)
-        for array in (head, words):
-            left = array.data.cast("B")
-            while left:
-                left = left[self._sink.write(left) :]
+        write_whole(self._sink, head)
+        write_whole(self._sink, words)
 
     def _read(self, words: int) -> NDArray[Any]:
         assert self._source is not None

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.directions import Band, Direction, Line, Sums
-from bigforest.grow.frontier import Answer, Counted, Cut, Probe
+from bigforest.grow.frontier import Cut
 from bigforest.grow.perceptron_passes import Learnt, Trial
+from bigforest.grow.probes import Answer, Counted, Probe
 from bigforest.grow.subspace import some_columns
 from bigforest.grow.tally import Counts
 from bigforest.kernels.level_subspace import (

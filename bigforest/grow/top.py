@@ -15,12 +15,11 @@ from bigforest.grow.feature_search import FeatureSearch
 from bigforest.grow.features import Features
 from bigforest.grow.frontier import Cut, Seeker
 from bigforest.grow.judge import Judge
-from bigforest.grow.random_search import RandomSearch
+from bigforest.grow.random_search import RandomSearch, dictionary_of
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
 from bigforest.kernels.impurity import entropy_table
 from bigforest.kernels.level import AFTER_ALL, MISSING_RIGHT, Splits, child_keys
 from bigforest.kernels.mixed import UNSEEN, Subsets
-from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.tree import CodeTree, Rules
 from bigforest.store.store import Store
 
@@ -247,7 +246,7 @@ class TreeTop:
         start = (key, judge, ground.rules, ground.features, constant, limits.keys, limits.cells, limits.room)
         if ground.values is None:
             return FeatureSearch.start(*start)
-        return RandomSearch.start(*start, key, Dictionary(*ground.values.dictionaries[:2]))
+        return RandomSearch.start(*start, key, dictionary_of(ground.values))
 
 
 def _may_split(tally: Tally, total: Counts, depth: int, rules: Rules) -> bool:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.gather import gather
+from bigforest.kernels.held import with_held_classes
 from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.mixed import CATEGORY, first_order, missing_last
@@ -16,7 +17,7 @@ from bigforest.kernels.partition import partition
 from bigforest.kernels.random_split import offer_random
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.scan_levels import by_levels, scan_levels
-from bigforest.kernels.scan_many import scan_many
+from bigforest.kernels.scan_many import prepare_many, scan_many
 from bigforest.kernels.scan_sums import scan_sums
 from bigforest.kernels.scan_two import prepare_two, scan_two
 from bigforest.kernels.target import sum_left
@@ -80,8 +81,11 @@ def wanted_features(rules, key, features):
 @inlined
 def prepare(node, rules, work, sums):
     """Once per node, before scan_codes."""
-    if sums is None and node.total.size == 2 and rules.impurity == GINI:
-        prepare_two(node, work)
+    if sums is None and rules.impurity == GINI:
+        if node.total.size == 2:
+            prepare_two(node, work)
+        else:
+            prepare_many(node, work)
 
 
 @inlined
@@ -152,6 +156,8 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
+    if sums is None and mixed is None and dictionary is None:
+        node = with_held_classes(node, scratch.held)
     prepare(node, rules, work, sums)
     drawn = ZERO
     usable = ZERO

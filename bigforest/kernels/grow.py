@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.axis import Draw, find_feature, make_draw, split_by_feature
+from bigforest.kernels.held import Held, make_held
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.mixed import UNSEEN, Mixed, Subsets, make_subsets, split_mixed
@@ -51,6 +52,7 @@ class Scratch(NamedTuple):
     best: Best
     work: Work
     nearby: Nearby
+    held: Held
     sums: Sums | None
 
 
@@ -66,6 +68,7 @@ def make_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> Scratc
         Best(np.empty(6, np.int64), np.empty(1)),
         make_work(rows, classes),
         make_nearby(codes, rows, numbers),
+        make_held(parts),
         make_sums(rows) if numbers else None,
     )
 
@@ -140,7 +143,7 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             if size_l == ZERO:
                 continue
         elif oblique is None:
-            here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, scratch.nearby)
+            here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, constant, scratch.nearby)
             node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
             if alike:
                 continue

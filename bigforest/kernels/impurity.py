@@ -57,9 +57,9 @@ def side_score(impurity, counts, weight, table):
 def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high: sort and walk."""
     if node.items.size <= PAIRS:
-        sort_few(low, high, node.items, work)
+        sort_few(work.codes, low, high, node.items, work.keys, work)
     else:
-        sort_rows(low, high, node.items, work)
+        sort_rows(work.codes, low, high, node.items, work.keys, work)
     walk_scores(impurity, table, node, min_leaf, feature, best, work)
 
 
@@ -83,8 +83,9 @@ def walk_scores(impurity, table, node, min_leaf, feature, best, work):
 
     best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
     """
-    left, right, keys = work.left, work.inner, work.keys
-    for k in range(np.uint64(node.total.size)):
+    classes = np.uint64(node.total.size)
+    left, right, keys = work.left[:classes], work.inner[:classes], work.keys
+    for k in range(classes):
         left[k] = 0
         right[k] = node.total[k]
     w_l = np.int64(0)

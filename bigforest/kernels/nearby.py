@@ -114,15 +114,49 @@ def copy_codes(by_row, items, nearby):
 
 
 @inlined
-def look_near(codes, by_row, value, items, begin, end, nearby):
+def is_constant(column):
+    """Whether all codes of a column are the same."""
+    first = column[ZERO]
+    low = first
+    high = first
+    if column[np.uint64(column.size) - ONE] == first:
+        for code in column:
+            low = min(low, code)
+            high = max(high, code)
+        return low == high
+    return False
+
+
+@inlined
+def note_constant(nearby, n, constant):
+    """Add the features that are constant in the first n rows of the copy to `constant`.
+
+    Otherwise each would be looked up in every node below that is the first on its path to draw it.
+    """
+    place = nearby.codes.place
+    for feature in range(np.uint64(place.shape[0])):
+        width, slot = place[feature, ZERO], np.uint64(place[feature, ONE])
+        if width == np.uint32(1):
+            same = is_constant(nearby.u8[slot, :n])
+        elif width == np.uint32(2):
+            same = is_constant(nearby.u16[slot, :n])
+        else:
+            same = is_constant(nearby.u32[slot, :n])
+        constant[feature >> np.uint64(6)] |= np.uint64(same) << (feature & np.uint64(63))
+
+
+@inlined
+def look_near(codes, by_row, value, items, begin, end, constant, nearby):
     """The codes that the items begin..end number rows of, Rows of the same, and the numbers to predict, or None.
 
-    Those of all rows, or of a copy, which is made if it pays.
+    Those of all rows, or of a copy, which is made if it pays; then features that are constant in it are added to
+    `constant`, see axis.look_up.
     """
     if _FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_near(nearby, begin, end):
         if value is not None:
             gather_column(value, items[begin:end], nearby.copied)
         copy_codes(by_row, items[begin:end], nearby)
+        note_constant(nearby, end - begin, constant)
         nearby.span[ZERO] = begin
         nearby.span[ONE] = end
     if is_near(nearby, begin, end):

@@ -29,6 +29,8 @@ BITS32 = np.uint64(0xFFFFFFFF)
 BUCKETS = 1024
 BUCKETS_TWO = 4096
 SORT_BUCKETS = 4096
+# Up to this many rows of many classes are sorted, unless they have few codes.
+SORTED = 1024
 
 # Entries of Best.split.
 FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
@@ -73,13 +75,14 @@ class Work(NamedTuple):
     """Scratch of one growing tree, allocated once. `rows` below is the size of the root, at least PAIRS.
 
     codes                uint32 [rows], codes of the feature in hand, in the order of the node's items
-    add                  uint64 [rows], two classes: multiplicity, shifted to the upper half for class 1
+    add                  uint64 [rows], few classes: multiplicity, shifted by class, see prepare in axis.py
     keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened
     places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
     packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
     hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see edges.py
     edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
     left, inner          int64 [classes], running class weights
+    above_code           uint32 [SORTED], codes above the smallest, and above_item uint64, the items of their rows
     pair_key             uint64 [PAIRS]
     pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairs.py
     pair_one             uint32 [PAIRS], ones
@@ -97,6 +100,8 @@ class Work(NamedTuple):
     bound: NDArray[np.float64]
     left: NDArray[np.int64]
     inner: NDArray[np.int64]
+    above_code: NDArray[np.uint32]
+    above_item: NDArray[np.uint64]
     pair_key: NDArray[np.uint64]
     pair_code: NDArray[np.uint32]
     pair_add: NDArray[np.uint32]
@@ -120,6 +125,8 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(BUCKETS_TWO, np.float64),
         np.empty(classes, np.int64),
         np.empty(classes, np.int64),
+        np.empty(SORTED, np.uint32),
+        np.empty(SORTED, np.uint64),
         np.empty(PAIRS, np.uint64),
         np.empty(PAIRS, np.uint32),
         np.empty(PAIRS, np.uint32),

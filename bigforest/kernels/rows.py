@@ -6,6 +6,7 @@ import numpy as np
 
 from bigforest.kernels.jit import kernel
 from bigforest.kernels.layout import Codes, Rows
+from bigforest.kernels.transpose import SQUARE, transpose_square
 
 # Bytes of a core's second-level cache that a node's rows may fill.
 CACHE_BYTES = 768 * 1024
@@ -32,9 +33,10 @@ def no_rows() -> Rows:
 
 
 def fill_rows(codes: Codes, by_row: Rows, start: int, stop: int) -> None:
-    """Copy the rows from `start` to before `stop`; about a nanosecond per cell."""
+    """Copy the rows from `start` to before `stop`; half a nanosecond per cell."""
+    items = np.arange(codes.place.shape[0], dtype=np.uint64) << np.uint64(32)
     for matrix, result in zip(codes[:3], by_row[:3], strict=True):
-        transpose(matrix, result, start, stop)
+        transpose(matrix, result, start, stop, items)
 
 
 def by_rows(codes: Codes) -> Rows:
@@ -45,9 +47,19 @@ def by_rows(codes: Codes) -> Rows:
 
 
 @kernel
-def transpose(matrix, result, start, stop):
-    """result[r, c] = matrix[c, r] for start <= r < stop, by tiles so that both sides stay in the cache."""
+def transpose(matrix, result, start, stop, items):
+    """result[r, c] = matrix[c, r] for start <= r < stop, by tiles so that both sides stay in the cache.
+
+    items: number of each row of `matrix` << 32, for transpose_square.
+    """
     columns = matrix.shape[0]
+    if columns >= SQUARE and stop - start >= SQUARE:
+        for row in range(start, stop, _TILE):
+            for column in range(0, columns, SQUARE):
+                c = min(column, columns - SQUARE)
+                for r in range(row, min(row + _TILE, stop), SQUARE):
+                    transpose_square(matrix, items[c:], min(r, stop - SQUARE), result, c)
+        return
     for row in range(start, stop, _TILE):
         for column in range(0, columns, _TILE):
             for c in range(column, min(column + _TILE, columns)):

@@ -13,21 +13,28 @@ from bigforest.kernels.node import (
     NONE,
     ONE,
     SHIFT32,
+    SORTED,
+    TWO,
     ZERO,
+    as_key,
     class_of,
     offer_gini,
     shift_for,
 )
 from bigforest.kernels.order import keep_cut, order_bucket
+from bigforest.kernels.packed import pack_items, sum_of_code
 from bigforest.kernels.scan_two import collect
 from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
 
-# Up to this many rows sorting by pairs beats counting; up to this many sorting beats a histogram of ranges of codes.
-_FEW = 80
-_SORTED = 1024
+# Up to this many rows sorting by pairs beats counting.
+_FEW = np.uint64(80)
 # What a bucket costs besides, in what it costs for each class, and what sorting a row costs. Measured on 3 to 26.
 _LOOP = np.uint64(6)
 _SORT = np.uint64(8)
+# Weights of so many classes, each below 2**16, share 64 bits: work.add has that of class k 16 k bits higher.
+_PACKED = 4
+_PACKED_WEIGHT = 65_536
+_LOG_WIDTH = np.uint64(4)
 # What float scores may be off by for each class, with room to spare.
 _ROUNDING = 2.0**-50
 # More than any node weighs.
@@ -56,46 +63,63 @@ def offer_many(min_leaf, feature, code, sq_l, w_l, sq_r, w_r, best):
 
 
 @inlined
-def walk_many(begin, end, left, sq_l, w_l, sq_r, node, min_leaf, feature, best, work):
-    """Offer every boundary between different codes of the sorted work.keys[begin:end].
+def walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, work):
+    """Offer every boundary between different codes of the sorted work.keys[begin:end], from the last.
 
-    left int64 [classes]: weights before `begin`, consumed; sq_l, sq_r belong to it. O(1) per row: moving m rows of a
-    class with l on the left and r on the right adds m (2 l + m) to sq_l and takes m (2 r - m) from sq_r.
+    work.left: class weights before `end`, consumed; sq_l, w_l, sq_r belong to it. O(1) per row: moving m rows of a
+    class with l on the left and r on the right takes m (2 l - m) from sq_l and adds m (2 r + m) to sq_r.
     """
-    keys, total, weight = work.keys, node.total, node.weight
+    keys, left, total, weight = work.keys, work.left, node.total, node.weight
     bar = best.limit[0]
-    key = keys[begin]
-    for i in range(begin + ONE, end):
+    key = keys[end - ONE]
+    for i in range(ONE, end - begin):
         code = key >> SHIFT32
         k = class_of(key)
         m = np.int64(key & BITS16)
-        before = left[k]
-        sq_l += m * (2 * before + m)
-        sq_r -= m * (2 * (total[k] - before) - m)
-        left[k] = before + m
-        w_l += m
-        key = keys[i]
+        after = left[k]
+        sq_l -= m * (2 * after - m)
+        sq_r += m * (2 * (total[k] - after) + m)
+        left[k] = after - m
+        w_l -= m
+        key = keys[end - ONE - i]
         if key >> SHIFT32 != code and reaches(sq_l, w_l, sq_r, weight - w_l, bar):
-            offer_many(min_leaf, feature, np.int64(code), sq_l, w_l, sq_r, weight - w_l, best)
+            offer_many(min_leaf, feature, np.int64(key >> SHIFT32), sq_l, w_l, sq_r, weight - w_l, best)
             bar = best.limit[0]
 
 
 @inlined
 def histogram_many(low, shift, items, stride, classes, work):
-    """Weights of the rows by class and by the bucket that their work.codes fall into, in work.hist (edges.py)."""
+    """Weights of the rows by class and by the bucket that their work.codes fall into, in work.hist (edges.py).
+
+    Every other row is counted apart where there is room for it, because an addition waits for the one before to the
+    same place, and few buckets often have that.
+    """
     hist, codes = work.hist, work.codes
-    for slot in range(stride * classes):
-        hist[slot] = np.uint32(0)
-    for i in range(np.uint64(items.size)):
-        item = items[i]
-        hist[class_of(item) * stride + np.uint64((codes[i] - low) >> shift) + ONE] += np.uint32(item & BITS16)
+    n, places = np.uint64(items.size), stride * classes
+    apart = places if stride + stride <= np.uint64(BUCKETS) else ZERO
+    for place in range(places + apart):
+        hist[place] = np.uint32(0)
+    for i in range(ZERO, n - ONE, TWO):
+        count_row(items[i], (codes[i] - low) >> shift, ZERO, stride, hist)
+        count_row(items[i + ONE], (codes[i + ONE] - low) >> shift, apart, stride, hist)
+    if n & ONE:
+        count_row(items[n - ONE], (codes[n - ONE] - low) >> shift, ZERO, stride, hist)
+    if apart != ZERO:
+        for place in range(places):
+            hist[place] += hist[apart + place]
 
 
 @inlined
-def clear(counts):
-    """Set a short int64 array to zero."""
-    for k in range(np.uint64(counts.size)):
-        counts[k] = 0
+def count_row(item, bucket, start, stride, hist):
+    """Count an item in its bucket of the histogram that begins at `start`."""
+    hist[start + class_of(item) * stride + np.uint64(bucket) + ONE] += np.uint32(item & BITS16)
+
+
+@inlined
+def put_all_left(node, work):
+    """work.left = class weights of the node."""
+    for k in range(np.uint64(node.total.size)):
+        work.left[k] = node.total[k]
 
 
 @inlined
@@ -146,8 +170,8 @@ def open_many(low, shift, buckets, stride, node, min_leaf, feature, best, work, 
                     sort_bucket(work.keys, begin, end, work)
                 else:
                     order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
-                w_l, sq_l, sq_r = sums_before(b, stride, node, work)
-                walk_many(begin, end, work.left, sq_l, w_l, sq_r, node, min_leaf, feature, best, work)
+                w_l, sq_l, sq_r = sums_before(b + ONE, stride, node, work)
+                walk_many(begin, end, sq_l, w_l, sq_r, node, min_leaf, feature, best, work)
                 if projected is not None:
                     keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
             begin = end
@@ -176,22 +200,84 @@ def scan_buckets_many(low, shift, buckets, node, min_leaf, feature, best, work, 
 
 
 @inlined
-def scan_many(low, high, node, min_leaf, feature, best, work):
-    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high.
+def count_above(low, n, work):
+    """How many of work.codes[:n] are above `low`."""
+    above = ZERO
+    for i in range(n):
+        above += np.uint64(work.codes[i] != low)
+    return above
 
-    Few rows: sort and walk. Many, or so few codes that a histogram is smaller than the rows: by histogram.
+
+@inlined
+def set_above_apart(low, items, work):
+    """work.above_code and work.above_item = those of the rows whose work.codes are above `low`, without a branch."""
+    at = ZERO
+    for i in range(np.uint64(items.size)):
+        work.above_code[at] = work.codes[i]
+        work.above_item[at] = items[i]
+        at += np.uint64(work.codes[i] != low)
+
+
+@inlined
+def sort_and_walk(low, high, above, node, min_leaf, feature, best, work):
+    """scan_many for up to SORTED rows of which so many are `above` the smallest code: only these are sorted."""
+    work.keys[ZERO] = as_key(low, ZERO)  # stands for all the others, which are never moved
+    set_above_apart(low, node.items, work)
+    keys, items = work.keys[ONE:], work.above_item[:above]
+    if above <= _FEW:
+        sort_few(work.above_code, low, high, items, keys, work)
+    else:
+        sort_rows(work.above_code, low, high, items, keys, work)
+    put_all_left(node, work)
+    walk_many(ZERO, above + ONE, node.sq, node.weight, NONE, node, min_leaf, feature, best, work)
+
+
+@inlined
+def is_packed(node):
+    """Whether the weights by class of the node share one number."""
+    return node.total.size <= _PACKED and node.weight < _PACKED_WEIGHT
+
+
+@inlined
+def prepare_many(node, work):
+    """Once per node, before scan_many: its multiplicities by class, in work.add, if it is_packed."""
+    if is_packed(node):
+        pack_items(node.items, _LOG_WIDTH, work.add)
+
+
+@inlined
+def scan_two_codes(low, node, min_leaf, feature, best, work):
+    """scan_many for a feature of two codes in a node that is_packed: it has one threshold."""
+    inside = sum_of_code(low, work.codes, work.add, np.uint64(node.items.size))
+    w_l, sq_l, sq_r = NONE, NONE, NONE
+    for k in range(np.uint64(node.total.size)):
+        here = np.int64((inside >> (k << _LOG_WIDTH)) & BITS16)
+        rest = node.total[k] - here
+        w_l += here
+        sq_l += here * here
+        sq_r += rest * rest
+    if reaches(sq_l, w_l, sq_r, node.weight - w_l, best.limit[0]):
+        offer_many(min_leaf, feature, np.int64(low), sq_l, w_l, sq_r, node.weight - w_l, best)
+
+
+@inlined
+def scan_many(low, high, node, min_leaf, feature, best, work):
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_many.
+
+    Few rows: sort those above the smallest code, and walk. Many, or so few codes that a histogram is smaller than these
+    rows: by histogram.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
+    if span == ONE and is_packed(node):
+        scan_two_codes(low, node, min_leaf, feature, best, work)
+        return
+    few = n <= np.uint64(SORTED)
+    above = count_above(low, n, work) if few else n
     # A bucket of few codes may hold most rows, such as those of the value 0, and would be sorted to be looked into.
     exact = span < np.uint64(BUCKETS)
-    if n > np.uint64(_SORTED) or (exact and span * (np.uint64(node.total.size) + _LOOP) < n * _SORT):
-        shift = shift_for(span, np.uint64(BUCKETS) if exact else buckets_for_many(n))
-        scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
+    if few and not (exact and span * (np.uint64(node.total.size) + _LOOP) < above * _SORT):
+        sort_and_walk(low, high, above, node, min_leaf, feature, best, work)
         return
-    if n <= np.uint64(_FEW):
-        sort_few(low, high, node.items, work)
-    else:
-        sort_rows(low, high, node.items, work)
-    clear(work.left)
-    walk_many(ZERO, n, work.left, NONE, NONE, node.sq, node, min_leaf, feature, best, work)
+    shift = shift_for(span, np.uint64(BUCKETS) if exact else buckets_for_many(n))
+    scan_buckets_many(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)

@@ -15,7 +15,7 @@ from bigforest.kernels.impurity import GINI, walk_scores
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, NONE, ONE, ZERO
 from bigforest.kernels.order import bucket_of, keep_cut, order_bucket, slope_for
-from bigforest.kernels.scan_many import buckets_for_many, clear, scan_buckets_many, walk_many
+from bigforest.kernels.scan_many import buckets_for_many, put_all_left, scan_buckets_many, walk_many
 from bigforest.kernels.scan_two import buckets_for_two, scan_buckets_two, walk_two
 
 # Whole projections in a range below this are codes.
@@ -74,8 +74,8 @@ def by_order(rules, table, two, node, number, best, work, projected):
     elif two:
         walk_two(ZERO, n, NONE, NONE, node, rules.min_leaf, number, best, work.keys)
     else:
-        clear(work.left)
-        walk_many(ZERO, n, work.left, NONE, NONE, node.sq, node, rules.min_leaf, number, best, work)
+        put_all_left(node, work)
+        walk_many(ZERO, n, node.sq, node.weight, NONE, node, rules.min_leaf, number, best, work)
     keep_cut(projected, ZERO, n, ZERO, number, best)
 
 

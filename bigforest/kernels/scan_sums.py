@@ -199,9 +199,9 @@ def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
         scan_buckets(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums)
         return
     if n <= np.uint64(PAIRS):
-        sort_few(low, high, sums.place[:n], work)
+        sort_few(work.codes, low, high, sums.place[:n], work.keys, work)
     else:
-        sort_rows(low, high, sums.place[:n], work)
+        sort_rows(work.codes, low, high, sums.place[:n], work.keys, work)
     walk_sums(work.keys, ZERO, n, NONE, NONE, node, sums.rows, min_leaf, feature, best)
 
 

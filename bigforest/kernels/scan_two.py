@@ -25,11 +25,14 @@ from bigforest.kernels.node import (
     shift_for,
 )
 from bigforest.kernels.order import keep_cut, order_bucket
+from bigforest.kernels.packed import pack_items, sum_of_code
 from bigforest.kernels.pairs import PAIRS, SCORE_ERROR, SCORED_WEIGHT, score_pairs_two, sums_up_to
 from bigforest.kernels.sort import sort_many
 
 # Codes within so many have a bucket each, so that none is opened: one that most rows have would make that dear.
-_FEW_CODES = np.uint64(128)
+_FEW_CODES = np.uint64(256)
+# Two classes share 64 bits: work.add has the weight of class 1 this power of two of bits higher.
+_LOG_HALF = np.uint64(5)
 # Pairs keep both classes' weights in one 32-bit number.
 _PAIR_WEIGHT = 65_536
 _HALF = np.uint32(16)
@@ -159,14 +162,11 @@ def by_pairs(node):
 
 @inlined
 def prepare_two(node, work):
-    """Once per node: its multiplicities by class, in work.pair_add for pairs or in work.add for histograms."""
-    items, add = node.items, work.add
+    """Once per node, before scan_two: its multiplicities by class, in work.add, and in work.pair_add for pairs."""
+    pack_items(node.items, _LOG_HALF, work.add)
     if by_pairs(node):
-        for i in range(np.uint64(items.size)):
-            work.pair_add[i] = pair_weight(items[i])
-        return
-    for i in range(np.uint64(items.size)):
-        add[i] = (items[i] & BITS16) << (class_of(items[i]) << np.uint64(5))
+        for i in range(np.uint64(node.items.size)):
+            work.pair_add[i] = pair_weight(node.items[i])
 
 
 @inlined
@@ -188,8 +188,10 @@ def histogram_two(low, shift, n, buckets, work):
 
 
 @inlined
-def edges_two(buckets, node, min_leaf, work):
+def edges_two(buckets, node, min_leaf, wide, work):
     """sums[b] = weights before bucket b; edge[b] = score of the split after bucket b; bound[b] = most inside bucket b.
+
+    wide: whether buckets have more than one code each; no bound is needed otherwise.
 
     d**2 / (w_l w_r) is convex in the counts, so over a bucket its maximum is at a corner: all of one class of the
     bucket to the left and all of the other to the right. The two remaining corners are the edges of the bucket,
@@ -208,10 +210,11 @@ def edges_two(buckets, node, min_leaf, work):
         ones_after = np.int64(sums[b + ONE] >> SHIFT32)
         zeros_after = np.int64(sums[b + ONE] & BITS32)
         edge[b] = score_two(ones_after, zeros_after + ones_after, ones, weight)
-        one = score_two(ones_after, zeros_before + ones_after, ones, weight)
-        two = score_two(ones_before, zeros_after + ones_before, ones, weight)
-        bound[b] = max(one, two)
-    if min_leaf > 1:
+        if wide:
+            one = score_two(ones_after, zeros_before + ones_after, ones, weight)
+            two = score_two(ones_before, zeros_after + ones_before, ones, weight)
+            bound[b] = max(one, two)
+    if wide and min_leaf > 1:
         bound[ZERO] = max(bound[ZERO], edge[ZERO])
         for b in range(ONE, buckets):
             bound[b] = max(bound[b], max(edge[b - ONE], edge[b]))
@@ -282,12 +285,20 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
 
     Few rows: by pairs. Many: histogram, score of every bucket edge, then open the few buckets that could hide better.
+    Two codes have one threshold, which needs neither.
     """
     n = np.uint64(node.items.size)
+    span = np.uint64(high - low)
+    if span == ONE:
+        inside = sum_of_code(low, work.codes, work.add, n)
+        ones_l = np.int64(inside >> SHIFT32)
+        w_l = np.int64(inside & BITS32) + ones_l
+        if reaches(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):
+            offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(low), ones_l, w_l, best)
+        return
     if by_pairs(node):
         small_two(node, min_leaf, feature, best, work)
         return
-    span = np.uint64(high - low)
     shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, buckets_for_two(n))
     scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
 
@@ -308,14 +319,16 @@ def scan_buckets_two(low, shift, buckets, node, min_leaf, feature, best, work, p
     projected  Projected where the codes stand for projections: a bucket is opened by these. None for a feature.
     """
     histogram_two(low, shift, np.uint64(node.items.size), buckets, work)
-    edges_two(buckets, node, min_leaf, work)
+    edges_two(buckets, node, min_leaf, shift > np.uint32(0), work)
+    bar = best.limit[0]
     for b in range(buckets - ONE):
-        if work.edge[b] >= best.limit[0]:
+        if work.edge[b] >= bar:
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
             after = work.sums[b + ONE]
             ones_l = np.int64(after >> SHIFT32)
             offer_two(
                 node.total[ONE], node.weight, min_leaf, feature, code, ones_l, np.int64(after & BITS32) + ones_l, best
             )
+            bar = best.limit[0]
     if shift > np.uint32(0):
         open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected)

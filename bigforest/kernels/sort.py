@@ -71,10 +71,9 @@ def sort_pairs(keys, begin, end, work):
 
 
 @inlined
-def sort_few(low, high, items, work):
+def sort_few(codes, low, high, items, keys, work):
     """What sort_rows does, for up to PAIRS rows."""
     n = np.uint64(items.size)
-    keys, codes = work.keys, work.codes
     if np.uint64(high - low) >= _FAR:
         for i in range(n):
             keys[i] = as_key(codes[i], items[i])
@@ -115,13 +114,13 @@ def insertion_sort(keys, n):
 
 
 @helper
-def sort_rows(low, high, items, work):
-    """work.keys[:n] = sort keys of the items, ascending by code; work.codes[:n] in low..high are their codes.
+def sort_rows(codes, low, high, items, keys, work):
+    """keys[:n] = sort keys of the items, ascending by code; codes[:n] in low..high are their codes.
 
     A counting sort into buckets, then each bucket. About 4 ns per row.
     """
     n = np.uint64(items.size)
-    keys, codes, places = work.keys, work.codes, work.places
+    places = work.places
     span = np.uint64(high - low)
     shift = shift_for(span, min(max(n, np.uint64(512)), np.uint64(SORT_BUCKETS)))
     buckets = (span >> np.uint64(shift)) + ONE

@@ -22,7 +22,6 @@ from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, most_nodes
 from bigforest.schedule.crew import Crew
-from bigforest.sizes import parse_bytes
 
 # Trees that go over the rows together when memory is not limited: their bytes, also per row of the table, which keeps
 # them in proportion to what growing took.
@@ -114,7 +113,7 @@ def choose_oob(
         most = max(int(sizes.max()), _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows)
         room = most + shape.rows * row_bytes
     else:
-        room = most = max(parse_bytes(resources.memory), smallest) - fixed
+        room = most = max(resources.memory, smallest) - fixed
     visit = Visit(
         stage="oob",
         rows=shape.rows,
