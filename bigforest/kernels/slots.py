@@ -12,9 +12,7 @@ from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT32, TWO, ZERO
 
 # Codes within so many are counted by code: no row needs a branch then, whose outcome is hard to guess.
 CLOSE = 128
-# From the lowest bit of an item's class to the bit that makes it a shift of 32 bits.
-_TO_SHIFT = np.uint64(11)
-_SHIFTED = np.uint64(32)
+_LOG_HALF = np.uint64(5)
 
 
 @inlined
@@ -27,7 +25,7 @@ def count_close(codes, low, span, items, levels, sums):
         # Every other row is counted apart, because an addition waits for the one before to the same place.
         at = np.uint64(codes[i] - low) + (i & ONE) * span
         if sums is None:  # odd classes in the upper half: for two of them that is the sum, for more it is not used
-            held[at] += np.int64((items[i] & BITS16) << ((items[i] >> _TO_SHIFT) & _SHIFTED))
+            held[at] += np.int64((items[i] & BITS16) << ((class_of(items[i]) & ONE) << _LOG_HALF))
         else:
             held[at + at] += sums.rows[i, ZERO]
             held[at + at + ONE] += sums.rows[i, ONE]
