@@ -28,7 +28,7 @@ from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.report import OutOfBag
 from bigforest.memory import Shape
-from bigforest.oob import judge, pipeline, plan
+from bigforest.oob import judge, pipeline, plan, turn
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.plan import choose_oob, cut_ranges, oob_need
 from bigforest.oob.tally import Tally
@@ -176,12 +176,12 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
     """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
         patch.setattr(plan, "_STEP_BYTES", 1)
-        for constant in ("BASE_BYTES", "CHUNK_BYTES", "TURNED_BYTES"):
+        for constant in ("BASE_BYTES", "CHUNK_BYTES", "ORDERED_BYTES"):
             patch.setattr(plan, constant, 0)
         patch.setattr(ways, "LOADING_BYTES", 0)
-        patch.setattr(judge, "HELD_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
-        patch.setattr(judge, "TURNED_NODES", draws.draw(st.sampled_from([3, 1 << 20])))
-        patch.setattr(judge, "_CACHED_VALUES", draws.draw(st.sampled_from([0, 1 << 16])))
+        patch.setattr(turn, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
+        patch.setattr(turn, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
+        patch.setattr(turn, "_PIECE", draws.draw(st.sampled_from([2, 3, 1 << 16])))
         patch.setattr(judge, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
         store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
         config = forest_in(

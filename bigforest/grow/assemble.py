@@ -22,8 +22,8 @@ from bigforest.store.store import Dictionaries
 
 # Beside the file of a subtree, the values between which its thresholds are.
 _ENDS = ".ends"
-# Nodes whose ends are looked up at a time.
-_LOOKED_UP = 1 << 18
+# Values that are looked up at a time.
+_LOOKED_UP = 1 << 16
 _HEAD = np.dtype("<u8")
 # The arrays of a CodeTree, and those of Subsets but the last, as they follow each other in a file; `sum` is empty of
 # classes, and Subsets where there are none.
@@ -49,37 +49,34 @@ def read_subtree(path: Path) -> Grown:
 def look_up(paths: Sequence[Path], dictionaries: Dictionaries) -> None:
     """Task: find the values between which the thresholds of the subtrees in `paths` are, and keep each one's beside it.
 
-    Together, in ascending order of their place in the dictionaries: these may be larger than memory, and a cold map
-    read at random costs a page for every node. Memory: 36 bytes per split, and a subtree. Raises FormatError for a
-    damaged file.
+    Together, in ascending order of their places in the dictionaries: these may be larger than memory, and a cold map
+    read at random costs a page for every node. Memory: 32 bytes per split, one per node, and a subtree. Raises
+    FormatError for a damaged file.
     """
-    found = [_splits(path) for path in paths]
-    feature, left, right = (np.concatenate([each[part] for each in found]) for part in range(3))
-    inner = [each[3] for each in found]
+    found = [_places(path, dictionaries.offsets) for path in paths]
+    place = np.concatenate([own for own, _ in found], axis=1).reshape(-1)
+    inner = [splits for _, splits in found]
     del found
-    offsets, low, high = dictionaries
-    place = offsets[feature]
-    place += left
     order = np.argsort(place)
-    del place
-    ends = Ends(np.empty(feature.size), np.empty(feature.size))
+    ends = place.view(np.float64)  # each where its place was
     for first in range(0, order.size, _LOOKED_UP):
         some = order[first : first + _LOOKED_UP]
-        start = offsets[feature[some]]
-        ends.below[some] = high[start + left[some]]
-        ends.above[some] = low[start + right[some]]
+        below = some < order.size // 2
+        for values, own in ((dictionaries.high, some[below]), (dictionaries.low, some[~below])):
+            ends[own] = values[place[own]]
     stops = np.cumsum([np.count_nonzero(splits) for splits in inner])[:-1]
-    for path, splits, *own in zip(paths, inner, *(np.split(each, stops) for each in ends), strict=True):
+    for path, splits, here in zip(paths, inner, np.split(ends.reshape(2, -1), stops, axis=1), strict=True):
         whole = np.full((2, splits.size), np.nan)
-        whole[:, splits] = own
+        whole[:, splits] = here
         write_arrays(path.with_suffix(_ENDS), [*whole.astype("<f8", copy=False)])
 
 
-def _splits(path: Path) -> tuple[NDArray[np.int32], NDArray[np.uint32], NDArray[np.uint32], NDArray[np.bool_]]:
-    """Feature and codes of the nodes of a subtree that are split, and which these are of all its nodes."""
+def _places(path: Path, offsets: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    """Where in the dictionaries the values below and above the thresholds of a subtree are, int64 [2, splits], and
+    which of its nodes are split, bool [nodes]."""
     nodes = read_subtree(path)[0]
     inner = nodes.feature >= 0
-    return nodes.feature[inner], nodes.left_code[inner], nodes.right_code[inner], inner
+    return offsets[nodes.feature[inner]] + np.stack([nodes.left_code[inner], nodes.right_code[inner]]), inner
 
 
 def read_ends(path: Path) -> Ends:

@@ -38,7 +38,7 @@ _LEAST_ROWS = 4_096
 # Counts of the histogram of one feature, at most.
 _MOST_CELLS = 1 << 18
 # Bytes of a node whose threshold is looked up: half of the nodes are split.
-_LOOKED_UP = 24
+_LOOKED_UP = 20
 # Bytes of a level that a node in the upper part of a tree lists, once levels are no longer bits.
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.

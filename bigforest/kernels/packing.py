@@ -205,30 +205,6 @@ def number_nodes(wide, place, used, first_block, first_set, classes, first_mixed
 
 
 @kernel
-def order_by_feature(wide, ends, order):
-    """Numbers of the axis nodes, grouped by the place of their feature, into order uint32 [nodes].
-
-    ends int64 [places], zeros; afterwards ends[f - 1] (0 for the first) to before ends[f] are those of place f.
-    """
-    nodes = wide.links.size // 2
-    places = np.uint64(ends.size)
-    for node in range(nodes):
-        link = wide.links[2 * node + 1]
-        if link and link >> wide.shift < places:
-            ends[link >> wide.shift] += 1
-    begin = 0
-    for place in range(ends.size):
-        size = ends[place]
-        ends[place] = begin
-        begin += size
-    for node in range(nodes):
-        link = wide.links[2 * node + 1]
-        if link and link >> wide.shift < places:
-            order[ends[link >> wide.shift]] = np.uint32(node)
-            ends[link >> wide.shift] += 1
-
-
-@kernel
 def fits_narrow(wide, narrow):
     """Whether ballots and links of the nodes of `wide` fit the layout `narrow`, which is not written."""
     for node in range(wide.links.size // 2):

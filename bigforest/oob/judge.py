@@ -1,9 +1,9 @@
 """Trees that vote on the rows that are not in their bags.
 
-Where all nodes split on features, rows are not decoded: thresholds are turned into codes (the largest code that goes
-left) and compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in
-ascending order. Where some are oblique, codes are replaced by the values they were projected by in growing. Categories
-are compared by codes in any case, and the code of a missing value becomes NaN, so that rows go as in prediction.
+Where all nodes split on features, rows are not decoded: thresholds are turned into codes (turn.py) and compared with
+the codes of the store. So a pass reads the codes once from end to end, and each dictionary in ascending order. Where
+some are oblique, codes are replaced by the values they were projected by in growing. Categories are compared by codes
+in any case, and the code of a missing value becomes NaN, so that rows go as in prediction.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from bigforest.forest.packed import Packed
 from bigforest.forest.values import Rows
 from bigforest.forest.votes import answer_width
 from bigforest.forest.walker import Walker, chunk_rows
-from bigforest.oob.plan import HELD_NODES, PIECES, TURNED_NODES, cut_ranges, step_rows
+from bigforest.oob.plan import PIECES, cut_ranges, step_rows
 from bigforest.oob.tally import Tally, no_votes, read_tally, true_values, write_tally
+from bigforest.oob.turn import turn_thresholds
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
 from bigforest.store.store import Store
 
-# Where a dictionary has more values than stay in the cache, thresholds are looked up in ascending order.
-_CACHED_VALUES = 1 << 16
 # Codes that float32 holds exactly.
 _NARROW_CODES = 1 << 24
 
@@ -132,7 +131,7 @@ def load_group(sampler: Sampler, work: Work, entries: range) -> Group:
     packed = work.trees.load(entries, work.workers)
     pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
     if packed.directions is None:
-        _turn(packed, store, work.workers)
+        turn_thresholds(packed, store, work.workers)
     mixed = packed.ballots(sampler.config.vote)
     packed = packed._replace(counts=packed.counts[:0].copy())
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
@@ -149,46 +148,6 @@ def load_group(sampler: Sampler, work: Work, entries: range) -> Group:
 def forget(run: str) -> None:
     """Give the memory of a report's trees back."""
     _loaded.pop(run, None)
-
-
-def _turn(packed: Packed, store: Store, workers: int) -> None:
-    """Replace every threshold by the largest code that goes left, -1 if there is none."""
-    from bigforest.kernels.packing import order_by_feature
-
-    wide = packed.wide
-    assert wide is not None
-    order = np.empty(min(TURNED_NODES, packed.nodes), np.uint32)
-    for first in range(0, packed.nodes, TURNED_NODES):
-        here = slice(2 * first, 2 * (first + TURNED_NODES))
-        some = wide._replace(thresholds=wide.thresholds[here], links=wide.links[here])
-        ends = np.zeros(packed.used.size, np.int64)
-        order_by_feature(some, ends, order)
-        tasks = [(store, packed.used, some.thresholds, order, ends, own, workers) for own in range(workers)]
-        run(_turn_features, tasks, workers=workers, on_result=lambda *_: None)
-
-
-def _turn_features(
-    store: Store,
-    used: NDArray[np.int64],
-    thresholds: NDArray[np.float64],
-    order: NDArray[np.uint32],
-    ends: NDArray[np.int64],
-    first: int,
-    step: int,
-) -> None:
-    """Do it for each `step`-th feature."""
-    held = max(1, HELD_NODES // step)
-    for place in range(first, used.size, step):
-        lowest = int(store.spec.features[int(used[place])].missing)  # the code of missing values is before all
-        low = store.low(int(used[place]))[lowest:]
-        end = int(ends[place])
-        for begin in range(int(ends[place - 1]) if place else 0, end, held):
-            nodes = order[begin : min(begin + held, end)]
-            values = thresholds[2 * nodes.astype(np.int64)]
-            if low.size > _CACHED_VALUES:
-                ascending = values.argsort()
-                nodes, values = nodes[ascending], values[ascending]
-            thresholds[2 * nodes.astype(np.int64)] = low.searchsorted(values, side="right") - 1 + lowest
 
 
 def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int, stop: int) -> NDArray[np.int64]:

@@ -19,6 +19,7 @@ from bigforest.forest.values import CHUNK_BYTES, tile_bytes
 from bigforest.forest.ways import NODE_BYTES, Visit, Way, choose_way, loading_bytes, tree_bytes
 from bigforest.memory import BASE_BYTES, Need, Shape
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
+from bigforest.oob.turn import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.resources import Resources
 from bigforest.sample import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, most_nodes
 from bigforest.schedule.crew import Crew
@@ -35,11 +36,6 @@ _GROUP_DRAWS = 1 << 21
 PIECES = 4
 # Bytes of votes in a row group of rows.parquet, for as many rows as a power of two.
 _STEP_BYTES = 8 << 20
-# Nodes whose thresholds become codes in one walk over the dictionaries, and how many of them threads hold at a time
-# together, with the bytes that each takes then.
-TURNED_NODES = 1 << 23
-HELD_NODES = 1 << 18
-TURNED_BYTES = 40
 # Nanoseconds, on one thread, to bring one code of a row before a group, and one value of a dictionary from the disk.
 _CODE_NS = 1
 _VALUE_NS = 4
@@ -101,7 +97,7 @@ def choose_oob(
     tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that are put into them
     voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
-    turning = 4 * min(TURNED_NODES, nodes) + TURNED_BYTES * min(HELD_NODES, nodes)
+    turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     writing = 4 * step * (8 * shape.classes + 32)
     fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, loading)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
