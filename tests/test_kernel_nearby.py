@@ -12,7 +12,7 @@ from bigforest.kernels.jit import kernel
 from bigforest.kernels.layout import Codes
 from bigforest.kernels.nearby import copy_codes, make_nearby, note_constant
 from bigforest.kernels.rows import by_rows
-from bigforest.kernels.transpose import SQUARE
+from bigforest.kernels.transpose import SQUARE, row_items, transpose
 
 
 @kernel
@@ -77,3 +77,17 @@ def test_note_constant__all_widths(rows: int) -> None:
     _note(nearby, np.uint64(rows), constant)
     found = np.unpackbits(constant.view(np.uint8), bitorder="little")[: len(expected)]
     assert np.array_equal(found, known | np.array(expected))
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.uint32])
+@pytest.mark.parametrize("rows", [1, SQUARE - 1, SQUARE, 2 * SQUARE + 3])
+@pytest.mark.parametrize("columns", [1, SQUARE, 3 * SQUARE + 5])
+def test_transpose__part_of_the_columns(kind: type, rows: int, columns: int) -> None:
+    random = np.random.default_rng(rows * 100 + columns)
+    table = random.integers(0, 256, (rows, columns + 9), dtype=kind)
+    table.flags.writeable = False
+    expected = random.integers(0, 256, (columns + 1, rows + 5), dtype=kind)
+    out = expected.copy()
+    transpose(table, row_items(rows), 7, 7 + columns, out, 3)
+    expected[:columns, 3 : 3 + rows] = table[:, 7 : 7 + columns].T
+    assert np.array_equal(out, expected)

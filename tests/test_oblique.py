@@ -11,6 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bigforest.config import TrainConfig
+from bigforest.grow.coded import code_columns
+from bigforest.grow.families import values_of
+from bigforest.kernels.directions import PLACED, Sparse
+from bigforest.kernels.grow import grow_oblique
+from bigforest.kernels.impurity import GINI, entropy_table
+from bigforest.kernels.means import NO_PAIRS, make_means
+from bigforest.kernels.oblique import make_oblique
+from bigforest.kernels.rows import by_rows
+from bigforest.kernels.target import Classes
+from bigforest.kernels.transpose import row_items
+from bigforest.kernels.tree import Rules
+from bigforest.kernels.wide import empty_wide, fill_wide, no_wide
 from tests.grown import check_large_tree, check_tree
 from tests.naive.split import SCORES
 from tests.strategies import Data, sparse_configs, tables
@@ -102,3 +114,30 @@ def test_grow_tree__capped_codes() -> None:
 def test_grow_tree__hundreds_of_features(classes: int) -> None:
     data = table(1500, classes, 10, [words, ties, bits, skewed] * 70)
     check_oblique(data, TrainConfig(family="sparse-oblique", max_depth=6))
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("classes", [2, 3])
+def test_grow_oblique__values_kept_and_looked_up(classes: int) -> None:
+    data = table(6000, classes, 5, [floats, words, clumped])
+    columns = [*data.values.T, *data.values.astype(np.float32).T]
+    codes, (offsets, low, _) = code_columns(columns, len(columns), 6000)
+    items = row_items(6000) | data.target.astype(np.uint64) << np.uint64(16) | np.uint64(1)
+    sparse = Sparse(PLACED, np.uint64(5), np.uint64(12), np.uint64(0), np.ones(len(columns)))
+    rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+    kept = empty_wide(codes, offsets, low)
+    assert len(kept.f32) > len(data.values.T)
+    assert len(kept.f64) > 0
+    for start in range(0, 6000, 2500):
+        fill_wide(codes, offsets, low, kept, start, min(start + 2500, 6000))
+    grown = []
+    for wide in (no_wide(len(columns)), kept):
+        means = make_means(NO_PAIRS, False, np.zeros(0, np.uint32), np.zeros(len(columns)), classes, 6000)
+        family = make_oblique(sparse, means, codes, values_of(offsets, low, wide), 6000)
+        target = Classes(classes, entropy_table())
+        nodes, pool = grow_oblique(codes, by_rows(codes), items.copy(), target, np.uint64(classes), rules, family)
+        oblique = nodes.feature == -2
+        used = int(pool.used[0])
+        grown.append([*nodes, pool.size, pool.threshold[oblique], pool.feature[:used], pool.weight[:used]])
+    assert oblique.sum() > 100
+    assert all(np.array_equal(one, other) for one, other in zip(*grown, strict=True))

@@ -25,7 +25,7 @@ from bigforest.forest import groups, packed, passes, values, voting
 from bigforest.forest.forest import Forest
 from bigforest.forest.nodes import TreeArrays
 from bigforest.forest.pack import pack
-from bigforest.forest.values import Rows
+from bigforest.forest.values import Block, Rows
 from bigforest.forest.votes import Rule
 from bigforest.forest.voting import Voting
 from bigforest.kernels.layout import LEAF
@@ -112,6 +112,21 @@ def test_vote__any_float64(data: st.DataObject) -> None:
         assert answers.codes.tolist() == codes
         assert answers.proba is not None
         assert answers.proba.tolist() == shares
+
+
+@pytest.mark.parametrize("kinds", [[np.uint8], [np.bool_], [np.uint8, np.bool_], [np.float32, np.int16], [np.float64]])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_fill__rows_of_tiles(kinds: list[type], order: Any) -> None:
+    random = np.random.default_rng(len(kinds))
+    matrices = [np.asarray(random.integers(0, 2, (90, 20)).astype(kind), order=order) for kind in kinds]
+    rows = Rows([Block(matrix, matrix.dtype, slice(20 * at, 20 * at + 20)) for at, matrix in enumerate(matrices)])
+    rows = rows.cut(5, 80)
+    tiles = np.full((3, 32, rows.features + 1), 9, rows.tile_type(np.float64 not in kinds))
+    assert rows.fill(tiles, by_rows=True)
+    found = tiles.reshape(96, rows.features + 1)
+    assert np.array_equal(found[:75, :-1], np.concatenate(matrices, axis=1)[5:80])
+    assert (found[75:] == 9).all()
+    assert (found[:, -1] == 9).all()
 
 
 @given(st.data())

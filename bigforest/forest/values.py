@@ -59,6 +59,32 @@ class Block(NamedTuple):
         """The values as an array."""
         return self.values.to_numpy() if isinstance(self.values, pl.DataFrame) else self.values
 
+    def put(self, tiles: NDArray[Any]) -> None:
+        """Put the rows into the first tiles, [tiles, features, rows of a tile]."""
+        tile = tiles.shape[2]
+        values = self.array().T
+        whole, rest = divmod(values.shape[1], tile)
+        tiles[:whole, self.places] = values[:, : whole * tile].reshape(len(values), whole, tile).swapaxes(0, 1)
+        if rest:
+            tiles[whole, self.places, :rest] = values[:, whole * tile :]
+
+    def put_rows(self, tiles: NDArray[Any]) -> None:
+        """Put the rows into the first tiles, [tiles, rows of a tile, features or more]."""
+        from bigforest.kernels.transpose import row_items, transpose
+
+        values = self.array().T
+        size = values.itemsize
+        alike = values.dtype == tiles.dtype or {values.dtype, tiles.dtype} == _SMALL
+        by_columns = values.strides[1] == size
+        if not (alike and by_columns and size in (1, 4) and isinstance(self.places, slice)):
+            self.put(tiles.swapaxes(1, 2))
+            return
+        kind, items = np.dtype(f"u{size}"), row_items(len(values))
+        for tile, start in zip(tiles.view(kind), range(0, values.shape[1], tiles.shape[1]), strict=False):
+            columns = np.ascontiguousarray(values[:, start : start + len(tile)]).view(kind)
+            columns.flags.writeable = False  # as in a store; other flags would be compiled apart
+            transpose(columns, items, 0, columns.shape[1], tile, self.places.start)
+
     def cut(self, start: int, stop: int) -> Block:
         """The rows from `start` to before `stop`, as an array."""
         cut = self._replace(values=self.values[start:stop])
@@ -106,21 +132,22 @@ class Rows:
             return np.dtype(np.uint8 if self._types <= _SMALL else np.float32)
         return np.dtype(np.float64)
 
-    def fill(self, tiles: NDArray[Any]) -> bool:
+    def fill(self, tiles: NDArray[Any], *, by_rows: bool) -> bool:
         """Put the rows into the first tiles; False if there is a NaN among them.
 
-        Row r becomes column r % TILE of tile r // TILE; what the last tile has beyond them is left as it is.
+        Of t rows to a tile row r becomes column r % t of tile r // t, [tiles, features, t], or its row where tiles are
+        by_rows, [tiles, t, features or more]. What there is beyond is left as it is.
         """
-        tile = tiles.shape[2]
-        whole, rest = divmod(self.rows, tile)
         for block in self._blocks:
-            values = block.array().T
-            tiles[:whole, block.places] = values[:, : whole * tile].reshape(len(values), whole, tile).swapaxes(0, 1)
-            if rest:
-                tiles[whole, block.places, :rest] = values[:, whole * tile :]
+            if by_rows:
+                block.put_rows(tiles)
+            else:
+                block.put(tiles)
         if all(dtype.kind != "f" for dtype in self._types):
             return True
-        return not (np.isnan(tiles[:whole]).any() or (rest and np.isnan(tiles[whole, :, :rest]).any()))
+        columns = tiles[:, :, : self.features].swapaxes(1, 2) if by_rows else tiles
+        whole, rest = divmod(self.rows, columns.shape[2])
+        return not (np.isnan(columns[:whole]).any() or (rest and np.isnan(columns[whole, :, :rest]).any()))
 
     def columns(self) -> list[NDArray[Any]]:
         """The values of each feature, in order."""

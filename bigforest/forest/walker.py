@@ -41,8 +41,7 @@ class Walker:
         narrow = packed.wide is None or rows.narrow
         layout = packed.layout(narrow)
         tiles = self._empty(rows, narrow)
-        columns = tiles if packed.directions is None else tiles[:, :, : rows.features].swapaxes(1, 2)
-        missing = None if rows.fill(columns) else True
+        missing = None if rows.fill(tiles, by_rows=packed.directions is not None) else True
         if missing and packed.directions is not None:
             return None
         together = len(tiles)

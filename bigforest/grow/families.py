@@ -19,6 +19,7 @@ from bigforest.kernels.means import ALL, CONSECUTIVE, LARGEST_CLASS, NO_PAIRS, S
 from bigforest.kernels.oblique import Oblique, make_oblique
 from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.project import MOST_WHOLE, Values
+from bigforest.kernels.wide import Wide
 from bigforest.store.store import Store
 
 # Cells of a random matrix that are kept in a list while a node is split.
@@ -49,7 +50,7 @@ class SparseFamily(NamedTuple):
         """What growing tree number `tree` from the root `items` needs."""
         classes = len(store.spec.target.classes)
         means = make_means(self.pairing, self.by_node, self.step, self.unit, classes, store.rows)
-        oblique = make_oblique(self.sparse, means, self.values, items.size)
+        oblique = make_oblique(self.sparse, means, store.codes, self.values, items.size)
         if self.pairing != NO_PAIRS and not self.by_node:
             total = np.empty(classes, np.int64)
             sum_classes(items, total)
@@ -59,15 +60,16 @@ class SparseFamily(NamedTuple):
         return oblique
 
 
-def sparse_family(store: Store, config: TrainConfig, most: int | None = None) -> SparseFamily:
+def sparse_family(store: Store, config: TrainConfig, wide: Wide, most: int | None = None) -> SparseFamily:
     """The family of a sparse-oblique forest. Raises ConfigError where its matrices would not fit in memory.
 
+    wide  of the store
     most  codes of a feature that may be counted at once, for growing by passes, which has no use for the steps of all
           codes; None for all.
     """
     features = len(store.spec.features)
     offsets, low, _ = store.dictionaries
-    values = values_of(offsets, low)
+    values = values_of(offsets, low, wide)
     pairing = _PAIRINGS[config.mean_difference]
     step, unit = np.zeros(0, np.uint32), np.zeros(features)
     if pairing != NO_PAIRS and most is None:
@@ -121,10 +123,10 @@ def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> S
     return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
 
 
-def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64]) -> Values:
-    """The values of all codes, as the kernels take them."""
+def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: Wide) -> Values:
+    """The values of all codes and rows, as the kernels take them."""
     whole = np.array([_is_whole(low[start:stop]) for start, stop in pairwise(offsets)])
-    return Values(offsets, low, whole)
+    return Values(offsets, low, whole, wide)
 
 
 def _is_whole(values: NDArray[np.float64]) -> bool:

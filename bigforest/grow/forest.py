@@ -27,7 +27,7 @@ from bigforest.grow.passes import Table, grow_by_passes
 from bigforest.grow.random_search import dictionary_of
 from bigforest.grow.rehearse import compile_passes
 from bigforest.grow.rotation import in_terms, rotate, tree_axes
-from bigforest.grow.rows import forget_rows, rows_of
+from bigforest.grow.rows import Copies, copies_of, forget_copies
 from bigforest.grow.subspace import SubspaceFamily, subspace_family
 from bigforest.grow.tally import Tally
 from bigforest.grow.top import make_ground, root_key
@@ -42,6 +42,7 @@ from bigforest.kernels.rows import NO_ROWS, by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.target import Classes, Numbers
 from bigforest.kernels.tree import Rules
+from bigforest.kernels.wide import no_wide
 from bigforest.levels import Levels
 from bigforest.memory import Extras
 from bigforest.output import TemporaryFolder
@@ -54,11 +55,11 @@ from bigforest.store.store import Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
-# How the families whose splits are found by projection are made, and what their kernels are compiled for.
-_OBLIQUE: dict[str, tuple[Callable[[Store, TrainConfig], SparseFamily | SubspaceFamily], type[Oblique | Subspace]]] = {
-    "sparse-oblique": (sparse_family, Oblique),
-    "subspace-cap": (subspace_family, Subspace),
-    "subspace-perceptron": (subspace_family, Subspace),
+# What the kernels of the families whose splits are found by projection are compiled for.
+_OBLIQUE: dict[str, type[Oblique | Subspace]] = {
+    "sparse-oblique": Oblique,
+    "subspace-cap": Subspace,
+    "subspace-perceptron": Subspace,
 }
 
 
@@ -153,7 +154,10 @@ def part_groups(rows: int, trees: int) -> list[range]:
 
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config), whole and in memory."""
-    return _grow(_share(store, config, NO_ROWS if config.in_subspaces else by_rows(store.codes)), tree)
+    try:
+        return _grow(_shared_of(store, config), tree)
+    finally:
+        forget(store, config)
 
 
 class _Shared(NamedTuple):
@@ -176,16 +180,19 @@ class _Shared(NamedTuple):
     random: Dictionary | None
 
 
-def _share(store: Store, config: TrainConfig, by_row: Rows) -> _Shared:
-    make = _OBLIQUE[config.family][0] if config.family in _OBLIQUE else None
-    family = make and make(store, config)
+def _share(store: Store, config: TrainConfig, copies: Copies) -> _Shared:
+    family: SparseFamily | SubspaceFamily | None = None
+    if config.family == "sparse-oblique":
+        family = sparse_family(store, config, copies.wide)
+    elif config.in_subspaces:
+        family = subspace_family(store, config)
     scale = feature_scale(store, "zscore") if config.family == "rotation" else None
     classes = len(store.spec.target.classes)
     target = Classes(classes, entropy_table()) if classes else Numbers(store.target)
     random = dictionary_of(store) if config.splitter == "random" else None
     rules = _rules(store, config)
     features, levels = Features.of(store), store.levels()
-    return _Shared(Sampler.of(store, config), by_row, rules, target, family, scale, features, levels, random)
+    return _Shared(Sampler.of(store, config), copies.by_row, rules, target, family, scale, features, levels, random)
 
 
 # What the trees of the forests that grow in this process share.
@@ -195,10 +202,13 @@ _lock = threading.Lock()
 
 def _shared_of(store: Store, config: TrainConfig) -> _Shared:
     """What trees share, made once in each process."""
-    by_row = NO_ROWS if config.in_subspaces else rows_of(store)
+    if config.in_subspaces:  # trees have copies of their own
+        copies = Copies(NO_ROWS, no_wide(0))
+    else:
+        copies = copies_of(store, wide=config.family == "sparse-oblique")
     with _lock:
         if (store, config) not in _kept:
-            _kept[store, config] = _share(store, config, by_row)
+            _kept[store, config] = _share(store, config, copies)
         return _kept[store, config]
 
 
@@ -206,7 +216,7 @@ def forget(store: Store, config: TrainConfig) -> None:
     """Give the memory of what trees share back."""
     with _lock:
         _kept.pop((store, config), None)
-    forget_rows(store)
+    forget_copies(store)
 
 
 def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path | None) -> None:
@@ -214,9 +224,10 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     if passes:
         compile_passes(extras, config, scratch)
     else:
-        family = _OBLIQUE[config.family][1] if config.family in _OBLIQUE else None
         random = config.splitter == "random"
-        compile_kernels(Needs(family, mixed=bool(extras.odd), numbers=extras.numbers, random=random))
+        compile_kernels(
+            Needs(_OBLIQUE.get(config.family), mixed=bool(extras.odd), numbers=extras.numbers, random=random)
+        )
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:

@@ -9,6 +9,7 @@ from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES
 from bigforest.grow.ranked import CODE_BYTES
 from bigforest.kernels.bits import WORD
 from bigforest.kernels.category import levels_bytes
+from bigforest.kernels.wide import WIDE_CODE
 from bigforest.memory import BASE_BYTES, Shape
 from bigforest.options import SUBSPACE_FAMILIES
 from bigforest.sample import distinct_rows, draws_bytes, most_nodes
@@ -119,6 +120,7 @@ def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) ->
         codes = 2 * 4 * axes * shape.rows  # by columns and by rows
         return shared, tree + codes + 24 * axes * rows + shape.rows * _MEASURED
     tree += rows * PROJECTED + 8 * config.drawn_projections(shape.features)
+    shared += 8 * shape.rows * shape.widths.count(WIDE_CODE)
     if config.mean_difference != "none":
         pairs = most_pairs(shape, config)
         shared += 8 * shape.codes

@@ -1,11 +1,16 @@
-"""The copy of a table's codes by rows (kernels/rows.py), made once in each process by all threads that want it."""
+"""What growing reads besides the codes of a table: these by rows (kernels/rows.py), and values (kernels/wide.py).
+
+Both are made once in each process, by all threads that want them.
+"""
 
 from __future__ import annotations
 
 import threading
+from typing import NamedTuple
 
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rows import empty_rows, fill_rows
+from bigforest.kernels.wide import Wide, empty_wide, fill_wide, no_wide
 from bigforest.store.store import Store
 
 # Rows copied at a time.
@@ -14,26 +19,40 @@ _COPY_ROWS = 8_192
 _MOST_COPIES = 2
 
 
-class _Copy:
-    def __init__(self, store: Store) -> None:
+class Copies(NamedTuple):
+    """The copies of a table."""
+
+    by_row: Rows
+    wide: Wide
+
+
+class _Copying:
+    def __init__(self, store: Store, wide: bool) -> None:
         self._store = store
-        self._rows = empty_rows(store.codes)
+        self._values = store.dictionaries[:2] if wide else None
+        features = len(store.spec.features)
+        room = no_wide(features) if self._values is None else empty_wide(store.codes, *self._values)
+        self._copies = Copies(empty_rows(store.codes), room)
         self._starts = iter(range(0, store.rows, _COPY_ROWS))
         self._busy = 0
         self._changed = threading.Condition()
 
-    def filled(self) -> Rows:
-        """The copy, when it is whole; until then the calling thread helps to fill it."""
+    def filled(self) -> Copies:
+        """The copies, when they are whole; until then the calling thread helps to fill them."""
+        store = self._store
         while (start := self._take()) is not None:
+            stop = min(start + _COPY_ROWS, store.rows)
             try:
-                fill_rows(self._store.codes, self._rows, start, min(start + _COPY_ROWS, self._store.rows))
+                fill_rows(store.codes, self._copies.by_row, start, stop)
+                if self._values is not None:
+                    fill_wide(store.codes, *self._values, self._copies.wide, start, stop)
             finally:
                 with self._changed:
                     self._busy -= 1
                     self._changed.notify_all()
         with self._changed:
             self._changed.wait_for(lambda: self._busy == 0)
-        return self._rows
+        return self._copies
 
     def _take(self) -> int | None:
         with self._changed:
@@ -42,22 +61,23 @@ class _Copy:
             return start
 
 
-_copies: dict[Store, _Copy] = {}
+_made: dict[tuple[Store, bool], _Copying] = {}
 _lock = threading.Lock()
 
 
-def rows_of(store: Store) -> Rows:
-    """The codes of the store by rows. They stay in memory until `forget_rows`."""
+def copies_of(store: Store, *, wide: bool) -> Copies:
+    """The codes of the store by rows and, with `wide`, its values. They stay in memory until `forget_copies`."""
     with _lock:
-        if store not in _copies:
-            while len(_copies) >= _MOST_COPIES:
-                del _copies[next(iter(_copies))]
-            _copies[store] = _Copy(store)
-        copy = _copies[store]
-    return copy.filled()
+        if (store, wide) not in _made:
+            while len(_made) >= _MOST_COPIES:
+                del _made[next(iter(_made))]
+            _made[store, wide] = _Copying(store, wide)
+        copying = _made[store, wide]
+    return copying.filled()
 
 
-def forget_rows(store: Store) -> None:
-    """Give the memory of the copy back."""
+def forget_copies(store: Store) -> None:
+    """Give the memory of the copies back."""
     with _lock:
-        _copies.pop(store, None)
+        for wide in (False, True):
+            _made.pop((store, wide), None)

@@ -30,6 +30,7 @@ from bigforest.kernels.means import NO_PAIRS, Means, find_differences, make_mean
 from bigforest.kernels.oblique import Pool, make_oblique
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.tree import CodeTree
+from bigforest.kernels.wide import no_wide
 from bigforest.store.store import Dictionaries, Store
 
 
@@ -170,10 +171,9 @@ class SparsePasses(NamedTuple):
         items = subtree.items
         codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
         by_row = by_rows(codes)
-        values = values_of(offsets, low)
-        oblique = make_oblique(
-            self.sparse, self._means(offsets, low, subtree.target.number, items.size), values, items.size
-        )
+        values = values_of(offsets, low, no_wide(len(columns)))
+        means = self._means(offsets, low, subtree.target.number, items.size)
+        oblique = make_oblique(self.sparse, means, codes, values, items.size)
         if self._of_tree:
             _put_own(own, int(self.sparse.columns), oblique.means)
             project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
@@ -210,7 +210,7 @@ def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
 
 def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SparsePasses:
     """The family of a sparse-oblique forest; see families.sparse_family for `most`."""
-    shared = sparse_family(store, config, most)
+    shared = sparse_family(store, config, no_wide(spans.low.size), most)
     ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
     span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
     steps = Steps(spans.low, span, np.zeros(span.size))

@@ -52,8 +52,8 @@ def compile_kernels(needs: Needs) -> None:
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
         if isinstance(target, Classes) and needs.family is not None:
-            make = smallest if needs.family is Oblique else smallest_subspace
-            family = make(codes.place.shape[0], items.size)
+            oblique = needs.family is Oblique
+            family = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
             grow_oblique(codes, by_rows(codes), items, target, np.uint64(0), rules, family)
         elif needs.mixed:
             mixed = make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2)

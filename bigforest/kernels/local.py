@@ -1,8 +1,7 @@
 """A small table of the rows of one subtree: what a projection needs of a small node then lies in the core's own cache.
 
-A node of few rows reads a dozen columns of a large table in places far apart, and so do all nodes below it. So the
-first node on the way down that is small enough copies its rows, and its items then number the rows of the copy, in
-itself and in all nodes below. Depth first, these are all done before another copy is made.
+To the copy of their codes (nearby.py) come their values, by columns: a node of few rows reads a dozen columns of a
+large table in places far apart, and so do all nodes below it.
 """
 
 from __future__ import annotations
@@ -12,67 +11,79 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.gather import gather
+from bigforest.kernels.gather import gather_column
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import Codes
-from bigforest.kernels.node import BITS32, ONE, SHIFT32, ZERO
-
-# Bytes of the copy, and the fewest rows that pay for copying all columns.
-_BYTES = 1_500_000
-_FEWEST_ROWS = 256
+from bigforest.kernels.nearby import COPY_BYTES, FEWEST_ROWS, Nearby, copy_codes, empty_nearby, is_near, row_bytes
+from bigforest.kernels.node import ONE, ZERO
 
 
 class Local(NamedTuple):
     """The copy.
 
-    codes   Codes of the copied rows; its u32 is a read-only view of `code`
-    code    uint32 [features, reach]
-    value   float64 [features, reach], the value of each code
-    mean    float64 [pairs, reach], of Means.value
-    span    uint64 [2], begin and end of the items that number rows of the copy
+    near   of the codes; its span is that of the whole copy
+    value  float64 [features, reach], the value of each code
+    mean   float64 [pairs, reach], of Means.value
     """
 
-    codes: Codes
-    code: NDArray[np.uint32]
+    near: Nearby
     value: NDArray[np.float64]
     mean: NDArray[np.float64]
-    span: NDArray[np.uint64]
 
 
-def make_local(features: int, pairs: int, rows: int) -> Local:
+def make_local(codes: Codes, pairs: int, rows: int) -> Local:
     """Room for the copy of up to `rows` rows, or of none where the table is too wide."""
-    reach = min(_BYTES // (12 * features + 8 * pairs), rows)
-    reach = reach if reach >= min(_FEWEST_ROWS, rows) else 0
-    code = np.empty((features, reach), np.uint32)
-    codes = Codes(
-        np.empty((0, reach), np.uint8),
-        np.empty((0, reach), np.uint16),
-        code.view(),
-        np.array([(4, slot) for slot in range(features)], np.uint32),
-    )
-    for array in codes:
-        array.flags.writeable = False  # as in a store; other flags would be compiled apart
-    return Local(codes, code, np.empty((features, reach)), np.empty((pairs, reach)), np.zeros(2, np.uint64))
+    features = codes.place.shape[0]
+    reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
+    reach = reach if reach >= FEWEST_ROWS else 0
+    return Local(empty_nearby(codes, reach, numbers=False), np.empty((features, reach)), np.empty((pairs, reach)))
 
 
 @inlined
-def is_local(local, begin, end):
-    """Whether the items begin..end number rows of the copy."""
-    return begin >= local.span[ZERO] and end <= local.span[ONE]
+def take_near(by_row, values, means, items, begin, end, local):
+    """Whether the items begin..end number rows of the copy, which is made of theirs where it pays."""
+    near = local.near
+    n = end - begin
+    if FEWEST_ROWS <= n <= np.uint64(local.value.shape[1]) and not is_near(near, begin, end):
+        here = items[begin:end]
+        copy_wide(values.wide, here, local.value)
+        for pair in range(np.uint64(local.mean.shape[0])):
+            gather_column(means.value[pair], here, local.mean[pair])
+        copy_codes(by_row, here, near)
+        look_up_narrow(near, values, n, local.value)
+        near.span[ZERO] = begin
+        near.span[ONE] = end
+    return is_near(near, begin, end)
 
 
 @inlined
-def copy_rows(codes, by_row, values, means, items, local):
-    """Copy the rows of `items`, and let these number the rows of the copy. The span is the caller's to set."""
-    n = np.uint64(items.size)
-    for feature in range(np.uint64(local.code.shape[0])):
-        code, value = local.code[feature], local.value[feature]
-        gather(codes, by_row, feature, items, code)
-        start = np.uint64(values.offsets[feature])
-        for i in range(n):
-            value[i] = values.low[start + np.uint64(code[i])]
-    for pair in range(np.uint64(local.mean.shape[0])):
-        for i in range(n):
-            local.mean[pair, i] = means.value[pair, items[i] >> SHIFT32]
+def copy_wide(wide, items, value):
+    """value[f, i] = value of feature f in the row of items[i], of the features that are in `wide`."""
+    for feature in range(np.uint64(value.shape[0])):
+        column = np.uint64(wide.place[feature, 1])
+        if wide.place[feature, 0] == np.uint32(4):
+            gather_column(wide.f32[column], items, value[feature])
+        elif wide.place[feature, 0] == np.uint32(8):
+            gather_column(wide.f64[column], items, value[feature])
+
+
+@inlined
+def look_up_narrow(near, values, n, value):
+    """value[f, i] = value of code i of feature f in the copy, for i < n, of the features `copy_wide` leaves out."""
+    for feature in range(np.uint64(value.shape[0])):
+        if values.wide.place[feature, 0] == np.uint32(0):
+            low = values.low[values.offsets[feature] :]
+            slot = np.uint64(near.codes.place[feature, 1])
+            if near.codes.place[feature, 0] == np.uint32(1):
+                look_up(near.u8[slot], low, n, value[feature])
+            elif near.codes.place[feature, 0] == np.uint32(2):
+                look_up(near.u16[slot], low, n, value[feature])
+            else:
+                look_up(near.u32[slot], low, n, value[feature])
+
+
+@inlined
+def look_up(column, low, n, out):
+    """out[i] = low[column[i]] for i < n."""
     for i in range(n):
-        items[i] = (i << SHIFT32) | (items[i] & BITS32)
+        out[i] = low[np.uint64(column[i])]

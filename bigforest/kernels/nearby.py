@@ -20,9 +20,9 @@ from bigforest.kernels.prefetch import prefetch
 from bigforest.kernels.transpose import SQUARE, transpose_square
 
 # Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
-_BYTES = 1_800_000
+COPY_BYTES = 1_800_000
 # A node of fewer rows is done before copying would have paid. No fewer than SQUARE.
-_FEWEST_ROWS = np.uint64(256)
+FEWEST_ROWS = np.uint64(256)
 _SIDE = np.uint64(SQUARE)
 # Bytes of a line of the cache.
 _LINE = np.uint64(64)
@@ -49,10 +49,17 @@ class Nearby(NamedTuple):
 
 def make_nearby(codes: Codes, rows: int, numbers: bool) -> Nearby:
     """Room for the copy of a part of so many rows; numbers: whether these are predicted."""
-    matrices = codes[:3]
-    width = sum(matrix.shape[0] * matrix.itemsize for matrix in matrices)
-    reach = min(_BYTES // width, rows)
-    u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in matrices)
+    return empty_nearby(codes, min(COPY_BYTES // row_bytes(codes), rows), numbers)
+
+
+def row_bytes(codes: Codes) -> int:
+    """Bytes of the codes of a row."""
+    return sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
+
+
+def empty_nearby(codes: Codes, reach: int, numbers: bool) -> Nearby:
+    """Room for the copy of `reach` rows."""
+    u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in codes[:3])
     views = Codes(u8.view(), u16.view(), u32.view(), codes.place)
     copied = np.empty(reach, np.int64) if numbers else None
     value = None if copied is None else copied.view()
@@ -152,7 +159,7 @@ def look_near(codes, by_row, value, items, begin, end, constant, nearby):
     Those of all rows, or of a copy, which is made if it pays; then features that are constant in it are added to
     `constant`, see axis.look_up.
     """
-    if _FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_near(nearby, begin, end):
+    if FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_near(nearby, begin, end):
         if value is not None:
             gather_column(value, items[begin:end], nearby.copied)
         copy_codes(by_row, items[begin:end], nearby)

@@ -15,15 +15,17 @@ from numpy.typing import NDArray
 
 from bigforest.kernels.axis import draw_feature, look_up, prepare, put_back, scan_codes, split_by_feature
 from bigforest.kernels.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
+from bigforest.kernels.held import with_held_classes
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.layout import OBLIQUE, Rows
-from bigforest.kernels.local import Local, copy_rows, is_local, make_local
+from bigforest.kernels.layout import OBLIQUE, Codes, Rows
+from bigforest.kernels.local import Local, make_local, take_near
 from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means, sum_steps
 from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.order import Projected, make_projected
 from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, project_local, range_of
 from bigforest.kernels.scan_projection import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
 from bigforest.kernels.values import midpoint
+from bigforest.kernels.wide import no_wide
 
 
 class Oblique(NamedTuple):
@@ -76,19 +78,20 @@ def make_pool(nodes: int, features: int) -> Pool:
     )
 
 
-def make_oblique(sparse: Sparse, means: Means, values: Values, rows: int) -> Oblique:
+def make_oblique(sparse: Sparse, means: Means, codes: Codes, values: Values, rows: int) -> Oblique:
     """Oblique for nodes of up to `rows` rows."""
-    local = make_local(sparse.scale.size, means.value.shape[0], rows)
+    local = make_local(codes, means.value.shape[0], rows)
     return Oblique(sparse, means, values, local, make_drawn(sparse), make_projected(rows), np.empty((2, rows)))
 
 
-def smallest(features: int, rows: int) -> Oblique:
-    """An Oblique to compile with, for a table of so many features of a single value."""
+def smallest(codes: Codes, rows: int) -> Oblique:
+    """An Oblique to compile with, for a table whose features have a single value."""
+    features = codes.place.shape[0]
     low = np.zeros(features)
     low.flags.writeable = False  # as in a store; other flags would be compiled apart
-    values = Values(np.arange(features + 1), low, np.ones(features, np.bool_))
+    values = Values(np.arange(features + 1), low, np.ones(features, np.bool_), no_wide(features))
     means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), 2, rows)
-    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, values, rows)
+    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, codes, values, rows)
 
 
 @inlined
@@ -124,13 +127,8 @@ def look_nearby(codes, by_row, items, begin, end, oblique):
 
     Returns Codes, Rows of the same, and whether it is the copy.
     """
-    local = oblique.local
-    if end - begin <= np.uint64(local.code.shape[1]) and not is_local(local, begin, end):
-        copy_rows(codes, by_row, oblique.values, oblique.means, items[begin:end], local)
-        local.span[ZERO] = begin
-        local.span[ONE] = end
-    if is_local(local, begin, end):
-        return local.codes, Rows(by_row.r8, by_row.r16, by_row.r32, 0), True
+    if take_near(by_row, oblique.values, oblique.means, items, begin, end, oblique.local):
+        return oblique.local.near.codes, Rows(by_row.r8, by_row.r16, by_row.r32, 0), True
     return codes, by_row, False
 
 
@@ -145,12 +143,14 @@ def find_direction(codes, by_row, node, local, key, rules, table, scratch, obliq
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
     best.split[FEATURE] = -1
     best.limit[0] = -1.0
+    means = oblique.means
+    if not means.by_node:  # else classes are those of the pairs
+        node = with_held_classes(node, scratch.held)
     prepare(node, rules, work, None)
     drawn = oblique.drawn
     n = np.uint64(node.items.size)
     draw_cells(oblique.sparse, key, drawn.cells)
     columns = oblique.sparse.columns
-    means = oblique.means
     if means.by_node:
         means.pairs[0] = choose_pairs(means.pairing, node.total, means.pair)
     summed = False

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.node import ONE, SHIFT32, ZERO
+from bigforest.kernels.node import ONE, SHIFT32, TWO, ZERO
 from bigforest.kernels.partition import sum_classes
+from bigforest.kernels.wide import Wide
 
 LARGEST = sys.float_info.max
 
@@ -25,11 +26,13 @@ class Values(NamedTuple):
     offsets  int64 [features + 1]
     low      float64
     whole    bool [features], whether all values of the feature are whole numbers of at most MOST_WHOLE in size
+    wide     the values of rows, where these are not looked up
     """
 
     offsets: NDArray[np.int64]
     low: NDArray[np.float64]
     whole: NDArray[np.bool_]
+    wide: Wide
 
 
 # Sums of so many whole numbers, each of at most so much in size, are exact in float64, and their differences too.
@@ -52,8 +55,28 @@ def add_rows(table, slot, low, weight, items, out):
 
 
 @inlined
+def add_values(column, weight, items, out):
+    """out[i] += weight * column[row of items[i]]; float32 or float64."""
+    for i in range(np.uint64(items.size)):
+        out[i] += weight * np.float64(column[items[i] >> SHIFT32])
+
+
+@inlined
 def add_term(codes, by_row, values, feature, weight, items, out):
     """out[i] += weight * value of `feature` in the row of items[i]; feature uint64, out float64 [>= n]."""
+    wide = values.wide
+    known, place = wide.place[feature, 0], np.uint64(wide.place[feature, 1])
+    if known == np.uint32(4):
+        add_values(wide.f32[place], weight, items, out)
+    elif known == np.uint32(8):
+        add_values(wide.f64[place], weight, items, out)
+    else:
+        look_up_term(codes, by_row, values, feature, weight, items, out)
+
+
+@inlined
+def look_up_term(codes, by_row, values, feature, weight, items, out):
+    """What add_term does where the values are those of the codes."""
     low = values.low[values.offsets[feature] :]
     width = codes.place[feature, 0]
     slot = np.uint64(codes.place[feature, 1])
@@ -76,7 +99,7 @@ def add_term(codes, by_row, values, feature, weight, items, out):
 
 @inlined
 def project(codes, by_row, values, features, weights, size, items, out):
-    """out[i] = projection of the row of items[i] on the first `size` terms; about 2 ns per row and term."""
+    """out[i] = projection of the row of items[i] on the first `size` terms; 0.5 to 2.5 ns per row and term."""
     for i in range(np.uint64(items.size)):
         out[i] = 0.0
     for term in range(size):
@@ -85,14 +108,14 @@ def project(codes, by_row, values, features, weights, size, items, out):
 
 @inlined
 def project_local(values, features, weights, size, items, out):
-    """What `project` does, on the values of a copy (local.py), float64 [features, rows]."""
+    """What `project` does, for two terms at least, on the values of a copy (local.py), float64 [features, rows]."""
+    first, second = values[np.uint64(features[ZERO])], values[np.uint64(features[ONE])]
+    a, b = weights[ZERO], weights[ONE]
     for i in range(np.uint64(items.size)):
-        out[i] = 0.0
-    for term in range(size):
-        column = values[np.uint64(features[term])]
-        weight = weights[term]
-        for i in range(np.uint64(items.size)):
-            out[i] += weight * column[items[i] >> SHIFT32]
+        row = items[i] >> SHIFT32
+        out[i] = (0.0 + a * first[row]) + b * second[row]
+    for term in range(TWO, size):
+        add_values(values[np.uint64(features[term])], weights[term], items, out)
 
 
 @inlined

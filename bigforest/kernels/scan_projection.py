@@ -3,8 +3,9 @@
 Few rows are ordered by projection, and a row's code is the place of the first with its projection. Many are counted
 into buckets of equal width, whose numbers, shifted, are the codes; the scan of codes then scores the edges and opens
 what could hide better, and there the projections are ordered and the rows get codes of their own from the bucket's on.
-So two rows share a code where it matters only if their projections are equal to the last bit. Whole numbers are
-codes as they are. Oracle: tests/naive/split.py on the projections.
+So two rows share a code where it matters only if their projections are equal to the last bit. Nodes of two classes that
+are small enough to compare all pairs take buckets so narrow that rows mostly stand alone, and are ordered where they
+do not. Whole numbers are codes as they are. Oracle: tests/naive/split.py on the projections.
 """
 
 from __future__ import annotations
@@ -16,7 +17,15 @@ from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, NONE, ONE, ZERO
 from bigforest.kernels.order import bucket_of, keep_cut, order_bucket, slope_for
 from bigforest.kernels.scan_many import buckets_for_many, put_all_left, scan_buckets_many, walk_many
-from bigforest.kernels.scan_two import buckets_for_two, scan_buckets_two, walk_two
+from bigforest.kernels.scan_two import (
+    buckets_for_two,
+    by_pairs,
+    offer_small_two,
+    scan_buckets_two,
+    score_small_two,
+    shares_codes,
+    walk_two,
+)
 
 # Whole projections in a range below this are codes.
 MOST_CODES = 2.0**32
@@ -24,6 +33,8 @@ MOST_CODES = 2.0**32
 # gets smaller nodes ready for pairs only.
 _ORDERED_TWO = 256
 _ORDERED = 1024
+# As many buckets as bucket_of can number.
+_NARROW = 1 << 31
 
 
 @inlined
@@ -57,8 +68,30 @@ def scan_projection(rules, table, low, high, node, number, best, work, projected
     two = node.total.size == 2
     if rules.impurity == GINI and n > np.uint64(_ORDERED_TWO if two else _ORDERED):
         by_buckets(low, high, two, node, rules.min_leaf, number, best, work, projected)
-    else:
+    elif not (
+        rules.impurity == GINI
+        and two
+        and by_pairs(node)
+        and by_narrow_buckets(low, high, node, rules.min_leaf, number, best, work, projected)
+    ):
         by_order(rules, table, two, node, number, best, work, projected)
+
+
+@inlined
+def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected):
+    """scan_projection by pairs (scan_two.py), where no two rows share a bucket; else nothing is done, and False."""
+    n = np.uint64(node.items.size)
+    slope = slope_for(low, high, _NARROW)
+    last = np.float64(_NARROW - 1)
+    for i in range(n):
+        work.codes[i] = bucket_of(projected.value[i], low, slope, last)
+    highest = score_small_two(node, min_leaf, work)
+    if shares_codes(n, node.weight, work):
+        return False
+    offer_small_two(highest, node, min_leaf, number, best, work)
+    if best.split[FEATURE] == number:
+        cut_after_code(n, best, work, projected)
+    return True
 
 
 @inlined

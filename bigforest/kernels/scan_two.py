@@ -138,10 +138,43 @@ def boundaries_two(begin, end, inside, ones_l, w_l, node, min_leaf, feature, bes
 @inlined
 def small_two(node, min_leaf, feature, best, work):
     """What scan_two does for nodes that are `by_pairs`: scores of all splits first, then those that may be the best."""
+    offer_small_two(score_small_two(node, min_leaf, work), node, min_leaf, feature, best, work)
+
+
+@inlined
+def score_small_two(node, min_leaf, work):
+    """work.pair_score[i] = score of the split after work.codes[i], work.pair_sum[i] what is left; the highest."""
+    n, ones = np.uint64(node.items.size), node.total[ONE]
+    return score_pairs_two(work.codes, work.pair_add, n, ones, node.weight, min_leaf, work.pair_sum, work.pair_score)
+
+
+@inlined
+def shares_codes(n, weight, work):
+    """Whether two of the rows that score_small_two has scored have the same code; `weight` is that of all rows.
+
+    Added up over the rows, the weights of the rows up to each, times its own, count every two rows once, and twice
+    where they have the same code.
+    """
+    found, alone = NONE, weight * weight
+    for i in range(n):
+        own = weight_of_pair(work.pair_add[i])
+        found += own * weight_of_pair(work.pair_sum[i])
+        alone += own * own
+    return found + found != alone
+
+
+@inlined
+def weight_of_pair(packed):
+    """Weight of both classes, of which class 1 is shifted 16."""
+    return np.int64((packed >> _HALF) + (packed & _LOW_HALF))
+
+
+@inlined
+def offer_small_two(highest, node, min_leaf, feature, best, work):
+    """Offer the splits whose scores, by score_small_two, may be the best; `highest` is the highest of them."""
     codes, sums, score = work.codes, work.pair_sum, work.pair_score
     n = np.uint64(node.items.size)
     ones, weight = node.total[ONE], node.weight
-    highest = score_pairs_two(codes, work.pair_add, n, ones, weight, min_leaf, sums, score)
     if highest < 0.0 or highest * (1.0 + SCORE_ERROR) < best.limit[0]:
         return
     bar = np.float32(highest * (1.0 - SCORE_ERROR))

@@ -1,4 +1,4 @@
-"""Transpose codes in squares of SQUARE by SQUARE, in vectors of LLVM: a quarter of an instruction per code."""
+"""Transpose codes or values in squares of SQUARE by SQUARE, in vectors of LLVM: a quarter of an instruction each."""
 
 from __future__ import annotations
 
@@ -8,9 +8,41 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
+from numpy.typing import NDArray
+
+from bigforest.kernels.jit import kernel
 
 SQUARE = 16
 _STAGES = 4
+_SIDE = np.uint64(SQUARE)
+_LINE = np.uint64(64)
+_ZERO = np.uint64(0)
+_SHIFT32 = np.uint64(32)
+
+
+@kernel
+def transpose(table, items, start, stop, out, first):
+    """out[c - start, first + r] = table[items[r] >> 32, c] for start <= c < stop and every r.
+
+    table, out [., .] of unsigned integers of one width, C order; items uint64.
+    """
+    here = table[:, start:stop]
+    columns, rows, first = np.uint64(stop - start), np.uint64(items.size), np.uint64(first)
+    if columns < _SIDE or rows < _SIDE:
+        for r in range(rows):
+            for c in range(columns):
+                out[c, first + r] = here[items[r] >> _SHIFT32, c]
+        return
+    for begin in range(_ZERO, columns, _LINE):  # so that both sides stay in the cache
+        for r in range(_ZERO, rows, _SIDE):
+            row = min(r, rows - _SIDE)
+            for c in range(begin, min(begin + _LINE, columns), _SIDE):
+                transpose_square(here, items[row:], min(c, columns - _SIDE), out, first + row)
+
+
+def row_items(rows: int) -> NDArray[np.uint64]:
+    """Items that number so many rows, in order."""
+    return np.arange(rows, dtype=np.uint64) << _SHIFT32
 
 
 def transpose_square(table, items, column, out, at):

@@ -100,12 +100,12 @@ def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: Rule, proba: boo
 def _predict_frame(
     forest: Forest, frame: pl.DataFrame, rule: Rule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
-    spec, reader = forest.spec, forest.reader(rule)
-    found = check_schema(frame.schema, spec)
+    spec, reader, schema = forest.spec, forest.reader(rule), frame.schema
+    found = check_schema(schema, spec)
     check_kept(keep, frame.columns, answer_names(spec, rule, proba))
     passes = forest.passes(
         rule,
-        lambda used: shape_of(frame.schema, found.columns(used), frame.height, spec),
+        lambda used: shape_of(schema, found.columns(used), frame.height, spec),
         resources,
         int(frame.estimated_size()),
         found.narrow,
