@@ -99,7 +99,7 @@ class LevelsFile:
 def read_levels(path: Path, spec: DataSpec) -> Levels:
     """The checked levels of the file `path` of a store. Raises FormatError."""
     try:
-        table = pq.read_table(readable(path))
+        table = pq.ParquetFile(readable(path)).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
         raise FormatError(f"{path}: not a readable Parquet file ({error}); encode the table again") from error
     return checked_levels(table, spec, path)

@@ -31,6 +31,8 @@ from bigforest.objects import ROOT, SCHEME, ObjectPath
 _AT_ONCE = 16
 # Files by which a folder is known for what it is; they are put last and removed first.
 _LAST = ("manifest.json", "run.parquet")
+# What the folder of a run is called, after its output.
+UNFINISHED = ".unfinished"
 # What is in each kind of folder of ours, together, and in no other.
 _INSIDE = {
     "a forest": ("run.parquet", "trees"),

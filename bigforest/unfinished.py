@@ -24,10 +24,9 @@ from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError,
 from bigforest.forest.forest import is_forest
 from bigforest.lock import Lock, is_lease, take
 from bigforest.output import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
-from bigforest.places import copy_folder, made, place_of, workshop
+from bigforest.places import UNFINISHED, copy_folder, made, place_of, workshop
 from bigforest.state import State
 
-SUFFIX = ".unfinished"
 _LOCK = "lock"
 _STATE = "state.json"
 _REPLACED = "replaced"
@@ -48,7 +47,7 @@ class Unfinished:
     def __init__(self, out: Path, place: Path, lock: Lock, state: State, *, fresh: bool) -> None:
         self.out = out
         self.place = place
-        self.folder = place.with_name(place.name + SUFFIX)
+        self.folder = place.with_name(place.name + UNFINISHED)
         self.state = state
         self.fresh = fresh
         self._lock = lock
@@ -129,7 +128,7 @@ def begin(out: Path, state: State, *, scratch: Path | None, overwrite: bool) -> 
     if old is not None:
         with contextlib.closing(old):
             _give_way(out, place, old, overwrite=overwrite)
-    folder = place.with_name(place.name + SUFFIX)
+    folder = place.with_name(place.name + UNFINISHED)
     work = folder / "work" if scratch is None else _work_in(scratch, place)
     try:
         folder.mkdir()
@@ -162,7 +161,7 @@ def reopen(out: Path) -> Unfinished | None:
     if lock is None:
         return None
     try:
-        folder = place.with_name(place.name + SUFFIX)
+        folder = place.with_name(place.name + UNFINISHED)
         if not (folder / "forest").is_dir():
             _give_way(out, place, lock, overwrite=True)
             lock.close()
@@ -178,7 +177,7 @@ def reopen(out: Path) -> Unfinished | None:
 def named_output(path: str | Path) -> Path:
     """The output that is meant by the path of it or of its folder of an unfinished run."""
     path = place_of(path)
-    return path.with_name(path.name.removesuffix(SUFFIX)) if path.name != SUFFIX else path
+    return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
 
 
 def go_on(out: Path) -> str:
@@ -188,7 +187,7 @@ def go_on(out: Path) -> str:
 
 def _give_way(out: Path, place: Path, lock: Lock, *, overwrite: bool) -> None:
     """Remove the folder of an earlier run, which is locked; raise OutputExistsError where it is worth keeping."""
-    folder = place.with_name(place.name + SUFFIX)
+    folder = place.with_name(place.name + UNFINISHED)
     strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
     if strange:
         raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
@@ -214,7 +213,7 @@ def _is_ours(entry: Path) -> bool:
 
 def _locked(out: Path, place: Path) -> Lock | None:
     """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
-    folder = place.with_name(place.name + SUFFIX)
+    folder = place.with_name(place.name + UNFINISHED)
     while folder.is_dir():
         if not (folder / _LOCK).exists() and any(folder.iterdir()):
             raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")

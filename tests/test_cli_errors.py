@@ -195,6 +195,10 @@ WRONG_PREDICT: dict[str, tuple[Callable[[Path], list[str]], str]] = {
     "a file for a forest": (lambda _: ["things.parquet", "things.parquet"], "not a forest: it is a file"),
     "a store for a forest": (lambda _: [*a_store(), "things.parquet"], "not a forest: it is a store; train one"),
     "a run for a forest": (lambda _: [*an_unfinished_run(), "things.parquet"], "it is an unfinished run; resume it"),
+    "a forest to be": (
+        lambda _: [an_unfinished_run()[0].removesuffix(".unfinished"), "things.parquet"],
+        "a.forest is not a forest: there is no such folder; its run is unfinished, resume it first",
+    ),
     "a store for a table": (lambda forest: [str(forest), *a_store()], "a.store is a store, not a table"),
     "no forest": (lambda _: ["nowhere.forest", "things.parquet"], "not a forest"),
     "not a forest": (lambda _: ["scratch", "things.parquet"], "not a forest"),

@@ -459,15 +459,21 @@ def test_run__a_result_whose_worker_dies_before_it_is_taken(
             [holders] = client.who_has([future]).values()
             [pid] = client.run(os.getpid, workers=list(holders)).values()
             os.kill(pid, signal.SIGKILL)
-            while future.status == "finished":
+            end = time.monotonic() + 60
+            while future.status == "finished" and time.monotonic() < end:  # the task takes long enough to be seen again
                 time.sleep(0.01)
         taken.append(future.key)
         return take(run, future)
 
     monkeypatch.setattr(_Run, "_result", too_late)
     found: list[int] = []
-    Workers(Cluster(client), 1).run(abs, [(-7,)], lambda _, result: found.append(result))
+    Workers(Cluster(client), 1).run(_seven_later, [(1.0,)], lambda _, result: found.append(result))
     assert found == [7]
+
+
+def _seven_later(seconds: float) -> int:
+    time.sleep(seconds)
+    return 7
 
 
 def test_reduce__a_task_is_done_where_it_was_done_before(client: Client, both_alive: None) -> None:

@@ -16,7 +16,7 @@ from bigforest.forest.checked import PROBLEMS, Nodes, check_batch
 from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
 from bigforest.forest.levels import read_forest_levels
 from bigforest.forest.table import NODES
-from bigforest.places import known_folder, readable
+from bigforest.places import UNFINISHED, known_folder, readable
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
 # What to do with other folders of ours where a forest is asked for.
@@ -43,7 +43,9 @@ def part_paths(directory: Path) -> list[Path]:
     """The parts of the forest `directory` in the order of their trees; FormatError if there are none."""
     if not directory.is_dir():
         what = "it is a file" if directory.exists() else "there is no such folder"
-        raise FormatError(f"{directory} is not a forest: {what}; give the folder that training wrote")
+        begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
+        hint = "its run is unfinished, resume it first" if begun else "give the folder that training wrote"
+        raise FormatError(f"{directory} is not a forest: {what}; {hint}")
     found = {
         int(match[1]): path
         for path in (directory / "trees").glob("part-*.parquet")

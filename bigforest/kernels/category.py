@@ -40,7 +40,8 @@ class Levels(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
     slot       uint32 [codes of the largest category], of the levels of the node; 0 between nodes
-    held       int64 [2 * CLOSE, 2], weight and sum of the rows of close codes, every other row apart
+    held       int64 [4 * CLOSE], of the rows of close codes, every other row apart: weight and sum by turns, of classes
+               both in one
     code       uint32 [most], the level in each slot
     group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
     first      uint32 [most], the lowest level of each group
@@ -82,7 +83,7 @@ def make_levels(codes: int, rows: int, classes: int) -> Levels:
     shared = rows if classes > 2 and codes else 0
     return Levels(
         np.zeros(codes, np.uint32),
-        np.empty((2 * CLOSE, 2), np.int64),
+        np.empty(4 * CLOSE, np.int64),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
@@ -112,11 +113,13 @@ def lightest_alone(found, weight, least, levels):
     It is `least`, or less, as long as no more levels have it than the node's weight has binary digits: then the sets of
     levels are about as many as the thresholds of a number may be.
     """
+    low = np.int64(1)
+    if found < _BITS and (weight << low) >> np.int64(found) > NONE:  # no more levels than digits, as in most nodes
+        return low
     room = ZERO
     while weight >> np.int64(room) > NONE:
         room += ONE
-    low = np.int64(1)
-    high = low if found <= room else np.int64(least)
+    high = np.int64(least)
     while low < high:
         middle = (low + high) >> np.int64(1)
         heavy = ZERO
@@ -247,15 +250,15 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
 
     codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: target.py. least:
     Rules.min_level. dictionary: None; otherwise the order is random, by rng.split_state, and every level a group.
-    Returns the number of groups, and of levels, for `clear_slots`: until then levels.slot has the group of each.
+    Returns the number of groups, and of levels, for `clear_slots`.
     """
     found = take_slots(codes, low, high, node.items, levels, sums)
     alone = NONE if dictionary is not None else lightest_alone(found, node.weight, least, levels)
     groups = form_groups(found, alone, levels)
-    for slot in range(found):
-        levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
     if dictionary is None:
         if sums is None and node.total.size > 2:
+            for slot in range(found):
+                levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
             find_component(codes, groups, node, levels)
         sort_groups(groups, levels)
     else:

@@ -260,8 +260,9 @@ def _grow(
         growing = growing._replace(pool=make_pool(growing.nodes.feature.size, entries))
     put_root(growing.stack, items, value, key, depth, scratch.total, scratch.constant)
     growing.size[1] = 1
+    kinds = (oblique, subspace, mixed, dictionary)
+    grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
     while growing.size[1] > 0:
-        kinds = (oblique, subspace, mixed, dictionary)
-        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
         growing = with_more_room(growing, entries)
+        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
     return finished(growing)

@@ -31,15 +31,15 @@ def partition(here, limit, items, spare):
     """Reorder items stably: those whose code here[i] is up to `limit` first. No branch depends on the data.
 
     here uint32 [>= n]; items uint64 [n], mutated; spare uint64 [>= n], scratch. Returns the number of rows on the left
-    (uint64), the largest code there and the smallest on the right (uint32).
+    (uint64), the largest code there and the smallest on the right (uint32), without meaning where a side has no rows.
     """
+    after = np.uint32(limit + np.uint32(1))
     below = np.uint32(0)
     above = np.uint32(0xFFFFFFFF)
-    for i in range(np.uint64(items.size)):  # by itself and with masks, this runs in vectors
-        code = here[i]
-        left = np.uint32(np.uint64(0) - np.uint64(code <= limit))
-        below = max(below, code & left)
-        above = min(above, code | left)
+    for i in range(np.uint64(items.size)):  # by itself this runs in vectors
+        distance = np.uint32(here[i] - after)  # wraps on the left, so that the largest codes there have the largest
+        below = max(below, distance)
+        above = min(above, distance)
     at_l = ZERO
     for i in range(np.uint64(items.size)):
         item = items[i]
@@ -48,4 +48,4 @@ def partition(here, limit, items, spare):
         at_l += np.uint64(here[i] <= limit)
     for i in range(np.uint64(items.size) - at_l):
         items[at_l + i] = spare[i]
-    return at_l, below, above
+    return at_l, np.uint32(below + after), np.uint32(above + after)

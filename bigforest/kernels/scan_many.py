@@ -28,9 +28,11 @@ from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
 
 # Up to this many rows sorting by pairs beats counting.
 _FEW = np.uint64(80)
-# What a bucket costs besides, in what it costs for each class, and what sorting a row costs. Measured on 3 to 26.
-_LOOP = np.uint64(6)
-_SORT = np.uint64(8)
+# What a bucket costs besides, in what it costs for each class; what sorting a row costs, and a histogram besides its
+# buckets. Measured on 3 to 8 classes.
+_LOOP = np.uint64(2)
+_SORT = np.uint64(9)
+_ONCE = np.uint64(180)
 # Weights of so many classes, each below 2**16, share 64 bits: work.add has that of class k 16 k bits higher.
 _PACKED = 4
 _PACKED_WEIGHT = 65_536
@@ -276,7 +278,7 @@ def scan_many(low, high, node, min_leaf, feature, best, work):
     above = count_above(low, n, work) if few else n
     # A bucket of few codes may hold most rows, such as those of the value 0, and would be sorted to be looked into.
     exact = span < np.uint64(BUCKETS)
-    if few and not (exact and span * (np.uint64(node.total.size) + _LOOP) < above * _SORT):
+    if few and not (exact and span * (np.uint64(node.total.size) + _LOOP) + _ONCE < above * _SORT):
         sort_and_walk(low, high, above, node, min_leaf, feature, best, work)
         return
     shift = shift_for(span, np.uint64(BUCKETS) if exact else buckets_for_many(n))

@@ -39,24 +39,32 @@ _THREE = np.uint64(3)
 
 
 @inlined
+def is_allowed(w_l, node, min_leaf):
+    """Whether both sides of a split weigh at least min_leaf, as uint64."""
+    return np.uint64(w_l >= min_leaf) & np.uint64(node.weight - w_l >= min_leaf)
+
+
+@inlined
 def reaches(sum_l, w_l, node, bar):
-    """Whether the score of a split is at least `bar`, without dividing; neither side is empty."""
+    """Whether the score of a split is at least `bar`, without dividing; neither side is empty.
+
+    Differences of floats are right to a rounding here: weights are below 2**31, and a sum that float64 rounds is far
+    above node.sq, which is below the weight.
+    """
     left = np.float64(w_l)
-    right = np.float64(node.weight - w_l)
+    right = np.float64(node.weight) - left
     one = np.float64(sum_l)
-    two = np.float64(node.sq - sum_l)
+    two = np.float64(node.sq) - one
     return one * one * right + two * two * left >= bar * (left * right)
 
 
 @helper
-def offer_sums(weight, total, min_leaf, feature, code, w_l, sum_l, best):
+def offer_sums(weight, total, feature, code, w_l, sum_l, best):
     """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good and comes first.
 
-    First is the lower feature, then the lower code.
+    First is the lower feature, then the lower code. The split `is_allowed`.
     """
     w_r = weight - w_l
-    if w_l < min_leaf or w_r < min_leaf:
-        return
     sum_r = total - sum_l
     split = best.split
     one, two = np.float64(sum_l), np.float64(sum_r)
@@ -87,9 +95,10 @@ def walk_sums(keys, begin, end, w_l, sum_l, node, rows, min_leaf, feature, best)
         w_l += rows[at, ZERO]
         sum_l += rows[at, ONE]
         key = keys[i]
-        # Both sides are evaluated, so that ties, of which no processor can guess the next, are no branch.
-        if np.uint64(key >> SHIFT32 != code) & np.uint64(reaches(sum_l, w_l, node, bar)):
-            offer_sums(node.weight, node.sq, min_leaf, feature, np.int64(code), w_l, sum_l, best)
+        # All is evaluated, so that what no processor can guess, such as ties, is no branch.
+        allowed = np.uint64(key >> SHIFT32 != code) & is_allowed(w_l, node, min_leaf)
+        if allowed & np.uint64(reaches(sum_l, w_l, node, bar)):
+            offer_sums(node.weight, node.sq, feature, np.int64(code), w_l, sum_l, best)
             bar = best.limit[0]
 
 
@@ -110,23 +119,26 @@ def histogram_sums(low, shift, n, buckets, codes, sums, opened):
 
 
 @inlined
-def offer_edges(low, shift, buckets, node, min_leaf, feature, best, found):
-    """Offer the split after every bucket, and turn `found` into what Sums.buckets is said to be."""
+def offer_edges(low, shift, buckets, node, min_leaf, feature, best, found, opened):
+    """Offer the split after every bucket, and turn `found` into what Sums.buckets is said to be if any are `opened`."""
     w_l = NONE
     sum_l = NONE
     bar = best.limit[0]
     for b in range(buckets):
         weight, inside = found[b, ZERO], found[b, ONE]
-        found[b, ZERO] = w_l
-        found[b, ONE] = sum_l
-        found[b, _THREE] = inside - found[b, TWO]
+        if opened:
+            found[b, ZERO] = w_l
+            found[b, ONE] = sum_l
+            found[b, _THREE] = inside - found[b, TWO]
         w_l += weight
         sum_l += inside
-        if weight > 0 and b + ONE < buckets and reaches(sum_l, w_l, node, bar):
+        allowed = np.uint64(weight > 0) & is_allowed(w_l, node, min_leaf)
+        if allowed & np.uint64(reaches(sum_l, w_l, node, bar)):
             code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            offer_sums(node.weight, node.sq, min_leaf, feature, code, w_l, sum_l, best)
+            offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, best)
             bar = best.limit[0]
-    found[buckets, ZERO] = w_l
+    if opened:
+        found[buckets, ZERO] = w_l
 
 
 @inlined
@@ -155,10 +167,10 @@ def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
     found = sums.buckets
     if shift == np.uint32(0):
         histogram_sums(low, shift, n, buckets, work.codes, sums, False)
-        offer_edges(low, shift, buckets, node, min_leaf, feature, best, found)
+        offer_edges(low, shift, buckets, node, min_leaf, feature, best, found, False)
         return
     histogram_sums(low, shift, n, buckets, work.codes, sums, True)
-    offer_edges(low, shift, buckets, node, min_leaf, feature, best, found)
+    offer_edges(low, shift, buckets, node, min_leaf, feature, best, found, True)
     for b in range(buckets):
         work.bound[b] = 1.0 if may_hide(b, node, best.limit[0], found) else -1.0
     if not collect(low, shift, buckets, sums.place[:n], 0.0, work, None):

@@ -33,6 +33,10 @@ from bigforest.kernels.sort import sort_many
 _FEW_CODES = np.uint64(256)
 # Two classes share 64 bits: work.add has the weight of class 1 this power of two of bits higher.
 _LOG_HALF = np.uint64(5)
+# What counting a row costs, in pairs of rows; in that, what a code of the histogram costs, and the whole of it besides.
+_ROW = np.uint64(12)
+_CODE = np.uint64(3)
+_ONCE = np.uint64(40)
 # Pairs keep both classes' weights in one 32-bit number.
 _PAIR_WEIGHT = 65_536
 _HALF = np.uint32(16)
@@ -194,6 +198,12 @@ def by_pairs(node):
 
 
 @inlined
+def is_counted(n, span):
+    """Whether a histogram of codes within `span` costs less than the pairs of n rows; uint64s, measured."""
+    return span < _FEW_CODES and n * n > _ROW * (n + _CODE * span + _ONCE)
+
+
+@inlined
 def prepare_two(node, work):
     """Once per node, before scan_two: its multiplicities by class, in work.add, and in work.pair_add for pairs."""
     pack_items(node.items, _LOG_HALF, work.add)
@@ -317,8 +327,8 @@ def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected
 def scan_two(low, high, node, min_leaf, feature, best, work):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
 
-    Few rows: by pairs. Many: histogram, score of every bucket edge, then open the few buckets that could hide better.
-    Two codes have one threshold, which needs neither.
+    Few rows, unless they have few codes: by pairs. Many: histogram, score of every bucket edge, then open the few
+    buckets that could hide better. Two codes have one threshold, which needs neither.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
@@ -329,7 +339,7 @@ def scan_two(low, high, node, min_leaf, feature, best, work):
         if reaches(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):
             offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(low), ones_l, w_l, best)
         return
-    if by_pairs(node):
+    if by_pairs(node) and not is_counted(n, span):
         small_two(node, min_leaf, feature, best, work)
         return
     shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, buckets_for_two(n))

@@ -12,31 +12,33 @@ from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT32, TWO, ZERO
 
 # Codes within so many are counted by code: no row needs a branch then, whose outcome is hard to guess.
 CLOSE = 128
+_LOG_HALF = np.uint64(5)
 
 
 @inlined
 def count_close(codes, low, span, items, levels, sums):
     """take_slots where all codes are from `low` on within `span` (uint64), CLOSE at most. Slots ascend by code."""
     held = levels.held
-    for at in range(span + span):
-        held[at, ZERO] = NONE
-        held[at, ONE] = NONE
+    for entry in range(span + span if sums is None else span << TWO):
+        held[entry] = NONE
     for i in range(np.uint64(items.size)):
         # Every other row is counted apart, because an addition waits for the one before to the same place.
         at = np.uint64(codes[i] - low) + (i & ONE) * span
-        if sums is None:  # both in one number; the sum of more than two classes, which may overflow, is not used
-            multiplicity = items[i] & BITS16
-            held[at, ZERO] += np.int64(((multiplicity * class_of(items[i])) << SHIFT32) | multiplicity)
+        if sums is None:  # odd classes in the upper half: for two of them that is the sum, for more it is not used
+            held[at] += np.int64((items[i] & BITS16) << ((class_of(items[i]) & ONE) << _LOG_HALF))
         else:
-            held[at, ZERO] += sums.rows[i, ZERO]
-            held[at, ONE] += sums.rows[i, ONE]
+            held[at + at] += sums.rows[i, ZERO]
+            held[at + at + ONE] += sums.rows[i, ONE]
     found = ZERO
     for at in range(span):
-        weight = held[at, ZERO] + held[at + span, ZERO]
-        inside = held[at, ONE] + held[at + span, ONE]
         if sums is None:
-            inside = np.int64(np.uint64(weight) >> SHIFT32)
-            weight = np.int64(np.uint64(weight) & BITS32)
+            both = np.uint64(held[at] + held[at + span])
+            inside = np.int64(both >> SHIFT32)
+            weight = np.int64(both & BITS32) + inside
+        else:
+            other = at + span
+            weight = held[at + at] + held[other + other]
+            inside = held[at + at + ONE] + held[other + other + ONE]
         levels.code[found] = low + np.uint32(at)
         levels.weight[found] = weight
         levels.sum[found] = inside
