@@ -9,13 +9,13 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.category import order_groups
+from bigforest.kernels.few_two import offer_two
+from bigforest.kernels.few_two import reaches as classes_reach
 from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import NONE, ONE, ZERO
 from bigforest.kernels.scan_sums import is_allowed, offer_sums
 from bigforest.kernels.scan_sums import reaches as sums_reach
-from bigforest.kernels.scan_two import offer_two
-from bigforest.kernels.scan_two import reaches as classes_reach
 from bigforest.kernels.slots import clear_slots
 
 

@@ -12,20 +12,13 @@ from __future__ import annotations
 
 import numpy as np
 
+from bigforest.kernels.few_two import by_pairs, offer_small_two, score_small_two, shares_codes, walk_two
 from bigforest.kernels.impurity import GINI, walk_scores
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, NONE, ONE, ZERO
 from bigforest.kernels.order import bucket_of, keep_cut, order_bucket, slope_for
 from bigforest.kernels.scan_many import buckets_for_many, put_all_left, scan_buckets_many, walk_many
-from bigforest.kernels.scan_two import (
-    buckets_for_two,
-    by_pairs,
-    offer_small_two,
-    scan_buckets_two,
-    score_small_two,
-    shares_codes,
-    walk_two,
-)
+from bigforest.kernels.scan_two import buckets_for_two, scan_buckets_two
 
 # Whole projections in a range below this are codes.
 MOST_CODES = 2.0**32
