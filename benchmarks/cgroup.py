@@ -59,5 +59,5 @@ def was_killed(run: subprocess.CompletedProcess[str]) -> bool:
 def evict(path: Path) -> None:
     """Drop the file from the page cache: pages that are there already are charged to nobody."""
     with path.open("rb") as file:
-        os.fsync(file.fileno())
+        os.fdatasync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
