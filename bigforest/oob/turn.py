@@ -39,7 +39,7 @@ def turn_thresholds(packed: Packed, store: Store, workers: int) -> None:
     order = np.empty(min(LISTED_NODES, packed.nodes), np.uint32)
     for places, first, last in _portions(counts, packed.nodes, order.size):
         some = wide._replace(thresholds=wide.thresholds[2 * first : 2 * last], links=wide.links[2 * first : 2 * last])
-        own = counts[places.start : places.stop] if len(places) > 1 else np.zeros(1, np.int64)
+        own = counts[places.start : places.stop]
         begins = np.cumsum(own) - own
         ends = begins.copy()
         list_nodes(some, places.start, ends, order)
