@@ -44,9 +44,10 @@ def tree_arrays(
     given = pool.threshold if pool is not None else known
     threshold = np.empty(size) if given is None else given.copy()
     gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
+    start = np.empty(size + 1, np.int64)  # of levels
     offsets, low, high = dictionaries
-    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity])
-    fill_values(*grown, left, threshold, default_left, gain, weight, value)
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity], scale)
+    fill_values(*grown, left, threshold, default_left, gain, weight, value, start)
     return TreeArrays(
         feature=nodes.feature,
         left=left,
@@ -54,11 +55,11 @@ def tree_arrays(
         depth=nodes.depth,
         threshold=threshold,
         default_left=default_left,
-        gain=gain if nodes.sum is None else gain * scale[1] * scale[1],
+        gain=gain,
         weight=weight,
         counts=nodes.counts if nodes.sum is None else nodes.counts[:, :0],
-        value=None if nodes.sum is None else scale[0] + value * scale[1],
-        levels=None if subsets is None or not subsets.size.any() else _levels(subsets),
+        value=None if nodes.sum is None else value,
+        levels=None if subsets is None or not start[-1] else LevelLists(start, subsets.level[: start[-1]]),
         terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
     )
 
@@ -101,11 +102,6 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
         drawn = np.maximum(below, -_LARGEST) * (1.0 - share) + np.minimum(above, _LARGEST) * share
     found: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
     return found
-
-
-def _levels(subsets: Subsets) -> LevelLists:
-    start = np.concatenate([[0], np.cumsum(subsets.size, dtype=np.int64)])
-    return LevelLists(start, subsets.level[: start[-1]])
 
 
 def _terms(pool: Pool) -> Terms:
