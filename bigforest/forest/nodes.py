@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,11 +25,11 @@ T = TypeVar("T")
 
 
 class TreeArrays(NamedTuple):
-    """One tree in preorder; all arrays have one entry per node, and a leaf has the value in brackets.
+    """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
 
     feature       int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
-    left          uint32 (0), always the node's own number + 1
-    right         uint32 (0)
+    left          uint32 (0), always the node's own number in its tree + 1
+    right         uint32 (0), number in the tree, too
     depth         uint32
     threshold     float64 (nan), nan on a category
     default_left  bool (False), False in oblique nodes
@@ -65,6 +66,11 @@ class TreeArrays(NamedTuple):
         levels = None if self.levels is None else cut_lists(self.levels, begin, end)
         terms = None if self.terms is None else cut_lists(self.terms, begin, end)
         return TreeArrays._make([*(array[begin:end] for array in self[:-3]), value, levels, terms])
+
+    def each_tree(self) -> Iterator[TreeArrays]:
+        """The trees, each by itself."""
+        for begin, end in pairwise([*np.flatnonzero(self.depth == 0).tolist(), self.depth.size]):
+            yield self.rows(begin, end)
 
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:

@@ -40,7 +40,7 @@ class Levels(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
     slot       uint32 [codes of the largest category], of the levels of the node; 0 between nodes
-    held       int64 [4 * CLOSE], of the rows of close codes, every other row apart: weight and sum by turns, of classes
+    held       int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum by turns, of classes four of
                both in one
     code       uint32 [most], the level in each slot
     group      uint32 [most], the group of each slot: the level by itself, or all that are taken together

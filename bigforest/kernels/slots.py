@@ -13,26 +13,30 @@ from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT32, TWO, ZERO
 # Codes within so many are counted by code: no row needs a branch then, whose outcome is hard to guess.
 CLOSE = 128
 _LOG_HALF = np.uint64(5)
+# Tables of classes less one; numbers have two.
+_TABLES = np.uint64(3)
 
 
 @inlined
 def count_close(codes, low, span, items, levels, sums):
     """take_slots where all codes are from `low` on within `span` (uint64), CLOSE at most. Slots ascend by code."""
     held = levels.held
-    for entry in range(span + span if sums is None else span << TWO):
+    for entry in range(span << TWO):
         held[entry] = NONE
     for i in range(np.uint64(items.size)):
-        # Every other row is counted apart, because an addition waits for the one before to the same place.
-        at = np.uint64(codes[i] - low) + (i & ONE) * span
+        # Rows that follow each other are counted apart: an addition waits for the one before to the same place.
         if sums is None:  # odd classes in the upper half: for two of them that is the sum, for more it is not used
+            at = np.uint64(codes[i] - low) + (i & _TABLES) * span
             held[at] += np.int64((items[i] & BITS16) << ((class_of(items[i]) & ONE) << _LOG_HALF))
         else:
+            at = np.uint64(codes[i] - low) + (i & ONE) * span
             held[at + at] += sums.rows[i, ZERO]
             held[at + at + ONE] += sums.rows[i, ONE]
     found = ZERO
     for at in range(span):
         if sums is None:
-            both = np.uint64(held[at] + held[at + span])
+            other = at + span + span
+            both = np.uint64(held[at] + held[at + span] + held[other] + held[other + span])
             inside = np.int64(both >> SHIFT32)
             weight = np.int64(both & BITS32) + inside
         else:
