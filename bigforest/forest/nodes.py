@@ -161,11 +161,11 @@ def nodes_table(pieces: list[Piece], spec: DataSpec, levels: Levels | None) -> p
     size = joined.feature.size
     leaf, oblique = joined.feature == LEAF, joined.feature == OBLIQUE
     kind = (~leaf).astype(np.int8)  # places in KINDS
-    inner = on_value = on_feature = _bitmap(~leaf)
+    inner = on_value = on_feature = on_levels = _bitmap(~leaf)
     if joined.levels is not None:
         category = np.diff(joined.levels.start) > 0
-        kind[category] = 2
-        on_value = _bitmap(~(leaf | category))
+        kind += category  # such a node is none of the others
+        on_value, on_levels = _bitmap(~(leaf | category)), _bitmap(category)
     if joined.terms is not None:
         kind[oblique] = 3
         on_feature = _bitmap(~(leaf | oblique))
@@ -178,11 +178,11 @@ def nodes_table(pieces: list[Piece], spec: DataSpec, levels: Levels | None) -> p
         "left": _where(inner, joined.left),
         "right": _where(inner, joined.right),
         "depth": pa.array(joined.depth),
-        "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),
-        "feature": pa.DictionaryArray.from_arrays(_where(on_feature, joined.feature), pa.array(names, pa.string())),
+        "kind": _named(pa.array(kind), KINDS),
+        "feature": _named(_where(on_feature, joined.feature), names),
         "threshold": _where(on_value, joined.threshold),
         "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, _bitmap(joined.default_left)]),
-        "levels": levels_column(joined.levels, joined.feature, levels, spec, NODES.field("levels").type),
+        "levels": levels_column(joined.levels, on_levels, joined.feature, levels, spec, NODES.field("levels").type),
         "terms": terms_column(joined.terms, size, names, NODES.field("terms").type),
         "gain": _where(inner, joined.gain),
         "weight": pa.array(joined.weight),
@@ -199,6 +199,11 @@ def _bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
 def _where(there: pa.Buffer, values: NDArray[Any]) -> pa.Array:
     """A column that is null but where a bitmap says so; several columns share one."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [there, pa.py_buffer(values)])
+
+
+def _named(places: pa.Array, names: Sequence[str]) -> Any:
+    """A column of places in `names`."""
+    return pa.DictionaryArray.from_arrays(places, pa.array(names, pa.string()), safe=False)
 
 
 def _counts_column(counts: NDArray[np.uint32]) -> Any:

@@ -45,9 +45,10 @@ def tree_arrays(
     given = pool.threshold if pool is not None else known
     threshold = np.empty(size) if given is None else given.copy()
     gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
+    start = np.empty(size + 1, np.int64)  # of levels
     offsets, low, high = dictionaries
-    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity])
-    fill_values(*grown, left, right, threshold, default_left, gain, weight, value)
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity], scale)
+    fill_values(*grown, left, right, threshold, default_left, gain, weight, value, start)
     return TreeArrays(
         feature=nodes.feature,
         left=left,
@@ -55,11 +56,11 @@ def tree_arrays(
         depth=nodes.depth,
         threshold=threshold,
         default_left=default_left,
-        gain=gain if nodes.sum is None else gain * scale[1] * scale[1],
+        gain=gain,
         weight=weight,
         counts=nodes.counts if nodes.sum is None else nodes.counts[:, :0],
-        value=None if nodes.sum is None else scale[0] + value * scale[1],
-        levels=None if subsets is None or not subsets.size.any() else _levels(subsets),
+        value=None if nodes.sum is None else value,
+        levels=None if subsets is None or not start[-1] else LevelLists(start, subsets.level[: start[-1]]),
         terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
     )
 
@@ -114,11 +115,6 @@ def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first
             for tree, (a, b) in enumerate(bounds, first)
         ]
     )
-
-
-def _levels(subsets: Subsets) -> LevelLists:
-    start = np.concatenate([[0], np.cumsum(subsets.size, dtype=np.int64)])
-    return LevelLists(start, subsets.level[: start[-1]])
 
 
 def _terms(pool: Pool) -> Terms:

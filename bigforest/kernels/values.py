@@ -81,7 +81,23 @@ def number_in_tree(nodes, left, right):
 
 @kernel
 def fill_values(
-    nodes, sums, subsets, offsets, low, high, known, impurity, left, right, threshold, default_left, gain, weight, value
+    nodes,
+    sums,
+    subsets,
+    offsets,
+    low,
+    high,
+    known,
+    impurity,
+    scale,
+    left,
+    right,
+    threshold,
+    default_left,
+    gain,
+    weight,
+    value,
+    start,
 ):
     """Work out what the table of some trees holds beside the trees in codes.
 
@@ -89,6 +105,7 @@ def fill_values(
     subsets   Subsets of kernels/mixed.py, None where all features are plain numbers
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
+    scale     float64 offset and step of numbers to predict, see TargetSpec; without meaning for classes
     left, right  uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
     known     whether all thresholds are there already; otherwise those of oblique nodes are
     threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
@@ -97,11 +114,18 @@ def fill_values(
               have the same; False in leaves and oblique nodes
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity, for numbers the mean
+    start     int64 [nodes + 1], out: where the levels of each node begin, and the last ones end; left as it is where
+              there are no subsets
     """
     number_in_tree(nodes, left, right)
+    if subsets is not None:
+        start[0] = np.int64(0)
+        for node in range(np.uint64(nodes.feature.size)):
+            start[node + np.uint64(1)] = start[node] + np.int64(subsets.size[node])
     for back in range(np.uint64(nodes.feature.size)):
         node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children come before their parent
-        weight[node], value[node] = describe_node(nodes, node, sums, impurity)
+        weight[node], own = describe_node(nodes, node, sums, impurity)
+        value[node] = own if sums is None else scale[0] + own * scale[1]
         default_left[node] = False
         if nodes.feature[node] == LEAF:
             threshold[node] = np.nan
@@ -109,7 +133,8 @@ def fill_values(
             continue
         one = node + np.uint64(1)
         two = np.uint64(nodes.right[node])
-        gain[node] = decrease_of(node, one, two, weight, value, sums)
+        decrease = decrease_of(node, one, two, weight, value, sums)
+        gain[node] = decrease if sums is None else decrease * scale[1] * scale[1]
         if nodes.feature[node] == OBLIQUE:
             continue
         default_left[node] = weight[one] >= weight[two]
