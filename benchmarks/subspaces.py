@@ -28,7 +28,8 @@ from tables import markdown, save
 
 import bigforest
 from bigforest.config import TrainConfig
-from bigforest.grow.forest import compile_for, grow_tree
+from bigforest.grow.forest import compile_for
+from bigforest.grow.whole import grow_tree
 
 STEPS = 50
 COLUMNS = {

@@ -8,8 +8,10 @@ where code 0 is missing (FeatureSpec).
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -38,7 +40,8 @@ LEVELS = pa.schema(
 )
 
 
-class Levels(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Levels:
     """Feature f has the levels level[offsets[f]:offsets[f + 1]], ascending; none of them unless it is a category.
 
     offsets  int64 [features + 1]
@@ -47,6 +50,11 @@ class Levels(NamedTuple):
 
     offsets: NDArray[np.int64]
     level: pl.Series
+
+    @cached_property
+    def words(self) -> Any:
+        """`level` as an Arrow array of type string, made once: every part of a forest takes from it."""
+        return self.level.to_arrow().cast(pa.string())
 
     def of(self, feature: int) -> pl.Series:
         """The levels of a feature, in the order of their codes."""

@@ -13,7 +13,7 @@ from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.events import silent
 from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.forest import grow_tree
+from bigforest.grow.whole import grow_tree
 from bigforest.resources import Resources
 from bigforest.sample import Sampler
 from bigforest.source import open_source

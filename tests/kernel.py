@@ -17,7 +17,7 @@ from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, SEEN_LEFT, UNSEEN, make_mixed
 from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.target import Classes, Numbers
-from bigforest.kernels.tree import CodeTree, Rules
+from bigforest.kernels.tree import CodeTree, Roots, Rules
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
 from tests.naive.random_split import drawn_threshold
@@ -45,7 +45,7 @@ def check_kernel(
     expected = grow_naively(table, weights, config, 0, split)
     dictionaries, codes = encoded(data.values, width, gaps)
     with np.errstate(over="ignore"):
-        found = grow(*kernel_arguments(data, weights, config, codes), dictionary=dictionary_of(dictionaries, config))
+        found = grow(*kernel_arguments(data, weights, config, codes), dictionary_of(dictionaries, config))
     tree = in_values(found, dictionaries, config)
     for number, node in enumerate(expected):
         assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
@@ -78,7 +78,7 @@ def check_mixed_kernel(
     mixed = make_mixed(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
         found, subsets = grow_mixed(*call, mixed, dictionary_of(dictionaries, config))
-    assert (mixed.levels.slot == 0).all()
+    assert (mixed.levels.tally == 0).all()
     assert found.feature.size == len(expected) == subsets.size.size
     ends = np.cumsum(subsets.size)
     for number, node in enumerate(expected):
@@ -157,7 +157,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
     by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
-    return codes, by_row, items, target, key, rules
+    return codes, by_row, items, target, Roots.one(items.size, key), rules
 
 
 def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: TrainConfig) -> TreeArrays:

@@ -22,13 +22,13 @@ from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import BigForestError, ConfigError, DataError
 from bigforest.events import silent
-from bigforest.forest.nodes import TreeArrays
-from bigforest.grow import bag
-from bigforest.grow import forest as growing
+from bigforest.forest.nodes import Piece, TreeArrays, nodes_table
+from bigforest.grow import bag, need_whole
 from bigforest.grow.bag import weighed
-from bigforest.grow.forest import grow_forest, grow_tree
+from bigforest.grow.forest import grow_forest
 from bigforest.grow.need import Way, choose_way
 from bigforest.grow.top import Limits
+from bigforest.grow.whole import grow_tree, grow_trees, rules_of
 from bigforest.memory import Extras, Shape
 from bigforest.resources import Resources
 from bigforest.sample import Sampler
@@ -135,20 +135,47 @@ def test_kernel_grow_tree__of_any_table(
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
         found = grow_tree(store, config, 0)
         weights = Sampler.of(store, config).bag(0).astype(np.int64) * (1 if store.weight is None else store.weight)
-        rules = growing._rules(store, config)
+        rules = rules_of(store, config)
         scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=rules.min_level)
         assert_same(found, grow(table_of(store, scaled), weights.tolist(), scaled, 0), store)
+
+
+@settings(max_examples=30)
+@given(
+    data=mixed_tables(max_rows=40),
+    config=configs(),
+    numbers=st.booleans(),
+    splitter=st.sampled_from(["best", "random"]),
+    rows=st.sampled_from([1, 30, 100, 1000]),
+    first=st.integers(0, 5),
+)
+def test_kernel_grow_trees__several_in_a_call_as_each_alone(
+    data: Data, config: TrainConfig, numbers: bool, splitter: str, rows: int, first: int
+) -> None:
+    trees = range(first, first + 7)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(need_whole, "_ROWS_TOGETHER", rows)
+        config = replace(config, splitter=splitter, trees=trees.stop)
+        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=first)
+        found = list(grow_trees(store, config, trees))
+        assert len(found) == len(trees)
+        for number, tree in zip(trees, found, strict=True):
+            alone = grow_tree(store, config, number)
+            one, other = (
+                nodes_table([Piece(number, 0, arrays)], store.spec, store.levels()) for arrays in (tree, alone)
+            )
+            assert one.equals(other)
 
 
 def test_rules__count_weight_in_rows_of_the_mean(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": range(4), "w": [1, 2, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
-    rules = growing._rules(store, TrainConfig(min_split=5, min_leaf=3, min_level=6))
+    rules = rules_of(store, TrainConfig(min_split=5, min_leaf=3, min_level=6))
     assert (rules.min_split, rules.min_leaf, rules.min_level) == (2 + 3 * 3, 1 + 2 * 3, 1 + 5 * 3)
-    rules = growing._rules(store, TrainConfig())
+    rules = rules_of(store, TrainConfig())
     assert (rules.min_split, rules.min_leaf) == (2, 1)
     numbers = bigforest.encode_store(frame, tmp_path / "n", task="regression")
-    assert growing._rules(numbers, TrainConfig()).min_leaf == 5
+    assert rules_of(numbers, TrainConfig()).min_leaf == 5
 
 
 def test_weighed__a_weight_is_a_row_so_often(tmp_path: Path) -> None:

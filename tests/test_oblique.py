@@ -21,7 +21,7 @@ from bigforest.kernels.oblique import make_oblique
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.target import Classes
 from bigforest.kernels.transpose import row_items
-from bigforest.kernels.tree import Rules
+from bigforest.kernels.tree import Roots, Rules
 from bigforest.kernels.wide import empty_wide, fill_wide, no_wide
 from tests.grown import check_large_tree, check_tree
 from tests.naive.split import SCORES
@@ -135,7 +135,8 @@ def test_grow_oblique__values_kept_and_looked_up(classes: int) -> None:
         means = make_means(NO_PAIRS, False, np.zeros(0, np.uint32), np.zeros(len(columns)), classes, 6000)
         family = make_oblique(sparse, means, codes, values_of(offsets, low, wide), 6000)
         target = Classes(classes, entropy_table())
-        nodes, pool = grow_oblique(codes, by_rows(codes), items.copy(), target, np.uint64(classes), rules, family)
+        root = Roots.one(items.size, np.uint64(classes))
+        nodes, pool = grow_oblique(codes, by_rows(codes), items.copy(), target, root, rules, family)
         oblique = nodes.feature == -2
         used = int(pool.used[0])
         grown.append([*nodes, pool.size, pool.threshold[oblique], pool.feature[:used], pool.weight[:used]])

@@ -12,8 +12,8 @@ import pytest
 import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
-from bigforest.grow.forest import grow_tree
 from bigforest.grow.need import choose_way, grow_need
+from bigforest.grow.whole import grow_tree
 from bigforest.kernels.compile import Needs, compile_kernels
 from bigforest.kernels.grow import grow_while_room
 from bigforest.memory import Shape

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from bigforest.config import TrainConfig
 from bigforest.grow.families import feature_scale
-from bigforest.grow.forest import grow_tree
 from bigforest.grow.rotation import _eigenvectors, tree_axes
+from bigforest.grow.whole import grow_tree
 from bigforest.kernels.rng import stream_key
 from bigforest.kernels.rotate import draw_axes
 from tests.grown import frame_of, store_of, table_of, terms_of

@@ -91,7 +91,8 @@ def write_tables(
     """Write a table that comes in pieces, each of `schema`, as the file `path` of a forest; `more` as above."""
     entries = {"version": f"{VERSION}", "kind": json.dumps(kind), "spec": spec.to_json(), "config": config.to_json()}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
-    encoding = {name: code for name, code in _ENCODING.items() if name.split(".")[0] in schema.names}
+    names = schema.names
+    encoding = {name: code for name, code in _ENCODING.items() if name.split(".")[0] in names}
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(
@@ -100,7 +101,7 @@ def write_tables(
             compression="lz4",  # a sixth less time than zstd for a tenth more bytes
             use_dictionary=[field.name for field in schema if not pa.types.is_primitive(field.type)],
             column_encoding=encoding,
-            write_statistics=[name for name in ("tree", "row") if name in schema.names],
+            write_statistics=[name for name in ("tree", "row") if name in names],
             write_page_checksum=True,
         ) as writer:
             for table in tables:

@@ -40,20 +40,26 @@ def read_forest_levels(directory: Path, header: Header) -> Levels:
 
 
 def levels_column(
-    lists: LevelLists | None, feature: NDArray[np.int32], levels: Levels | None, spec: DataSpec, kind: pa.DataType
+    lists: LevelLists | None,
+    there: pa.Buffer,
+    feature: NDArray[np.int32],
+    levels: Levels | None,
+    spec: DataSpec,
+    kind: pa.DataType,
 ) -> Any:
-    """The column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null."""
+    """The column `levels`, of the Arrow type `kind`, of nodes on these features; a missing level is null.
+
+    there  bitmap of the nodes that have levels.
+    """
     if lists is None:
         return pa.nulls(feature.size, kind)
     assert levels is not None
-    length = np.diff(lists.start)
-    of = np.repeat(feature, length)
+    of = np.repeat(feature, np.diff(lists.start))
     missing = np.array([known.missing for known in spec.features])[of]
     place = levels.offsets[of] + lists.code - missing
-    words = levels.level.to_arrow().cast(pa.string()).take(pa.array(place, mask=missing & (lists.code == 0)))
-    return pa.ListArray.from_arrays(
-        pa.array(lists.start.astype(np.int32)), words, type=kind, mask=pa.array(length == 0)
-    )
+    words = levels.words.take(pa.array(place, mask=missing & (lists.code == 0)))
+    start = pa.py_buffer(lists.start.astype(np.int32))
+    return pa.Array.from_buffers(kind, feature.size, [there, start], children=[words])
 
 
 def check_levels(

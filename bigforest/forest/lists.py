@@ -27,11 +27,11 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
     found = [part for part in parts if part is not None]
     if not found:
         return None
-    lengths = [
-        np.zeros(size, np.int64) if part is None else np.diff(part.start)
-        for part, size in zip(parts, sizes, strict=True)
-    ]
-    start = np.concatenate([[0], np.cumsum(np.concatenate(lengths))])
+    start = np.zeros(sum(sizes) + 1, np.int64)
+    end = 0
+    for part, size in zip(parts, sizes, strict=True):
+        begin, end = end, end + size
+        np.add(0 if part is None else part.start[1:], start[begin], out=start[begin + 1 : end + 1])
     return _made(found[0], start, list(map(np.concatenate, zip(*(part[1:] for part in found), strict=True))))
 
 

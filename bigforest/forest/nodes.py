@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -24,11 +25,11 @@ T = TypeVar("T")
 
 
 class TreeArrays(NamedTuple):
-    """One tree in preorder; all arrays have one entry per node, and a leaf has the value in brackets.
+    """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
 
     feature       int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
-    left          uint32 (0), always the node's own number + 1
-    right         uint32 (0)
+    left          uint32 (0), always the node's own number in its tree + 1
+    right         uint32 (0), number in the tree, too
     depth         uint32
     threshold     float64 (nan), nan on a category
     default_left  bool (False), False in oblique nodes
@@ -65,6 +66,11 @@ class TreeArrays(NamedTuple):
         levels = None if self.levels is None else cut_lists(self.levels, begin, end)
         terms = None if self.terms is None else cut_lists(self.terms, begin, end)
         return TreeArrays._make([*(array[begin:end] for array in self[:-3]), value, levels, terms])
+
+    def each_tree(self) -> Iterator[TreeArrays]:
+        """The trees, each by itself."""
+        for begin, end in pairwise([*np.flatnonzero(self.depth == 0).tolist(), self.depth.size]):
+            yield self.rows(begin, end)
 
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
@@ -155,11 +161,11 @@ def nodes_table(pieces: list[Piece], spec: DataSpec, levels: Levels | None) -> p
     size = joined.feature.size
     leaf, oblique = joined.feature == LEAF, joined.feature == OBLIQUE
     kind = (~leaf).astype(np.int8)  # places in KINDS
-    inner = on_value = on_feature = _bitmap(~leaf)
+    inner = on_value = on_feature = on_levels = _bitmap(~leaf)
     if joined.levels is not None:
         category = np.diff(joined.levels.start) > 0
-        kind[category] = 2
-        on_value = _bitmap(~(leaf | category))
+        kind += category  # such a node is none of the others
+        on_value, on_levels = _bitmap(~(leaf | category)), _bitmap(category)
     if joined.terms is not None:
         kind[oblique] = 3
         on_feature = _bitmap(~(leaf | oblique))
@@ -172,11 +178,11 @@ def nodes_table(pieces: list[Piece], spec: DataSpec, levels: Levels | None) -> p
         "left": _where(inner, joined.left),
         "right": _where(inner, joined.right),
         "depth": pa.array(joined.depth),
-        "kind": pa.DictionaryArray.from_arrays(pa.array(kind), pa.array(KINDS)),
-        "feature": pa.DictionaryArray.from_arrays(_where(on_feature, joined.feature), pa.array(names, pa.string())),
+        "kind": _named(pa.array(kind), KINDS),
+        "feature": _named(_where(on_feature, joined.feature), names),
         "threshold": _where(on_value, joined.threshold),
         "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, _bitmap(joined.default_left)]),
-        "levels": levels_column(joined.levels, joined.feature, levels, spec, NODES.field("levels").type),
+        "levels": levels_column(joined.levels, on_levels, joined.feature, levels, spec, NODES.field("levels").type),
         "terms": terms_column(joined.terms, size, names, NODES.field("terms").type),
         "gain": _where(inner, joined.gain),
         "weight": pa.array(joined.weight),
@@ -193,6 +199,11 @@ def _bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
 def _where(there: pa.Buffer, values: NDArray[Any]) -> pa.Array:
     """A column that is null but where a bitmap says so; several columns share one."""
     return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [there, pa.py_buffer(values)])
+
+
+def _named(places: pa.Array, names: Sequence[str]) -> Any:
+    """A column of places in `names`."""
+    return pa.DictionaryArray.from_arrays(places, pa.array(names, pa.string()), safe=False)
 
 
 def _counts_column(counts: NDArray[np.uint32]) -> Any:

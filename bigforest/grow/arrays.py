@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -30,35 +31,36 @@ def tree_arrays(
     subsets: Subsets | None = None,
     scale: tuple[float, float] = (0.0, 1.0),
 ) -> TreeArrays:
-    """The tree `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
+    """The trees `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
 
-    pool     what its oblique nodes have besides; None where there are none.
-    known    its thresholds, where they have been looked up or drawn already.
-    subsets  what its nodes have besides where features may be missing, or are categories; None where none is.
+    pool     what their oblique nodes have besides; None where there are none.
+    known    their thresholds, where they have been looked up or drawn already.
+    subsets  what their nodes have besides where features may be missing, or are categories; None where none is.
     scale    offset and step of numbers to predict, see TargetSpec.
 
     Where a node saw no row without a value, those go with the child of more weight, left if both have the same.
     """
     size = nodes.feature.size
-    left, weight = np.empty(size, np.uint32), np.empty(size, np.uint64)
+    left, right, weight = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint64)
     given = pool.threshold if pool is not None else known
     threshold = np.empty(size) if given is None else given.copy()
     gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
+    start = np.empty(size + 1, np.int64)  # of levels
     offsets, low, high = dictionaries
-    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity])
-    fill_values(*grown, left, threshold, default_left, gain, weight, value)
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity], scale)
+    fill_values(*grown, left, right, threshold, default_left, gain, weight, value, start)
     return TreeArrays(
         feature=nodes.feature,
         left=left,
-        right=nodes.right,
+        right=right,
         depth=nodes.depth,
         threshold=threshold,
         default_left=default_left,
-        gain=gain if nodes.sum is None else gain * scale[1] * scale[1],
+        gain=gain,
         weight=weight,
         counts=nodes.counts if nodes.sum is None else nodes.counts[:, :0],
-        value=None if nodes.sum is None else scale[0] + value * scale[1],
-        levels=None if subsets is None or not subsets.size.any() else _levels(subsets),
+        value=None if nodes.sum is None else value,
+        levels=None if subsets is None or not start[-1] else LevelLists(start, subsets.level[: start[-1]]),
         terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
     )
 
@@ -103,9 +105,16 @@ def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: i
     return found
 
 
-def _levels(subsets: Subsets) -> LevelLists:
-    start = np.concatenate([[0], np.cumsum(subsets.size, dtype=np.int64)])
-    return LevelLists(start, subsets.level[: start[-1]])
+def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first: int) -> NDArray[np.float64]:
+    """`drawn_thresholds` of consecutive trees, the first of which has this number."""
+    below, above = Ends.of(nodes, dictionaries)
+    bounds = pairwise([*np.flatnonzero(nodes.depth == 0).tolist(), nodes.depth.size])
+    return np.concatenate(
+        [
+            drawn_thresholds(Ends(below[a:b], above[a:b]), np.arange(b - a, dtype=np.uint64), seed, tree)
+            for tree, (a, b) in enumerate(bounds, first)
+        ]
+    )
 
 
 def _terms(pool: Pool) -> Terms:

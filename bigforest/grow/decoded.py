@@ -29,6 +29,7 @@ from bigforest.grow.directions import Spans
 from bigforest.grow.spill import Matrix
 from bigforest.grow.top import Limits
 from bigforest.kernels.level_values import Cells
+from bigforest.kernels.wide import is_float32
 from bigforest.memory import Shape
 from bigforest.output import write_whole
 from bigforest.places import fetched, made
@@ -37,8 +38,6 @@ from bigforest.store.blocks import BlockReader, ColumnFile
 from bigforest.store.format import VALUE_TYPE
 from bigforest.store.store import Store
 
-# Values of a dictionary looked at together.
-_CHUNK = 1 << 16
 # Values of a byte.
 _BYTE = 256
 # The matrices of Cells by the bytes of a value, in their order.
@@ -237,9 +236,7 @@ def _width_of(low: NDArray[np.float64]) -> int:
     """The fewest bytes in which all values, ascending, can be kept."""
     if low.size <= _BYTE and 0.0 <= low[0] <= low[-1] < _BYTE and not np.signbit(low[0]) and (low == low.round()).all():
         return 1
-    chunks = (low[first : first + _CHUNK] for first in range(0, low.size, _CHUNK))
-    with np.errstate(over="ignore"):
-        return 4 if all((chunk.astype(np.float32) == chunk).all() for chunk in chunks) else 8
+    return 4 if is_float32(low) else 8
 
 
 def _read(file: FileIO, offset: int, array: NDArray[Any]) -> int:

@@ -1,4 +1,4 @@
-"""A table as trees that split on features see it while they grow by passes: its codes. Oracle: grow/forest.py
+"""A table as trees that split on features see it while they grow by passes: its codes. Oracle: grow/whole.py
 grow_tree, which has all in memory."""
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from bigforest.kernels.layout import Codes
 from bigforest.kernels.level import collect_block, count_block, route_block
 from bigforest.kernels.rows import by_rows, no_rows
 from bigforest.kernels.target import Classes, Numbers
+from bigforest.kernels.tree import Roots
 from bigforest.memory import release_freed
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
@@ -148,9 +149,9 @@ class FeaturePasses(NamedTuple):
         target = Classes(ground.tally.classes, ground.table) if value is None else Numbers(value)
         ranked = None if ground.values is None else own_codes(codes, self.store, ground.features)
         codes, dictionary = (codes, None) if ranked is None else (ranked.codes, ranked.dictionary)
-        above = (seedling.depth, seedling.constant)
+        roots = Roots.one(items.size, seedling.key, seedling.depth, seedling.constant)
         nodes, subsets = grow_on_features(
-            codes, by_rows(codes), items, target, seedling.key, ground.rules, ground.features, dictionary, *above
+            codes, by_rows(codes), items, target, roots, ground.rules, ground.features, dictionary
         )
         write_subtree(path, (nodes if ranked is None else ranked.known_again(nodes), subsets))
         return nodes.feature.size

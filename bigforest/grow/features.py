@@ -12,7 +12,7 @@ from bigforest.kernels.layout import Codes, Rows
 from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, Subsets, make_mixed
 from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.target import Classes, Numbers
-from bigforest.kernels.tree import CodeTree, Rules
+from bigforest.kernels.tree import CodeTree, Roots, Rules
 from bigforest.store.store import Store
 
 
@@ -46,7 +46,7 @@ class Features(NamedTuple):
         return max((self.codes[place] for place in np.flatnonzero(self.kinds == CATEGORY)), default=0)
 
 
-# A tree, or a part of one, and what its nodes have besides where features are not plain.
+# Trees, or a part of one, and what their nodes have besides where features are not plain.
 Grown = tuple[CodeTree, Subsets | None]
 
 
@@ -55,16 +55,14 @@ def grow_on_features(
     by_row: Rows,
     items: NDArray[np.uint64],
     target: Classes | Numbers,
-    key: np.uint64,
+    roots: Roots,
     rules: Rules,
     features: Features,
     dictionary: Dictionary | None = None,
-    depth: int = 0,
-    constant: NDArray[np.bool_] | None = None,
 ) -> Grown:
-    """Grow a tree, or the part below a node, in memory; the arguments are those of kernels/grow.py grow."""
+    """Grow trees, or the part below a node, in memory; the arguments are those of kernels/grow.py grow."""
     if features.plain:
-        return grow(codes, by_row, items, target, key, rules, depth, constant, dictionary), None
+        return grow(codes, by_row, items, target, roots, rules, dictionary), None
     classes = target.number if isinstance(target, Classes) else 1
-    mixed = make_mixed(features.kinds, features.largest, items.size, classes)
-    return grow_mixed(codes, by_row, items, target, key, rules, mixed, dictionary, depth, constant)
+    mixed = make_mixed(features.kinds, features.largest, roots.most_rows, classes)
+    return grow_mixed(codes, by_row, items, target, roots, rules, mixed, dictionary)

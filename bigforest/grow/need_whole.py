@@ -14,12 +14,14 @@ from bigforest.memory import BASE_BYTES, Shape
 from bigforest.options import SUBSPACE_FAMILIES
 from bigforest.sample import distinct_rows, draws_bytes, most_nodes
 
+# Rows of the bags of trees that grow in one call of the kernel, at most, unless one has more.
+_ROWS_TOGETHER = 1 << 17
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 20.
 _ROW = 28
 # The copy of a subtree's codes or values that each thread keeps in its cache (kernels/nearby.py, local.py), at most.
 COPIED = 1_800_000
-# Bytes of a node of a finished tree besides its counts: in codes 20, in values 36.
-NODE = 56
+# Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.
+NODE = 60
 # Bytes of a node of a row group on its way into a Parquet file, besides its counts, and of a term of one.
 _WRITTEN = 200
 _WRITTEN_TERM = 64
@@ -65,6 +67,13 @@ def tree_bytes(rows: int, nodes: int, classes: int) -> int:
     return rows * _ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
 
 
+def trees_together(shape: Shape, config: TrainConfig) -> int:
+    """Trees that grow in one call of the kernel: some small ones that split on features, of others one."""
+    if config.family not in ON_FEATURES:
+        return 1
+    return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
+
+
 def written_bytes(classes: int) -> int:
     """A row group on its way into a Parquet file."""
     return GROUP_NODES * (_WRITTEN + 16 * classes)
@@ -72,8 +81,9 @@ def written_bytes(classes: int) -> int:
 
 def in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
     """Growing so many whole trees at a time."""
-    rows = distinct_rows(shape.rows, config, shape.classes)
-    nodes = most_nodes(shape.rows, config, shape.classes)
+    together = trees_together(shape, config)
+    rows = together * distinct_rows(shape.rows, config, shape.classes)
+    nodes = together * most_nodes(shape.rows, config, shape.classes)
     by_row = 0 if config.in_subspaces else shape.rows * shape.row_bytes
     tree = (
         COPIED

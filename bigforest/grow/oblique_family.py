@@ -19,7 +19,7 @@ from bigforest.grow.top import Ground
 from bigforest.kernels.level_values import Cells, Steps
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.target import Classes
-from bigforest.kernels.tree import CodeTree, Rules
+from bigforest.kernels.tree import CodeTree, Roots, Rules
 from bigforest.store.store import Store
 
 
@@ -28,10 +28,8 @@ class Subtree(NamedTuple):
 
     items: NDArray[np.uint64]
     target: Classes
+    roots: Roots
     rules: Rules
-    key: np.uint64
-    depth: int
-    constant: NDArray[np.bool_]
 
 
 class Family(Protocol):

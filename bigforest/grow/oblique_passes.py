@@ -1,7 +1,7 @@
 """A table as trees that split on projections see it while they grow by passes: its values.
 
 They are written to scratch once (decoded.py). A node that does not fit draws its directions, and passes project its
-rows on them, in the order of terms in which growing in memory does. Oracle: grow/forest.py grow_tree, which has all in
+rows on them, in the order of terms in which growing in memory does. Oracle: grow/whole.py grow_tree, which has all in
 memory.
 """
 
@@ -37,7 +37,7 @@ from bigforest.grow.top import Ground, root_key
 from bigforest.kernels.level_values import Cells, collect_values, count_values, route_values, sum_values
 from bigforest.kernels.oblique import Pool
 from bigforest.kernels.target import Classes
-from bigforest.kernels.tree import CodeTree
+from bigforest.kernels.tree import CodeTree, Roots
 from bigforest.options import SUBSPACE_FAMILIES
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.crew import Crew
@@ -199,7 +199,8 @@ class DirectionPasses(NamedTuple):
         layout = self.family.layout(self.decoded)
         matrices, items = load_rows(rows, layout.matrices, store.block_rows, seedling.rows)
         target = Classes(ground.tally.classes, ground.table)
-        subtree = Subtree(items, target, ground.rules, seedling.key, seedling.depth, seedling.constant)
+        roots = Roots.one(items.size, seedling.key, seedling.depth, seedling.constant)
+        subtree = Subtree(items, target, roots, ground.rules)
         columns = [matrices[MATRIX[width]][slot] for width, slot in layout.place.tolist()]
         nodes, pool = self.family.grow(own, columns, subtree, self.family.ends(store))
         _write_subtree(path, nodes, pool)

@@ -1,5 +1,5 @@
 """Grow trees whose rows do not fit in memory: split large nodes by passes, write the rows of small ones to disk by
-node, and grow each of those in memory. Oracle: grow/forest.py grow_tree, which has all in memory.
+node, and grow each of those in memory. Oracle: grow/whole.py grow_tree, which has all in memory.
 """
 
 from __future__ import annotations

@@ -141,8 +141,7 @@ class RotationPasses(NamedTuple):
         """See Family."""
         fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
         codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
-        items, target, rules, key, depth, constant = subtree
-        nodes = grow(codes, by_rows(codes), items, target, key, rules, depth, constant)
+        nodes = grow(codes, by_rows(codes), *subtree)
         size = np.zeros(nodes.feature.size, np.uint32)
         pool = Pool(np.empty(size.size), size, np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.uint64))
         return nodes, with_thresholds(nodes, dictionaries, pool)

@@ -177,8 +177,7 @@ class SparsePasses(NamedTuple):
         if self._of_tree:
             _put_own(own, int(self.sparse.columns), oblique.means)
             project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
-        rest = (items, subtree.target, subtree.key, subtree.rules, oblique, subtree.depth, subtree.constant)
-        nodes, pool = grow_oblique(codes, by_row, *rest)
+        nodes, pool = grow_oblique(codes, by_row, *subtree, oblique)
         high = [ends(feature, low[start:stop]) for feature, (start, stop) in enumerate(pairwise(offsets.tolist()))]
         return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
 

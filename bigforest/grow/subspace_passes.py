@@ -116,10 +116,10 @@ class SubspacePasses(NamedTuple):
         self, own: NDArray[np.int64], columns: Sequence[NDArray[Any]], subtree: Subtree, ends: Ends
     ) -> tuple[CodeTree, Pool]:
         """See Family."""
-        items, target, rules, key, depth, constant = subtree
-        space = with_cells(empty_space(self.seen, own), columns, items.size)
-        subspace = scratch_in(space, self.config, self.columns, target.number, items.size)
-        return grow_oblique(_no_codes(own.size), NO_ROWS, items, target, key, rules, subspace, depth, constant)
+        rows = subtree.items.size
+        space = with_cells(empty_space(self.seen, own), columns, rows)
+        subspace = scratch_in(space, self.config, self.columns, subtree.target.number, rows)
+        return grow_oblique(_no_codes(own.size), NO_ROWS, *subtree, subspace)
 
     def finished(self, own: NDArray[np.int64], nodes: TreeArrays) -> TreeArrays:
         """See Family."""

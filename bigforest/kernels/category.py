@@ -24,7 +24,7 @@ from bigforest.kernels.exact import compare_means
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import NONE, ONE, SHIFT32, ZERO
 from bigforest.kernels.rng import level_number
-from bigforest.kernels.slots import CLOSE, clear_slots, take_slots
+from bigforest.kernels.slots import CLOSE, take_slots
 
 # Up to so many levels an insertion sort beats one by digits, for which means are divided, too.
 _FEW = np.uint64(48)
@@ -39,14 +39,16 @@ _SIGN = np.uint64(1 << 63)
 class Levels(NamedTuple):
     """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
 
-    slot       uint32 [codes of the largest category], of the levels of the node; 0 between nodes
-    held       int64 [4 * CLOSE], of the rows of close codes, every other row apart: weight and sum by turns, of classes
+    slot       uint32 [codes of the largest category], group or place of each level of the node
+    tally      int64 [codes], what the rows of each level hold, of classes as in `held`; of numbers [2 * codes], weight
+               and sum by turns. 0 between nodes
+    held       int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum by turns, of classes four of
                both in one
-    code       uint32 [most], the level in each slot
+    code       uint32 [most + 1], the level in each slot; the last may be written and means nothing
     group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
     first      uint32 [most], the lowest level of each group
-    weight     int64 [most], of the rows in each group
-    sum        int64 [most], their sum of what is averaged
+    weight     int64 [most + 1], of the rows in each group; the last as of code
+    sum        int64 [most + 1], their sum of what is averaged; the last as of code
     whole      uint64 [most], of many groups: the mean rounded down, plus 2**63
     fraction   uint64 [most], what that is short of the mean, in units of 2**-62: means that differ do so by more. Of
                a random order what decides it
@@ -60,6 +62,7 @@ class Levels(NamedTuple):
     """
 
     slot: NDArray[np.uint32]
+    tally: NDArray[np.int64]
     held: NDArray[np.int64]
     code: NDArray[np.uint32]
     group: NDArray[np.uint32]
@@ -82,13 +85,14 @@ def make_levels(codes: int, rows: int, classes: int) -> Levels:
     most = min(max(rows, CLOSE), codes)
     shared = rows if classes > 2 and codes else 0
     return Levels(
-        np.zeros(codes, np.uint32),
+        np.empty(codes, np.uint32),
+        np.zeros(codes if classes > 1 else 2 * codes, np.int64),
         np.empty(4 * CLOSE, np.int64),
+        np.empty(most + 1, np.uint32),
         np.empty(most, np.uint32),
         np.empty(most, np.uint32),
-        np.empty(most, np.uint32),
-        np.empty(most, np.int64),
-        np.empty(most, np.int64),
+        np.empty(most + 1, np.int64),
+        np.empty(most + 1, np.int64),
         np.empty(most, np.uint64),
         np.empty(most, np.uint64),
         np.empty(most, np.uint32),
@@ -103,7 +107,7 @@ def make_levels(codes: int, rows: int, classes: int) -> Levels:
 
 def levels_bytes(codes: int, rows: int, classes: int) -> int:
     """Bytes of `make_levels`."""
-    return 4 * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
+    return (12 if classes > 1 else 20) * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
 
 
 @inlined
@@ -119,7 +123,7 @@ def lightest_alone(found, weight, least, levels):
     room = ZERO
     while weight >> np.int64(room) > NONE:
         room += ONE
-    high = np.int64(least)
+    high = min(np.int64(least), weight // np.int64(room + ONE) + 1)  # so heavy are `room` levels at most
     while low < high:
         middle = (low + high) >> np.int64(1)
         heavy = ZERO
@@ -142,20 +146,26 @@ def form_groups(found, least, levels):
     weight, total = levels.weight, levels.sum
     groups = ZERO
     light = found
+    light_weight, light_total, light_first = NONE, NONE, np.uint32(0xFFFFFFFF)
     for slot in range(found):
         here, inside, code = weight[slot], total[slot], levels.code[slot]
-        if here >= least or light == found:
-            light = light if here >= least else groups
+        if here >= least:
             levels.group[slot] = np.uint32(groups)
             levels.first[groups] = code
             weight[groups] = here
             total[groups] = inside
             groups += ONE
         else:
+            groups += np.uint64(light == found)
+            light = min(light, groups - ONE)
             levels.group[slot] = np.uint32(light)
-            levels.first[light] = min(levels.first[light], code)
-            weight[light] += here
-            total[light] += inside
+            light_weight += here
+            light_total += inside
+            light_first = min(light_first, code)
+    if light < found:
+        levels.first[light] = light_first
+        weight[light] = light_weight
+        total[light] = light_total
     return groups
 
 
@@ -250,7 +260,7 @@ def order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
 
     codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: target.py. least:
     Rules.min_level. dictionary: None; otherwise the order is random, by rng.split_state, and every level a group.
-    Returns the number of groups, and of levels, for `clear_slots`.
+    Returns the number of groups, and of levels.
     """
     found = take_slots(codes, low, high, node.items, levels, sums)
     alone = NONE if dictionary is not None else lightest_alone(found, node.weight, least, levels)
@@ -279,5 +289,4 @@ def order_levels(codes, low, high, node, least, levels, sums, dictionary, state)
         levels.slot[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
     for i in range(np.uint64(node.items.size)):
         codes[i] = levels.slot[np.uint64(codes[i])]
-    clear_slots(found, levels)
     return groups, found

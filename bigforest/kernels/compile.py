@@ -16,7 +16,7 @@ from bigforest.kernels.rows import by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.subspace import smallest_subspace
 from bigforest.kernels.target import Classes, Numbers
-from bigforest.kernels.tree import Rules
+from bigforest.kernels.tree import Roots, Rules
 
 
 class Needs(NamedTuple):
@@ -49,14 +49,15 @@ def compile_kernels(needs: Needs) -> None:
     items = np.array([1, 1 << 32 | (0 if needs.numbers else 1 << 16) | 1], np.uint64)
     target = Numbers(value) if needs.numbers else Classes(2, entropy_table())
     random = dictionary if needs.random else None
+    roots = Roots.one(items.size, np.uint64(0))
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
         if isinstance(target, Classes) and needs.family is not None:
             oblique = needs.family is Oblique
             family = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
-            grow_oblique(codes, by_rows(codes), items, target, np.uint64(0), rules, family)
+            grow_oblique(codes, by_rows(codes), items, target, roots, rules, family)
         elif needs.mixed:
             mixed = make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2)
-            grow_mixed(codes, by_rows(codes), items, target, np.uint64(0), rules, mixed, random)
+            grow_mixed(codes, by_rows(codes), items, target, roots, rules, mixed, random)
         else:
-            grow(codes, by_rows(codes), items, target, np.uint64(0), rules, dictionary=random)
+            grow(codes, by_rows(codes), items, target, roots, rules, random)

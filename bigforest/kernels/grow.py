@@ -1,8 +1,9 @@
-"""Grow one tree depth-first from its bag, in memory. Oracle: tests/naive/tree.py.
+"""Grow trees depth-first from their bags, in memory. Oracle: tests/naive/tree.py.
 
 A node is popped, numbered (so numbers run in preorder), and either becomes a leaf or partitions its rows stably by its
 best split between its children, whose random keys follow from its own. What happens in a node therefore depends on
-its rows and its key alone, whichever order nodes are visited in.
+its rows and its key alone, whichever order nodes are visited in. So several trees may be grown in one call, which has
+all roots on the stack at first.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from bigforest.kernels.subspace import split_in_subspace
 from bigforest.kernels.target import Classes, Numbers, Sums, describe, make_sums, sum_items, view_node
 from bigforest.kernels.tree import (
     CodeTree,
+    Roots,
     Rules,
     finished,
     has_room,
@@ -74,10 +76,17 @@ def make_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> Scratc
 
 
 @kernel
-def put_root(stack, items, value, key, depth, total, constant):
-    """Make all of `items` the only node on the stack; total: scratch; constant uint64 [words] as in axis.look_up."""
-    sum_items(items, value, total)
-    push(stack, ZERO, ZERO, np.uint64(items.size), key, depth, -1, total, constant)
+def put_roots(stack, items, value, start, key, depth, total, constant):
+    """Put the roots on the empty stack, the first on top; start, key, depth as in Roots.
+
+    total: scratch; constant uint64 [words] as in axis.look_up.
+    """
+    trees = np.uint64(key.size)
+    for above in range(trees):
+        tree = trees - ONE - above
+        begin, end = start[tree], start[tree + ONE]
+        sum_items(items[begin:end], value, total)
+        push(stack, above, begin, end, key[tree], depth, -1, total, constant)
 
 
 @inlined
@@ -178,19 +187,16 @@ def grow(
     by_row: Rows,
     items: NDArray[np.uint64],
     target: Classes | Numbers,
-    key: np.uint64,
+    roots: Roots,
     rules: Rules,
-    depth: int = 0,
-    constant: NDArray[np.bool_] | None = None,
     dictionary: Dictionary | None = None,
 ) -> CodeTree:
-    """Grow a tree of splits on features, or the part of one below a node, on the rows of `items`; return it in codes.
+    """Grow trees of splits on features, or the part of one below a node, on the rows of `items`; return them in codes.
 
-    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py; for numbers with class 0), reordered in
-    place. key, depth: of the topmost node; constant bool [features]: features known to be constant in it, None for
-    none known. The total weight must be below 2**31. dictionary: for random splits; None for the best.
+    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see node.py; for numbers with class 0), those of each
+    tree reordered in place. The weight of a tree must be below 2**31. dictionary: for random splits; None for the best.
     """
-    return _grow(codes, by_row, items, target, key, rules, None, dictionary, depth, constant)[0]
+    return _grow(codes, by_row, items, target, roots, rules, None, dictionary)[0]
 
 
 def grow_mixed(
@@ -198,18 +204,16 @@ def grow_mixed(
     by_row: Rows,
     items: NDArray[np.uint64],
     target: Classes | Numbers,
-    key: np.uint64,
+    roots: Roots,
     rules: Rules,
     mixed: Mixed,
     dictionary: Dictionary | None = None,
-    depth: int = 0,
-    constant: NDArray[np.bool_] | None = None,
 ) -> tuple[CodeTree, Subsets]:
-    """Grow a tree of splits on features of which some are categories or have missing values, like `grow`.
+    """Grow trees of splits on features of which some are categories or have missing values, like `grow`.
 
-    mixed  says which, and is scratch: not for two trees at once.
+    mixed  says which, and is scratch: not for two calls at once.
     """
-    return _grow(codes, by_row, items, target, key, rules, mixed, dictionary, depth, constant)
+    return _grow(codes, by_row, items, target, roots, rules, mixed, dictionary)
 
 
 def grow_oblique(
@@ -217,14 +221,12 @@ def grow_oblique(
     by_row: Rows,
     items: NDArray[np.uint64],
     target: Classes,
-    key: np.uint64,
+    roots: Roots,
     rules: Rules,
     family: Oblique | Subspace,
-    depth: int = 0,
-    constant: NDArray[np.bool_] | None = None,
 ) -> tuple[CodeTree, Pool]:
-    """Grow a tree of oblique splits, like `grow`; `family` says which and is used up. The pool has its terms."""
-    return _grow(codes, by_row, items, target, key, rules, family, None, depth, constant)
+    """Grow trees of oblique splits, like `grow`; `family` says which and is used up. The pool has their terms."""
+    return _grow(codes, by_row, items, target, roots, rules, family, None)
 
 
 def _grow(
@@ -232,24 +234,22 @@ def _grow(
     by_row: Rows,
     items: NDArray[np.uint64],
     target: Classes | Numbers,
-    key: np.uint64,
+    roots: Roots,
     rules: Rules,
     kind: Oblique | Subspace | Mixed | None,
-    dictionary: Dictionary | None = None,
-    depth: int = 0,
-    constant: NDArray[np.bool_] | None = None,
+    dictionary: Dictionary | None,
 ) -> tuple[CodeTree, Any]:
-    """The tree, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
+    """The trees, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
     value, table, classes = (
         (target.value, None, 1) if isinstance(target, Numbers) else (None, target.table, target.number)
     )
     features = codes.place.shape[0]
-    scratch = make_scratch(codes, items.size, classes, value is not None)
-    if constant is not None:
+    scratch = make_scratch(codes, roots.most_rows, classes, value is not None)
+    if roots.constant is not None:
         known = np.zeros(64 * scratch.constant.size, np.bool_)
-        known[:features] = constant
+        known[:features] = roots.constant
         scratch.constant[:] = np.packbits(known, bitorder="little").view("<u8")
-    growing = make_growing(items.size, classes, value is not None, scratch.constant.size)
+    growing = make_growing(items.size, roots.key.size, classes, value is not None, scratch.constant.size)
     oblique = kind if isinstance(kind, Oblique) else None
     subspace = kind if isinstance(kind, Subspace) else None
     mixed = kind if isinstance(kind, Mixed) else None
@@ -258,8 +258,8 @@ def _grow(
         growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
     elif kind is not None:
         growing = growing._replace(pool=make_pool(growing.nodes.feature.size, entries))
-    put_root(growing.stack, items, value, key, depth, scratch.total, scratch.constant)
-    growing.size[1] = 1
+    put_roots(growing.stack, items, value, *roots[:3], scratch.total, scratch.constant)
+    growing.size[1] = roots.key.size
     kinds = (oblique, subspace, mixed, dictionary)
     grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
     while growing.size[1] > 0:

@@ -16,7 +16,6 @@ from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import NONE, ONE, ZERO
 from bigforest.kernels.scan_sums import is_allowed, limit_of, offer_sums
 from bigforest.kernels.scan_sums import reaches as sums_reach
-from bigforest.kernels.slots import clear_slots
 
 
 @inlined
@@ -32,8 +31,7 @@ def scan_levels(codes, low, high, node, rules, number, best, levels, sums):
     codes uint32 [>= rows], the levels of the rows, from `low` to `high`. Returns whether there is anything to split, as
     uint64: not where all levels are taken together.
     """
-    groups, found = order_groups(codes, low, high, node, rules.min_level, levels, sums, None, ZERO)
-    clear_slots(found, levels)
+    groups, _ = order_groups(codes, low, high, node, rules.min_level, levels, sums, None, ZERO)
     if groups == ONE:
         return ZERO
     w_l, sum_l = NONE, NONE

@@ -1,5 +1,7 @@
 """Give the levels of a category in a node slots, and sum what the rows of each hold. Scratch: category.py Levels.
 
+No loop over rows branches on whether a level has been seen, which is hard to guess.
+
 Oracle: tests/naive/levels.py.
 """
 
@@ -8,41 +10,61 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.node import BITS16, BITS32, NONE, ONE, SHIFT32, TWO, ZERO, class_of
+from bigforest.kernels.node import BITS16, NONE, ONE, TWO, ZERO, class_of
 
-# Codes within so many are counted by code: no row needs a branch then, whose outcome is hard to guess.
+# Codes within so many are counted in several tables, and levels looked for by code and not by row.
 CLOSE = 128
 _LOG_HALF = np.uint64(5)
+_BITS = np.int64(32)
+_LOWER = np.int64(0xFFFFFFFF)
+# Tables of classes less one; numbers have two.
+_TABLES = np.uint64(3)
+
+
+@inlined
+def weights_of(item):
+    """Its multiplicity, in the upper half for an odd class: of two classes the weights of both, int64."""
+    return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
+
+
+@inlined
+def put_level(found, code, both, levels):
+    """Write the level `code` with these weights of classes to slot `found`; returns its weight."""
+    inside = both >> _BITS
+    weight = (both & _LOWER) + inside
+    levels.code[found] = code
+    levels.weight[found] = weight
+    levels.sum[found] = inside
+    return weight
 
 
 @inlined
 def count_close(codes, low, span, items, levels, sums):
     """take_slots where all codes are from `low` on within `span` (uint64), CLOSE at most. Slots ascend by code."""
     held = levels.held
-    for entry in range(span + span if sums is None else span << TWO):
+    for entry in range(span << TWO):
         held[entry] = NONE
     for i in range(np.uint64(items.size)):
-        # Every other row is counted apart, because an addition waits for the one before to the same place.
-        at = np.uint64(codes[i] - low) + (i & ONE) * span
-        if sums is None:  # odd classes in the upper half: for two of them that is the sum, for more it is not used
-            held[at] += np.int64((items[i] & BITS16) << ((class_of(items[i]) & ONE) << _LOG_HALF))
+        # Rows that follow each other are counted apart: an addition waits for the one before to the same place.
+        if sums is None:
+            held[np.uint64(codes[i] - low) + (i & _TABLES) * span] += weights_of(items[i])
         else:
+            at = np.uint64(codes[i] - low) + (i & ONE) * span
             held[at + at] += sums.rows[i, ZERO]
             held[at + at + ONE] += sums.rows[i, ONE]
     found = ZERO
     for at in range(span):
         if sums is None:
-            both = np.uint64(held[at] + held[at + span])
-            inside = np.int64(both >> SHIFT32)
-            weight = np.int64(both & BITS32) + inside
+            other = at + span + span
+            both = held[at] + held[at + span] + held[other] + held[other + span]
+            found += np.uint64(put_level(found, low + np.uint32(at), both, levels) != NONE)
         else:
             other = at + span
             weight = held[at + at] + held[other + other]
-            inside = held[at + at + ONE] + held[other + other + ONE]
-        levels.code[found] = low + np.uint32(at)
-        levels.weight[found] = weight
-        levels.sum[found] = inside
-        found += np.uint64(weight != NONE)
+            levels.code[found] = low + np.uint32(at)
+            levels.weight[found] = weight
+            levels.sum[found] = held[at + at + ONE] + held[other + other + ONE]
+            found += np.uint64(weight != NONE)
     return found
 
 
@@ -50,31 +72,31 @@ def count_close(codes, low, span, items, levels, sums):
 def take_slots(codes, low, high, items, levels, sums):
     """Give every level among the rows, from code `low` to `high`, a slot. Returns their number (uint64).
 
-    levels.sum becomes that of the numbers, or of the classes, which is what two of them are ordered by.
+    levels.sum becomes that of the numbers, or of odd classes, which is what two of them are ordered by.
     """
     span = np.uint64(high - low) + ONE
     if span <= np.uint64(CLOSE) and span <= np.uint64(items.size) << TWO:
         return count_close(codes, low, span, items, levels, sums)
-    slot, code, weight, total = levels.slot, levels.code, levels.weight, levels.sum
-    found = ZERO
+    tally = levels.tally
     for i in range(np.uint64(items.size)):
-        here = codes[i]
-        mine = slot[np.uint64(here)]
-        if mine == np.uint32(0):
-            code[found] = here
-            weight[found] = NONE
-            total[found] = NONE
-            found += ONE
-            mine = np.uint32(found)
-            slot[np.uint64(here)] = mine
-        at, multiplicity = np.uint64(mine) - ONE, items[i] & BITS16
-        weight[at] += np.int64(multiplicity)
-        total[at] += np.int64(multiplicity * class_of(items[i])) if sums is None else sums.rows[i, ONE]
+        at = np.uint64(codes[i])
+        if sums is None:
+            tally[at] += weights_of(items[i])
+        else:
+            tally[at + at] += sums.rows[i, ZERO]
+            tally[at + at + ONE] += sums.rows[i, ONE]
+    found = ZERO
+    for i in range(np.uint64(items.size)):  # a level is taken with its first row, and nothing is left for the others
+        at = np.uint64(codes[i])
+        if sums is None:
+            found_weight = put_level(found, codes[i], tally[at], levels)
+            tally[at] = NONE
+        else:
+            found_weight = tally[at + at]
+            levels.code[found] = codes[i]
+            levels.weight[found] = found_weight
+            levels.sum[found] = tally[at + at + ONE]
+            tally[at + at] = NONE
+            tally[at + at + ONE] = NONE
+        found += np.uint64(found_weight != NONE)
     return found
-
-
-@inlined
-def clear_slots(found, levels):
-    """Forget the levels of a node."""
-    for slot in range(found):
-        levels.slot[np.uint64(levels.code[slot])] = np.uint32(0)

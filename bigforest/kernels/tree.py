@@ -1,4 +1,4 @@
-"""A tree while it grows: its nodes in preorder, and the stack of those still to be numbered."""
+"""Trees while they grow: their nodes in preorder, and the stack of those still to be numbered."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import LEAF
 from bigforest.kernels.pool import first, trimmed, twice_as_long, with_room
 
-# Room for nodes at first: a tree rarely has more nodes than rows, and memory never touched costs nothing; but not more
+# Room for nodes at first: trees rarely have more nodes than rows, and memory never touched costs nothing; but not more
 # class counts than these, because some systems count what is asked for.
 _MOST_COUNTS = 1 << 22
 _FEWEST_NODES = 256
@@ -36,8 +36,35 @@ class Rules(NamedTuple):
     min_level: int = 1
 
 
+class Roots(NamedTuple):
+    """The topmost nodes of trees that are grown one after the other, or the one below which a part of a tree is grown.
+
+    start     uint64 [trees + 1], where the items of each tree begin, and where those of the last end; each has some
+    key       uint64 [trees], their random keys
+    depth     of them all
+    constant  bool [features], features known to be constant in all of them; None for none known
+    """
+
+    start: NDArray[np.uint64]
+    key: NDArray[np.uint64]
+    depth: int = 0
+    constant: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def one(cls, rows: int, key: np.uint64, depth: int = 0, constant: NDArray[np.bool_] | None = None) -> Roots:
+        """The topmost node of one tree, or part of one, of so many rows."""
+        return cls(np.array([0, rows], np.uint64), np.array([key], np.uint64), depth, constant)
+
+    @property
+    def most_rows(self) -> int:
+        """Rows of the largest tree."""
+        return int(np.diff(self.start).max())
+
+
 class CodeTree(NamedTuple):
-    """A tree in preorder. A split sends codes up to left_code to the left; right_code is the smallest on the right.
+    """Trees in preorder, one after the other, whose nodes are numbered through.
+
+    A split sends codes up to left_code to the left; right_code is the smallest on the right.
 
     feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left
     child is the next node), depth uint32, left_code, right_code uint32 (0 but in axis nodes), counts uint32 [nodes,
@@ -79,11 +106,12 @@ class Growing(NamedTuple):
     size: NDArray[np.uint64]
 
 
-def make_growing(rows: int, classes: int, numbers: bool, words: int) -> Growing:
-    """Room for a tree of some rows, without a pool and a root.
+def make_growing(rows: int, trees: int, classes: int, numbers: bool, words: int) -> Growing:
+    """Room for trees of so many rows together, without a pool and their roots.
 
     numbers  whether these are predicted; then classes is 1. words: of Stack.constant.
     """
+    depth = _DEPTH + trees
     room = min(max(rows, _FEWEST_NODES), max(_MOST_COUNTS // classes, _FEWEST_NODES))
     nodes = CodeTree(
         feature=np.empty(room, np.int32),
@@ -95,13 +123,13 @@ def make_growing(rows: int, classes: int, numbers: bool, words: int) -> Growing:
         sum=np.empty(room, np.int64) if numbers else None,
     )
     stack = Stack(
-        begin=np.empty(_DEPTH, np.uint64),
-        end=np.empty(_DEPTH, np.uint64),
-        key=np.empty(_DEPTH, np.uint64),
-        depth=np.empty(_DEPTH, np.int64),
-        parent=np.empty(_DEPTH, np.int64),
-        total=np.empty((_DEPTH, 2 if numbers else classes), np.int64),
-        constant=np.empty((_DEPTH, words), np.uint64),
+        begin=np.empty(depth, np.uint64),
+        end=np.empty(depth, np.uint64),
+        key=np.empty(depth, np.uint64),
+        depth=np.empty(depth, np.int64),
+        parent=np.empty(depth, np.int64),
+        total=np.empty((depth, 2 if numbers else classes), np.int64),
+        constant=np.empty((depth, words), np.uint64),
     )
     return Growing(nodes, stack, None, np.zeros(2, np.uint64))
 

@@ -1,4 +1,4 @@
-"""From a tree in codes to thresholds in values and decreases of impurity. Oracle: tests/naive/tree.py."""
+"""From trees in codes to thresholds in values and decreases of impurity. Oracle: tests/naive/tree.py."""
 
 from __future__ import annotations
 
@@ -67,17 +67,46 @@ def decrease_of(node, one, two, weight, value, sums):
     return (w_l / w) * (w_r / w) * (mean_l - mean_r) * (mean_l - mean_r)
 
 
+@inlined
+def number_in_tree(nodes, left, right):
+    """Children's numbers in their own tree, where the nodes of all trees are numbered through."""
+    root = np.uint64(0)
+    for node in range(np.uint64(nodes.feature.size)):
+        if nodes.depth[node] == nodes.depth[0]:
+            root = node
+        inner = nodes.feature[node] != LEAF
+        left[node] = np.uint32(node + np.uint64(1) - root) if inner else np.uint32(0)
+        right[node] = nodes.right[node] - np.uint32(root) if inner else np.uint32(0)
+
+
 @kernel
 def fill_values(
-    nodes, sums, subsets, offsets, low, high, known, impurity, left, threshold, default_left, gain, weight, value
+    nodes,
+    sums,
+    subsets,
+    offsets,
+    low,
+    high,
+    known,
+    impurity,
+    scale,
+    left,
+    right,
+    threshold,
+    default_left,
+    gain,
+    weight,
+    value,
+    start,
 ):
-    """Work out what the table of a tree holds beside the tree in codes.
+    """Work out what the table of some trees holds beside the trees in codes.
 
     nodes     CodeTree of kernels/tree.py, grown on classes or numbers; sums: its sum, None for classes, compiled apart
     subsets   Subsets of kernels/mixed.py, None where all features are plain numbers
     offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
     low, high float64, smallest and largest value of each code
-    left      uint32 [nodes], out: number of the left child, 0 in a leaf
+    scale     float64 offset and step of numbers to predict, see TargetSpec; without meaning for classes
+    left, right  uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
     known     whether all thresholds are there already; otherwise those of oblique nodes are
     threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
               threshold is nan on a category, and infinite where the right has no value
@@ -85,20 +114,27 @@ def fill_values(
               have the same; False in leaves and oblique nodes
     weight    uint64 [nodes], out
     value     float64 [nodes], out: the impurity, for numbers the mean
+    start     int64 [nodes + 1], out: where the levels of each node begin, and the last ones end; left as it is where
+              there are no subsets
     """
+    number_in_tree(nodes, left, right)
+    if subsets is not None:
+        start[0] = np.int64(0)
+        for node in range(np.uint64(nodes.feature.size)):
+            start[node + np.uint64(1)] = start[node] + np.int64(subsets.size[node])
     for back in range(np.uint64(nodes.feature.size)):
         node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children come before their parent
-        weight[node], value[node] = describe_node(nodes, node, sums, impurity)
+        weight[node], own = describe_node(nodes, node, sums, impurity)
+        value[node] = own if sums is None else scale[0] + own * scale[1]
         default_left[node] = False
         if nodes.feature[node] == LEAF:
-            left[node] = np.uint32(0)
             threshold[node] = np.nan
             gain[node] = np.nan
             continue
         one = node + np.uint64(1)
         two = np.uint64(nodes.right[node])
-        left[node] = np.uint32(one)
-        gain[node] = decrease_of(node, one, two, weight, value, sums)
+        decrease = decrease_of(node, one, two, weight, value, sums)
+        gain[node] = decrease if sums is None else decrease * scale[1] * scale[1]
         if nodes.feature[node] == OBLIQUE:
             continue
         default_left[node] = weight[one] >= weight[two]

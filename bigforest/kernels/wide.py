@@ -42,7 +42,7 @@ def empty_wide(codes: Codes, offsets: NDArray[np.int64], low: NDArray[np.float64
     place = no_wide(codes.place.shape[0]).place
     columns = {4: 0, 8: 0}
     for feature in np.flatnonzero(codes.place[:, 0] == WIDE_CODE).tolist():
-        width = 4 if _is_float32(low[offsets[feature] : offsets[feature + 1]]) else 8
+        width = 4 if is_float32(low[offsets[feature] : offsets[feature + 1]]) else 8
         place[feature] = width, columns[width]
         columns[width] += 1
     rows = codes.u32.shape[1]
@@ -60,7 +60,8 @@ def fill_wide(
         (wide.f32 if width == 4 else wide.f64)[slot, start:stop] = values.take(column)
 
 
-def _is_float32(values: NDArray[np.float64]) -> bool:
+def is_float32(values: NDArray[np.float64]) -> bool:
+    """Whether float32 holds all values, float64 [values], as they are; a chunk at a time, as they may be mapped."""
     chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
     with np.errstate(over="ignore"):
         return all((some.astype(np.float32) == some).all() for some in chunks)
