@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,9 +25,12 @@ class Clock:
     grow   by the clock on the wall
     cpu    of the processor, in all threads: what a busy machine changes least
     whole  by the clock on the wall, since this object was made
+    saved  `grow` and saving the forest into the folder `place`, by the clock on the wall; `grow` alone where growing
+           writes it, and where there is no place
     """
 
-    def __init__(self) -> None:
+    def __init__(self, place: Path | None = None) -> None:
+        self._place = place
         self._made = time.perf_counter()
 
     def start(self) -> None:
@@ -37,12 +41,17 @@ class Clock:
         """Growing ends."""
         end = time.perf_counter()
         self.grow, self.cpu, self.whole = end - self._begin, time.process_time() - self._spent, end - self._made
+        self.saved = self.grow
 
-    def timed(self, work: Callable[[], Any]) -> Any:
-        """What `work` gives, which is growing."""
+    def timed(self, work: Callable[[], Any], save: Callable[[Any, Path], Any]) -> Any:
+        """What `work` gives, which is growing; `save` puts it into a folder."""
         self.start()
         result = work()
         self.stop()
+        if self._place is not None:
+            begin = time.perf_counter()
+            save(result, self._place)
+            self.saved += time.perf_counter() - begin
         return result
 
 
@@ -109,6 +118,7 @@ def fit_bigforest(
 
 
 def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any, clock: Clock, coding: Any = ordinal) -> Predict:
+    import joblib
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
     code = coding(train)
@@ -124,7 +134,7 @@ def fit_sklearn(train: pl.DataFrame, regression: bool, options: Any, clock: Cloc
         random_state=0,
     )
     values, target = matrix(train), train[TARGET].to_numpy()
-    clock.timed(lambda: learner.fit(values, target))
+    clock.timed(lambda: learner.fit(values, target), lambda forest, place: joblib.dump(forest, place / "forest.joblib"))
     return lambda frame: learner.predict(matrix(frame))
 
 
@@ -159,7 +169,7 @@ def fit_ydf(train: pl.DataFrame, regression: bool, options: Any, clock: Clock) -
         winner_take_all=False,
         compute_oob_performances=False,
     )
-    model = clock.timed(lambda: learner.train(table))
+    model = clock.timed(lambda: learner.train(table), lambda forest, place: forest.save(str(place / "forest")))
 
     def predict(frame: pl.DataFrame) -> NDArray[Any]:
         found = model.predict(columns(frame))
@@ -199,7 +209,10 @@ def fit_lightgbm(train: pl.DataFrame, regression: bool, options: Any, clock: Clo
     } | ({"num_class": len(classes)} if many else {})
     target = train[TARGET].to_numpy() if regression else np.searchsorted(classes, train[TARGET].to_numpy())
     data = lightgbm.Dataset(table(train), target, params=parameters).construct()
-    model = clock.timed(lambda: lightgbm.train(parameters, data, options.trees))
+    model = clock.timed(
+        lambda: lightgbm.train(parameters, data, options.trees),
+        lambda forest, place: forest.save_model(str(place / "forest.txt")),
+    )
 
     def predict(frame: pl.DataFrame) -> NDArray[Any]:
         found = model.predict(table(frame))
