@@ -56,7 +56,7 @@ def test_grow_mixed__numbers_of_heavy_weights(data: Data, config: TrainConfig, d
     check_mixed_kernel(with_numbers(draw, data), bag, config)
 
 
-@pytest.mark.parametrize("rows", [100, 400, 700, 3000])
+@pytest.mark.parametrize("rows", [100, 160, 400, 3000])
 @pytest.mark.parametrize("kind", ["steps", "noise", "heavy", "ties"])
 @pytest.mark.parametrize("min_leaf", [1, 7])
 def test_grow__numbers_in_every_way_of_scanning(rows: int, kind: str, min_leaf: int) -> None:
@@ -69,7 +69,7 @@ def test_grow__numbers_in_every_way_of_scanning(rows: int, kind: str, min_leaf: 
         "heavy": (2.0 ** draw.uniform(0, 40, rows)).astype(np.int64),
         "ties": np.arange(rows) % 2,
     }[kind]
-    for gaps in ((1,), tuple(2 ** draw.integers(0, 18, 40)), (1,) * 200 + (2**17,)):
+    for gaps in ((1,), tuple(2 ** draw.integers(0, 18, 40)), (1,) * 200 + (2**17,), (1,) * 1400 + (2**20,)):
         config = TrainConfig(mtry=2, min_leaf=min_leaf, max_depth=2)
         check_kernel(Data(values, target, numbers=True), draw.integers(0, 3, rows).tolist(), config, gaps=gaps)
 

@@ -16,8 +16,8 @@ from bigforest.sample import distinct_rows, draws_bytes, most_nodes
 
 # Rows of the bags of trees that grow in one call of the kernel, at most, unless one has more.
 _ROWS_TOGETHER = 1 << 17
-# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 20.
-_ROW = 28
+# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 24.
+_ROW = 32
 # The copy of a subtree's codes or values that each thread keeps in its cache (kernels/nearby.py, local.py), at most.
 COPIED = 1_800_000
 # Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.

@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.gather import gather
+from bigforest.kernels.gather import gather, look_again
 from bigforest.kernels.held import with_held_classes
 from bigforest.kernels.impurity import GINI, scan_scores
 from bigforest.kernels.jit import inlined
-from bigforest.kernels.mixed import CATEGORY, first_order, missing_last
-from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO
+from bigforest.kernels.mixed import CATEGORY, MISSING, first_order, missing_last
+from bigforest.kernels.node import CODE, FEATURE, ONE, SHIFT32, ZERO, Looked, with_codes
 from bigforest.kernels.partition import partition
 from bigforest.kernels.random_split import offer_random
 from bigforest.kernels.rng import CHANCES, GOLDEN, mix
@@ -145,13 +145,24 @@ def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums
 
 
 @inlined
+def keeps_codes(feature, low, node, rules, mixed, sums):
+    """Whether scan_feature leaves work.codes, of which `low` is the smallest, as they are."""
+    if mixed is not None:
+        if mixed.kind[feature] == CATEGORY:
+            return by_levels(node, rules, sums)
+        return mixed.kind[feature] != MISSING or low > np.uint32(0)
+    return True
+
+
+@inlined
 def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, dictionary):
     """Draw features and scan them; scratch.best gets the best split, its feature doubled (mixed.py; -1: none).
 
     scratch: Scratch of grow.py. mixed: Mixed, or None where all features are plain numbers. table, sums: target.py.
-    dictionary: for random splits (random_split.py); None for the best.
+    dictionary: for random splits (random_split.py); None for the best. Returns the codes of its feature, Looked.
     """
     constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
+    kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
     features = np.uint64(draw.perm.size)
     mtry = wanted_features(rules, key, features)
     best.split[FEATURE] = -1
@@ -170,21 +181,29 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
             number = np.uint64(feature)
             if dictionary is None:
                 usable += scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
+                if np.uint64(best.split[FEATURE]) >> ONE == number:
+                    kept_low, kept_high = np.uint32(0), np.uint32(0)
+                    if keeps_codes(number, low, node, rules, mixed, sums):
+                        kept_low, kept_high = low, high
+                        looked = work.codes
+                        work = with_codes(work, kept)
+                        kept = looked
             else:
                 usable += ONE
                 offer_random(number, low, high, node, key, rules, table, best, work, mixed, sums, dictionary)
     put_back(draw, drawn)
+    return Looked(kept, kept_low, kept_high)
 
 
 @inlined
-def split_by_feature(codes, by_row, node, feature, scratch, nodes, number, sums):
+def split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, sums):
     """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
 
-    Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
+    looked: its codes, Looked. Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
     """
     best, work = scratch.best, scratch.work
-    gather(codes, by_row, feature, node.items, work.codes)
-    size_l, below, above = partition(work.codes, np.uint32(best.split[CODE]), node.items, work.keys)
+    look_again(codes, by_row, feature, node.items, looked)
+    size_l, below, above = partition(looked.codes, np.uint32(best.split[CODE]), node.items, work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = below

@@ -52,3 +52,11 @@ def gather(codes, by_row, feature, items, out):
         low = min(low, out[i])
         high = max(high, out[i])
     return low, high
+
+
+@inlined
+def look_again(codes, by_row, feature, items, looked):
+    """The smallest and the largest of the codes of the rows of items, which are fetched where `looked` has none."""
+    if looked.low == looked.high:
+        return gather(codes, by_row, feature, items, looked.codes)
+    return looked.low, looked.high

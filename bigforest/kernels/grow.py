@@ -21,6 +21,7 @@ from bigforest.kernels.mixed import UNSEEN, Mixed, Subsets, make_subsets, split_
 from bigforest.kernels.nearby import Nearby, look_near, make_nearby
 from bigforest.kernels.node import FEATURE, ONE, TWO, ZERO, Best, Node, Work, make_work
 from bigforest.kernels.oblique import Oblique, Pool, find_direction, look_nearby, make_pool, split_by_direction
+from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rng import LEFT, RIGHT, mix
 from bigforest.kernels.space import Subspace
@@ -44,6 +45,7 @@ class Scratch(NamedTuple):
 
     total     int64 [see target.py], what the node holds; total_l: its left child
     constant  uint64 [words], features known to be constant, see axis.look_up
+    kept      uint32 [rows], codes of the feature of the best split, by turns with work.codes
     sums      where numbers are predicted; None for classes
     """
 
@@ -55,6 +57,7 @@ class Scratch(NamedTuple):
     work: Work
     nearby: Nearby
     held: Held
+    kept: NDArray[np.uint32]
     sums: Sums | None
 
 
@@ -71,6 +74,7 @@ def make_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> Scratc
         make_work(rows, classes),
         make_nearby(codes, rows, numbers),
         make_held(parts),
+        np.empty(max(rows, PAIRS), np.uint32),
         make_sums(rows) if numbers else None,
     )
 
@@ -156,14 +160,14 @@ def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch,
             node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
             if alike:
                 continue
-            find_feature(here, rows_here, node, key, rules, table, scratch, mixed, sums, dictionary)
+            looked = find_feature(here, rows_here, node, key, rules, table, scratch, mixed, sums, dictionary)
             if best.split[FEATURE] < 0:
                 continue
             if mixed is None:
                 feature = np.uint64(best.split[FEATURE]) >> ONE
-                size_l = split_by_feature(here, rows_here, node, feature, scratch, nodes, number, sums)
+                size_l = split_by_feature(here, rows_here, node, feature, looked, scratch, nodes, number, sums)
             else:
-                there = (here, rows_here, node, key, rules.min_level)
+                there = (here, rows_here, node, looked, key, rules.min_level)
                 size_l = split_mixed(*there, mixed, scratch, nodes, pool, number, sums, dictionary)
         else:
             node = Node(items[begin:end], total, weight, sq)

@@ -57,7 +57,7 @@ def _variance(sum_l, w_l, total):
 
 @inlined
 def _variance_bound(before, counts, total):
-    """Of numbers to predict: see scan_sums.may_hide."""
+    """Of numbers to predict: see score_sums.bound_sums."""
     first = min(max(before[ZERO], np.int64(1)), total[ZERO] - 1)
     last = min(before[ZERO] + counts[ZERO], total[ZERO] - 1)
     most = before[ONE] + counts[TWO]

@@ -44,8 +44,10 @@ class Lanes:
 
     def load(self, name: str, base: Any) -> Any:
         """The block of an array from `base` on."""
-        place = self.builder.gep(self.arrays[name], [base])
-        return self.builder.load(self.builder.bitcast(place, VECTOR.as_pointer()), align=4)
+        array = self.arrays[name]
+        kind = ir.VectorType(array.type.pointee, LANES)
+        place = self.builder.bitcast(self.builder.gep(array, [base]), kind.as_pointer())
+        return self.builder.load(place, align=4)
 
     def store(self, vector: Any, name: str, base: Any) -> None:
         """Write the block of an array from `base` on."""

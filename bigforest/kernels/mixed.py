@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.category import Levels, make_levels, order_levels, sort_by_number
-from bigforest.kernels.gather import gather
+from bigforest.kernels.gather import look_again
 from bigforest.kernels.jit import inlined
 from bigforest.kernels.node import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
 from bigforest.kernels.partition import partition
@@ -127,35 +127,35 @@ def swap_sides(best):
 
 
 @inlined
-def split_mixed(codes, by_row, node, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
+def split_mixed(codes, by_row, node, looked, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
     """Send the rows of a node to the sides of its best split, and write it as node `number`.
 
-    key: of the node; least: Rules.min_level; dictionary: of random splits, None for the best. best.split[FEATURE] is
-    twice the feature, plus 1 where missing values come last. A split between those and all values has the values on
-    the left, and a right_code of 0. Returns the number of rows on the left; scratch.total_l gets what they hold
-    (target.py).
+    looked: the codes of its feature, Looked; key: of the node; least: Rules.min_level; dictionary: of random splits,
+    None for the best. best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between
+    those and all values has the values on the left, and a right_code of 0. Returns the number of rows on the left;
+    scratch.total_l gets what they hold (target.py).
     """
-    best, work = scratch.best, scratch.work
+    best, here = scratch.best, looked.codes
     feature = np.uint64(best.split[FEATURE]) >> ONE
     limit = np.uint32(best.split[CODE])
     n = np.uint64(node.items.size)
     kind = mixed.kind[feature]
-    low, high = gather(codes, by_row, feature, node.items, work.codes)
+    low, high = look_again(codes, by_row, feature, node.items, looked)
     found = ZERO
     missing = UNSEEN
     if kind == CATEGORY:
         state = split_state(key, feature)
-        _, found = order_levels(work.codes, low, high, node, least, mixed.levels, sums, dictionary, state)
+        _, found = order_levels(here, low, high, node, least, mixed.levels, sums, dictionary, state)
     elif kind == MISSING and low == np.uint32(0):
         missing = SEEN_LEFT
-        alone = limit < smallest_value(work.codes, n, high)
+        alone = limit < smallest_value(here, n, high)
         if alone:
             limit = high
             swap_sides(best)
         if alone or np.uint64(best.split[FEATURE]) & ONE:
             missing = SEEN_RIGHT
-            missing_last(work.codes, n, high)
-    size_l, below, above = partition(work.codes, limit, node.items, work.keys)
+            missing_last(here, n, high)
+    size_l, below, above = partition(here, limit, node.items, scratch.work.keys)
     sum_left(node, size_l, best, scratch.total_l, sums)
     nodes.feature[number] = feature
     nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below

@@ -110,6 +110,17 @@ class Work(NamedTuple):
     pair_score: NDArray[np.float32]
 
 
+class Looked(NamedTuple):
+    """Codes of a feature as they have been looked up: uint32 [>= rows], in the order of the node's items.
+
+    low, high  the smallest and the largest (uint32); the same where the codes mean nothing
+    """
+
+    codes: NDArray[np.uint32]
+    low: np.uint32
+    high: np.uint32
+
+
 def make_work(rows: int, classes: int) -> Work:
     """Work for nodes of up to `rows` rows of `classes` classes."""
     size = max(rows, PAIRS)
@@ -133,6 +144,32 @@ def make_work(rows: int, classes: int) -> Work:
         np.empty(PAIRS, np.uint32),
         np.ones(PAIRS, np.uint32),
         np.empty(PAIRS, np.float32),
+    )
+
+
+@inlined
+def with_codes(work, codes):
+    """Work with other room for codes."""
+    return Work(
+        codes,
+        work.add,
+        work.keys,
+        work.places,
+        work.packed,
+        work.sums,
+        work.hist,
+        work.edge,
+        work.bound,
+        work.left,
+        work.inner,
+        work.above_code,
+        work.above_item,
+        work.pair_key,
+        work.pair_code,
+        work.pair_add,
+        work.pair_sum,
+        work.pair_one,
+        work.pair_score,
     )
 
 

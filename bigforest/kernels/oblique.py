@@ -20,7 +20,7 @@ from bigforest.kernels.jit import inlined
 from bigforest.kernels.layout import OBLIQUE, Codes, Rows
 from bigforest.kernels.local import Local, make_local, take_near
 from bigforest.kernels.means import NO_PAIRS, Means, choose_pairs, is_offered, make_means, offer_means, sum_steps
-from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO
+from bigforest.kernels.node import FEATURE, ONE, SHIFT32, ZERO, Looked
 from bigforest.kernels.order import Projected, make_projected
 from bigforest.kernels.project import MOST_TERMS, Values, partition_values, project, project_local, range_of
 from bigforest.kernels.scan_projection import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
@@ -230,7 +230,8 @@ def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool
     size = drawn.size[which]
     if size == ONE:
         feature = np.uint64(drawn.feature[which, ZERO])
-        return split_by_feature(codes, by_row, node, feature, scratch, nodes, number, None)
+        looked = Looked(scratch.work.codes, np.uint32(0), np.uint32(0))
+        return split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, None)
     cut = oblique.projected.cut[0]
     size_l, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys, scratch.total_l)
     nodes.feature[number] = OBLIQUE

@@ -22,7 +22,7 @@ from bigforest.kernels.mixed import CATEGORY, MISSING, missing_last, smallest_va
 from bigforest.kernels.node import BITS16, NONE, ONE, ZERO, class_of, offer_gini
 from bigforest.kernels.project import LARGEST
 from bigforest.kernels.rng import GOLDEN, below, level_number, mix, split_state
-from bigforest.kernels.scan_sums import is_allowed, offer_sums
+from bigforest.kernels.scan_sums import is_allowed, limit_of, offer_sums
 
 _BITS11 = np.uint64(11)
 _BITS63 = np.uint64(63)
@@ -94,7 +94,7 @@ def offer_cut(code, node, rules, table, number, best, work, sums):
                 w_l += sums.rows[i, ZERO]
                 sum_l += sums.rows[i, ONE]
         if is_allowed(w_l, node, rules.min_leaf):
-            offer_sums(node.weight, node.sq, number, code, w_l, sum_l, best)
+            offer_sums(node.weight, node.sq, number, code, w_l, sum_l, limit_of(sum_l, w_l, node), best)
     if table is not None:
         left, right = work.left, work.inner
         for k in range(np.uint64(left.size)):

@@ -14,7 +14,7 @@ from bigforest.kernels.few_two import reaches as classes_reach
 from bigforest.kernels.impurity import GINI
 from bigforest.kernels.jit import helper, inlined
 from bigforest.kernels.node import NONE, ONE, ZERO
-from bigforest.kernels.scan_sums import is_allowed, offer_sums
+from bigforest.kernels.scan_sums import is_allowed, limit_of, offer_sums
 from bigforest.kernels.scan_sums import reaches as sums_reach
 
 
@@ -42,7 +42,7 @@ def scan_levels(codes, low, high, node, rules, number, best, levels, sums):
         sum_l += levels.sum[group]
         if sums is not None:
             if is_allowed(w_l, node, rules.min_leaf) & np.uint64(sums_reach(sum_l, w_l, node, bar)):
-                offer_sums(node.weight, node.sq, number, np.int64(place), w_l, sum_l, best)
+                offer_sums(node.weight, node.sq, number, np.int64(place), w_l, sum_l, limit_of(sum_l, w_l, node), best)
                 bar = best.limit[0]
         elif classes_reach(sum_l, w_l, node.total[ONE], node.weight, bar):
             offer_two(node.total[ONE], node.weight, rules.min_leaf, number, np.int64(place), sum_l, w_l, best)

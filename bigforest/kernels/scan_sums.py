@@ -28,14 +28,16 @@ from bigforest.kernels.node import (
     ZERO,
     shift_for,
 )
-from bigforest.kernels.pairs import PAIRS
+from bigforest.kernels.pairs import sums_up_to
 from bigforest.kernels.scan_two import collect
-from bigforest.kernels.sort import sort_bucket, sort_few, sort_rows
+from bigforest.kernels.score_sums import bound_sums, next_reaching, score_sums
+from bigforest.kernels.sort import sort_bucket
 from bigforest.kernels.target import BUCKETS_SUMS
 
-# Up to this many rows they are sorted, as the bounds of a histogram would open most buckets.
-_SORTED = 512
-_THREE = np.uint64(3)
+# Up to this many rows, no more than PAIRS, are ranked. Measured: 112 are slower.
+_RANKED = 80
+# So few splits are done before vectors of them would be loaded.
+_FEW = np.uint64(6)
 
 
 @inlined
@@ -58,8 +60,15 @@ def reaches(sum_l, w_l, node, bar):
     return one * one * right + two * two * left >= bar * (left * right)
 
 
+@inlined
+def limit_of(sum_l, w_l, node):
+    """The score of a split, times NEAR; neither side is empty."""
+    one, two = np.float64(sum_l), np.float64(node.sq - sum_l)
+    return (one * one / np.float64(w_l) + two * two / np.float64(node.weight - w_l)) * NEAR
+
+
 @helper
-def offer_sums(weight, total, feature, code, w_l, sum_l, best):
+def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
     """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good and comes first.
 
     First is the lower feature, then the lower code. The split `is_allowed`.
@@ -67,8 +76,6 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, best):
     w_r = weight - w_l
     sum_r = total - sum_l
     split = best.split
-    one, two = np.float64(sum_l), np.float64(sum_r)
-    limit = (one * one / np.float64(w_l) + two * two / np.float64(w_r)) * NEAR
     # Most are better by far: comparing 256 bits takes ten times as long as all else here.
     if split[FEATURE] >= 0 and limit * NEAR <= best.limit[0]:
         sign = compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
@@ -84,131 +91,187 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, best):
     best.limit[0] = limit
 
 
+@inlined
+def offer_few(edges, first, end, node, min_leaf, feature, best):
+    """offer_edges one by one."""
+    for at in range(first, end):
+        w_l, sum_l = np.int64(edges.w_l[at]), edges.sum_l[at]
+        if is_allowed(w_l, node, min_leaf) & np.uint64(reaches(sum_l, w_l, node, best.limit[0])):
+            limit = limit_of(sum_l, w_l, node)
+            offer_sums(node.weight, node.sq, feature, np.int64(edges.code[at]), w_l, sum_l, limit, best)
+
+
+@inlined
+def offer_edges(edges, first, end, node, min_leaf, feature, best):
+    """Offer the splits of `edges` from `first` to before `end`, those that are as good as the best of them."""
+    n = end - first
+    if n <= _FEW:
+        offer_few(edges, first, end, node, min_leaf, feature, best)
+        return
+    w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
+    highest = score_sums(w_l, sum_l, n, node.weight, node.sq, min_leaf, score)
+    if highest < max(best.limit[0], 0.0):
+        return
+    bar = highest * NEAR
+    at = next_reaching(score, ZERO, n, bar)
+    while at < n:
+        code, limit = np.int64(edges.code[first + at]), score[at] * NEAR
+        offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best)
+        at = next_reaching(score, at + ONE, n, bar)
+
+
 @helper
-def walk_sums(keys, begin, end, w_l, sum_l, node, rows, min_leaf, feature, best):
+def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums):
     """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l lie left of it."""
-    bar = best.limit[0]
+    edges, rows = sums.inner, sums.rows
     key = keys[begin]
-    for i in range(begin + ONE, end):
-        code = key >> SHIFT32
-        at = key & BITS32
-        w_l += rows[at, ZERO]
-        sum_l += rows[at, ONE]
-        key = keys[i]
-        # All is evaluated, so that what no processor can guess, such as ties, is no branch.
-        allowed = np.uint64(key >> SHIFT32 != code) & is_allowed(w_l, node, min_leaf)
-        if allowed & np.uint64(reaches(sum_l, w_l, node, bar)):
-            offer_sums(node.weight, node.sq, feature, np.int64(code), w_l, sum_l, best)
-            bar = best.limit[0]
+    begin += ONE
+    while begin < end:
+        stop = min(begin + np.uint64(BUCKETS_SUMS), end)
+        found = ZERO
+        for i in range(begin, stop):
+            code = key >> SHIFT32
+            at = key & BITS32
+            w_l += rows[at, ZERO]
+            sum_l += rows[at, ONE]
+            edges.w_l[found] = np.uint32(w_l)
+            edges.sum_l[found] = sum_l
+            edges.code[found] = np.uint32(code)
+            key = keys[i]
+            # No branch, as no processor can guess ties: what is no boundary is written over.
+            found += np.uint64(key >> SHIFT32 != code)
+        offer_edges(edges, ZERO, found, node, min_leaf, feature, best)
+        begin = stop
+
+
+@inlined
+def add_row(i, b, sums):
+    """Add row i to bucket b; returns its number."""
+    found, rows = sums.buckets, sums.rows
+    weight, here = rows[i, ZERO], rows[i, ONE]  # both are read before any is written, and so added as one
+    weight_there, there = found[b, ZERO], found[b, ONE]
+    found[b, ZERO] = weight_there + weight
+    found[b, ONE] = there + here
+    return here
 
 
 @inlined
 def histogram_sums(low, shift, n, buckets, codes, sums, opened):
-    """Of each bucket the weight and sum of its rows, in sums.buckets, and, if any are `opened`, of those above zero."""
-    found, rows = sums.buckets, sums.rows
+    """Of each bucket the weight and sum of its rows, and, if any are `opened`, of those above zero."""
     for b in range(buckets):
-        for k in range(np.uint64(4)):
-            found[b, k] = 0
+        sums.buckets[b, ZERO] = 0
+        sums.buckets[b, ONE] = 0
+        if opened:
+            sums.above[b] = 0
     for i in range(n):
         b = np.uint64((codes[i] - low) >> shift)
-        here = rows[i, ONE]
-        found[b, ZERO] += rows[i, ZERO]
-        found[b, ONE] += here
+        here = add_row(i, b, sums)
         if opened:
-            found[b, TWO] += max(here, NONE)
+            sums.above[b] += max(here, NONE)
 
 
 @inlined
-def offer_edges(low, shift, buckets, node, min_leaf, feature, best, found, opened):
-    """Offer the split after every bucket, and turn `found` into what Sums.buckets is said to be if any are `opened`."""
+def rank_sums(high, n, work, sums):
+    """histogram_sums of up to PAIRS rows, by the rank of their codes, of which `high` is the largest.
+
+    Fills sums.edges.code, too. The edge after a bucket without rows is the one before, and under `high` counts no more.
+    """
+    for b in range(n):
+        sums.buckets[b, ZERO] = 0
+        sums.buckets[b, ONE] = 0
+        sums.edges.code[b + ONE] = high
+    sums_up_to(work.codes, work.pair_one, n, work.pair_sum)
+    for i in range(n):
+        after = np.uint64(work.pair_sum[i])
+        add_row(i, after - ONE, sums)
+        sums.edges.code[after] = work.codes[i]
+
+
+@inlined
+def sum_up(low, shift, buckets, sums, ranked, opened):
+    """Fill sums.edges with what lies before each bucket and after the last; returns how many buckets that are.
+
+    ranked  whether the codes are there, and all buckets count
+    opened  whether sums.most and sums.least are filled, too, and all buckets count; otherwise those with rows do
+    """
+    found, edges = sums.buckets, sums.edges
     w_l = NONE
     sum_l = NONE
-    bar = best.limit[0]
+    edges.w_l[ZERO] = np.uint32(0)
+    edges.sum_l[ZERO] = NONE
+    count = ZERO
     for b in range(buckets):
-        weight, inside = found[b, ZERO], found[b, ONE]
+        weight = found[b, ZERO]
         if opened:
-            found[b, ZERO] = w_l
-            found[b, ONE] = sum_l
-            found[b, _THREE] = inside - found[b, TWO]
+            sums.most[b] = sum_l + sums.above[b]
+            sums.least[b] = sum_l + found[b, ONE] - sums.above[b]
         w_l += weight
-        sum_l += inside
-        allowed = np.uint64(weight > 0) & is_allowed(w_l, node, min_leaf)
-        if allowed & np.uint64(reaches(sum_l, w_l, node, bar)):
-            code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
-            offer_sums(node.weight, node.sq, feature, code, w_l, sum_l, best)
-            bar = best.limit[0]
-    if opened:
-        found[buckets, ZERO] = w_l
+        sum_l += found[b, ONE]
+        edges.w_l[count + ONE] = np.uint32(w_l)
+        edges.sum_l[count + ONE] = sum_l
+        if not ranked:
+            edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
+        # No branch, as none can be guessed: what does not count is written over.
+        count += np.uint64(ranked | opened | (weight > NONE))
+    return count
 
 
 @inlined
-def may_hide(b, node, bar, found):
-    """Whether a split inside of bucket b may have a score of `bar`.
-
-    The score is convex in the weight and the sum of the left side together, so that over all they may be, from none to
-    all of the bucket's weight and from its sum below to that above zero, it is largest in a corner.
-    """
-    first = max(found[b, ZERO], np.int64(1))
-    last = min(found[b + ONE, ZERO], node.weight - 1)
-    most = found[b, ONE] + found[b, TWO]
-    least = found[b, ONE] + found[b, _THREE]
-    return (
-        reaches(most, first, node, bar)
-        or reaches(least, first, node, bar)
-        or reaches(most, last, node, bar)
-        or reaches(least, last, node, bar)
-    )
+def open_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums):
+    """Offer every boundary inside the buckets whose bound reaches the best score."""
+    edges = sums.edges
+    bound_sums(edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, work.bound)
+    if not collect(low, shift, buckets, sums.place[: node.items.size], best.limit[0], work, None):
+        return
+    begin = ONE
+    for b in range(buckets):
+        end = np.uint64(work.places[b])
+        if end != ZERO:
+            if work.bound[b] >= best.limit[0]:
+                sort_bucket(work.keys, begin, end, work)
+                w_l, sum_l = np.int64(edges.w_l[b]), edges.sum_l[b]
+                walk_sums(work.keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
+            begin = end
 
 
 @helper
 def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums):
     """scan_sums by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide."""
     n = np.uint64(node.items.size)
-    found = sums.buckets
     if shift == np.uint32(0):
         histogram_sums(low, shift, n, buckets, work.codes, sums, False)
-        offer_edges(low, shift, buckets, node, min_leaf, feature, best, found, False)
-        return
-    histogram_sums(low, shift, n, buckets, work.codes, sums, True)
-    offer_edges(low, shift, buckets, node, min_leaf, feature, best, found, True)
-    for b in range(buckets):
-        work.bound[b] = 1.0 if may_hide(b, node, best.limit[0], found) else -1.0
-    if not collect(low, shift, buckets, sums.place[:n], 0.0, work, None):
-        return
-    begin = ONE
-    for b in range(buckets):
-        end = np.uint64(work.places[b])
-        if end != ZERO:
-            if may_hide(b, node, best.limit[0], found):
-                sort_bucket(work.keys, begin, end, work)
-                w_l, sum_l = found[b, ZERO], found[b, ONE]
-                walk_sums(work.keys, begin, end, w_l, sum_l, node, sums.rows, min_leaf, feature, best)
-            begin = end
+        count = sum_up(low, shift, buckets, sums, False, False)
+        offer_edges(sums.edges, ONE, count, node, min_leaf, feature, best)
+    else:
+        histogram_sums(low, shift, n, buckets, work.codes, sums, True)
+        sum_up(low, shift, buckets, sums, False, True)
+        offer_edges(sums.edges, ONE, buckets, node, min_leaf, feature, best)
+        open_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
 
 
 @inlined
 def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
     """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, in a node seen by view_node.
 
-    Few rows: sort and walk. Many, or so few codes that a histogram is smaller than the rows: by histogram.
+    By histogram, with a bucket for each code if these are fewer than the rows, or else, of few rows, by their ranks.
     """
     n = np.uint64(node.items.size)
     span = np.uint64(high - low)
-    if n > np.uint64(_SORTED) or span < n:
+    if span < min(n, np.uint64(BUCKETS_SUMS)):
+        scan_buckets(low, np.uint32(0), span + ONE, node, min_leaf, feature, best, work, sums)
+    elif n <= np.uint64(_RANKED):
+        rank_sums(high, n, work, sums)
+        sum_up(low, np.uint32(0), n, sums, True, False)
+        offer_edges(sums.edges, ONE, n, node, min_leaf, feature, best)
+    else:
         shift = shift_for(span, buckets_for_sums(n))
         scan_buckets(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums)
-        return
-    if n <= np.uint64(PAIRS):
-        sort_few(work.codes, low, high, sums.place[:n], work.keys, work)
-    else:
-        sort_rows(work.codes, low, high, sums.place[:n], work.keys, work)
-    walk_sums(work.keys, ZERO, n, NONE, NONE, node, sums.rows, min_leaf, feature, best)
 
 
 @inlined
 def buckets_for_sums(n):
     """Most buckets worth their while for n rows, a power of two."""
-    wanted = np.uint64(128)
+    wanted = np.uint64(64)
     while wanted < np.uint64(BUCKETS_SUMS) and wanted * np.uint64(8) < n:
         wanted *= TWO
     return wanted

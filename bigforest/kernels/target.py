@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.jit import inlined
+from bigforest.kernels.lanes import LANES
 from bigforest.kernels.node import BITS16, NONE, ONE, SHIFT32, SQ_L, W_L, ZERO, Node
 from bigforest.kernels.pairs import PAIRS
 from bigforest.kernels.partition import sum_classes
@@ -36,25 +37,62 @@ class Numbers(NamedTuple):
     value: NDArray[np.int64]
 
 
+class Edges(NamedTuple):
+    """Splits of a feature between buckets or rows, by what is on the left; scratch.
+
+    w_l    uint32 [BUCKETS_SUMS + 1, and LANES besides], weight
+    sum_l  int64, sum from the centre
+    code   uint32, the largest code there
+    score  float64, see score_sums.py
+    """
+
+    w_l: NDArray[np.uint32]
+    sum_l: NDArray[np.int64]
+    code: NDArray[np.uint32]
+    score: NDArray[np.float64]
+
+
 class Sums(NamedTuple):
     """Scratch of one growing tree that predicts numbers.
 
-    place    uint64 [rows of the root], 0, 1, ...: what sort keys have in the place of class and multiplicity
-    rows     int64 [rows of the root, 2], by place in the node: multiplicity, and with it the number from the centre
-    buckets  int64 [BUCKETS_SUMS + 1, 4]: weight and sum of the rows before a bucket, and in it the sum of those above
-             zero and of those below
+    place        uint64 [rows of the root], 0, 1, ...: what sort keys have in the place of class and multiplicity
+    rows         int64 [rows of the root, 2], by place in the node: multiplicity, and with it the number from the centre
+    buckets      int64 [BUCKETS_SUMS, 2]: weight and sum of the rows in a bucket
+    above        int64 [BUCKETS_SUMS], sum of those above zero
+    edges        before each bucket, and after the last
+    most, least  int64 [BUCKETS_SUMS, and LANES besides], what splits in a bucket have on the left at most, at least
+    inner        between the rows of a bucket
     """
 
     place: NDArray[np.uint64]
     rows: NDArray[np.int64]
     buckets: NDArray[np.int64]
+    above: NDArray[np.int64]
+    edges: Edges
+    most: NDArray[np.int64]
+    least: NDArray[np.int64]
+    inner: Edges
+
+
+def make_edges() -> Edges:
+    """Edges of BUCKETS_SUMS buckets."""
+    size = BUCKETS_SUMS + 1 + LANES
+    return Edges(np.empty(size, np.uint32), np.empty(size, np.int64), np.empty(size, np.uint32), np.empty(size))
 
 
 def make_sums(rows: int) -> Sums:
     """Sums for nodes of up to `rows` rows."""
     size = max(rows, PAIRS)
-    place = np.arange(size, dtype=np.uint64)
-    return Sums(place, np.empty((size, 2), np.int64), np.empty((BUCKETS_SUMS + 1, 4), np.int64))
+    return Sums(
+        np.arange(size, dtype=np.uint64),
+        np.empty((size, 2), np.int64),
+        np.empty((BUCKETS_SUMS, 2), np.int64),
+        np.empty(BUCKETS_SUMS, np.int64),
+        make_edges(),
+        np.empty(BUCKETS_SUMS + LANES, np.int64),
+        np.empty(BUCKETS_SUMS + LANES, np.int64),
+        make_edges(),
+    )
 
 
 @inlined
