@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -50,3 +51,26 @@ def test_need__is_not_exceeded(stage: str, home: Path) -> None:
     peak, projected, _ = _measure(stage, home, memory)
     assert peak <= projected <= memory
     assert free > memory  # without the budget it takes more
+
+
+def test_keep_freed__arrays_of_a_tree_find_the_pages_of_the_last() -> None:
+    code = """
+import resource, sys
+import numpy as np
+from bigforest.memory import keep_freed, release_freed
+release_freed()
+if sys.argv[1] == "kept":
+    keep_freed()
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+for _ in range(20):
+    arrays = [np.ones(1_000_000, np.uint8) for _ in range(8)]
+    del arrays
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+    faults = {
+        way: int(subprocess.run([sys.executable, "-c", code, way], cwd=ROOT, capture_output=True, check=True).stdout)
+        for way in ("kept", "given back")
+    }
+    pages = 8_000_000 // resource.getpagesize()
+    assert faults["kept"] < 2 * pages
+    assert faults["given back"] > 10 * pages

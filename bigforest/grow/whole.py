@@ -31,6 +31,7 @@ from bigforest.kernels.target import Classes, Numbers
 from bigforest.kernels.tree import Roots, Rules
 from bigforest.kernels.wide import no_wide
 from bigforest.levels import Levels
+from bigforest.memory import keep_freed
 from bigforest.sample import Sampler
 from bigforest.store.store import Store
 
@@ -71,6 +72,7 @@ class Shared(NamedTuple):
 
 
 def _share(store: Store, config: TrainConfig, copies: Copies) -> Shared:
+    keep_freed()
     family: SparseFamily | SubspaceFamily | None = None
     if config.family == "sparse-oblique":
         family = sparse_family(store, config, copies.wide)
