@@ -92,7 +92,7 @@ def write_forest(
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})  # type: ignore[arg-type]
     starts = [0, *parts]
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
-        write_part(directory, start, [[tree] for tree in trees[start:stop]], spec, made)
+        write_part(directory, start, trees[start:stop], spec, made)
     write_features(directory, spec, made)
     write_run(directory, {"grow": 0.5}, 2, spec, made)
     return made

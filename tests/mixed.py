@@ -124,7 +124,7 @@ def write_mixed(
     levels = levels or mixed_levels()
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})
     for start, stop in pairwise([0, *cuts, len(trees)]):
-        write_part(directory, start, [[tree] for tree in trees[start:stop]], spec, made, levels)
+        write_part(directory, start, trees[start:stop], spec, made, levels)
     write_levels(directory, levels, spec, made)
     write_features(directory, spec, made)
     write_run(directory, {"grow": 0.5}, 2, spec, made)

@@ -71,10 +71,11 @@ def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -
         patch.setattr(forest_nodes, "GROUP_ENTRIES", data.draw(st.integers(1, 9)))
         home, config = Path(folder), TrainConfig(trees=5, bootstrap=False)
         cuts = data.draw(st.lists(st.integers(0, 15), max_size=4).map(sorted))
-        pieces = [[tree.rows(*pair) for pair in pairwise([0, *cuts, tree.feature.size])] for tree in trees()]
-        ways = [[[tree] for tree in trees()], pieces]
+        pieces = [tree.rows(*pair) for tree in trees() for pair in pairwise([0, *cuts, tree.feature.size])]
+        together = [join_trees(trees()[:3]), join_trees(trees()[3:])]
+        ways = [trees(), pieces, together]
         found = [write_part(home / str(way), 0, way_, SPEC, config).read_bytes() for way, way_ in enumerate(ways)]
-        assert found[0] == found[1]
+        assert found[0] == found[1] == found[2]
 
 
 def test_nodes__oblique_ones_name_their_terms(tmp_path: Path) -> None:

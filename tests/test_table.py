@@ -181,7 +181,7 @@ def test_write_part__leaves_only_whole_files(tmp_path: Path, monkeypatch: pytest
 
     monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
     with pytest.raises(OSError, match="disk full"):
-        write_part(tmp_path, 0, [[tree] for tree in trees(1)], SPEC, TrainConfig(trees=1))
+        write_part(tmp_path, 0, trees(1), SPEC, TrainConfig(trees=1))
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
 
 
@@ -477,7 +477,7 @@ def test_read_parts__missing_part(last: bool, tmp_path: Path) -> None:
 
 def test_read_parts__tree_twice(tmp_path: Path) -> None:
     write(tmp_path)
-    write_part(tmp_path, 2, [[tree] for tree in trees()[2:]], SPEC, TrainConfig(trees=4, bootstrap=False))
+    write_part(tmp_path, 2, trees()[2:], SPEC, TrainConfig(trees=4, bootstrap=False))
     part_path(tmp_path, 3).unlink()
     with pytest.raises(FormatError, match="tree 2 is there more than once"):
         read_forest(tmp_path).check()

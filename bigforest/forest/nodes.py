@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -67,11 +66,6 @@ class TreeArrays(NamedTuple):
         terms = None if self.terms is None else cut_lists(self.terms, begin, end)
         return TreeArrays._make([*(array[begin:end] for array in self[:-3]), value, levels, terms])
 
-    def each_tree(self) -> Iterator[TreeArrays]:
-        """The trees, each by itself."""
-        for begin, end in pairwise([*np.flatnonzero(self.depth == 0).tolist(), self.depth.size]):
-            yield self.rows(begin, end)
-
 
 def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
     """The nodes of all, one after the other, as if they were one tree."""
@@ -88,7 +82,7 @@ def part_path(directory: Path, first_tree: int) -> Path:
 def write_part(
     directory: Path,
     first_tree: int,
-    trees: Iterable[Iterable[TreeArrays]],
+    pieces: Iterable[TreeArrays],
     spec: DataSpec,
     config: TrainConfig,
     levels: Levels | None = None,
@@ -97,35 +91,32 @@ def write_part(
 
     levels  of the categories; None where there are none.
 
-    Each tree comes in one or more pieces of consecutive nodes, whose left and right are numbers within the tree.
-    Memory: two pieces, and a row group. May be called from any thread; writing the same part again replaces it.
+    The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
+    within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
+    replaces it.
     """
-    groups = row_groups(_numbered(first_tree, trees))
-    tables = (nodes_table([piece.rows(begin, end) for piece, begin, end in group], spec, levels) for group in groups)
+    groups = row_groups((nodes, nodes.entries) for nodes in pieces)
+    joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
+    tables = (_nodes_table(*numbered, spec, levels) for numbered in _numbered(first_tree, joined))
     path = part_path(directory, first_tree)
     write_tables(NODES, tables, path, "trees", spec, config)
     return path
 
 
-class Piece(NamedTuple):
-    """Consecutive nodes of one tree, from number `first` on."""
-
-    tree: int
-    first: int
-    nodes: TreeArrays
-
-    def rows(self, begin: int, end: int) -> Piece:
-        """Nodes from `begin` to before `end` of the piece."""
-        return Piece(self.tree, self.first + begin, self.nodes.rows(begin, end))
-
-
-def _numbered(first_tree: int, trees: Iterable[Iterable[TreeArrays]]) -> Iterator[tuple[Piece, NDArray[np.int64]]]:
-    """The nodes of all trees and where their entries begin, as `row_groups` takes them."""
-    for tree, pieces in enumerate(trees, first_tree):
-        number = 0
-        for nodes in pieces:
-            yield Piece(tree, number, nodes), nodes.entries
-            number += nodes.feature.size
+def _numbered(
+    first_tree: int, groups: Iterable[TreeArrays]
+) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
+    """Nodes that follow each other, and the number of the tree of each and its own in the tree, uint32 [nodes]."""
+    tree, number = first_tree - 1, 0  # of the tree before the first root, and of its next node
+    for nodes in groups:
+        size = nodes.depth.size
+        root = np.flatnonzero(nodes.depth == 0)
+        length = np.diff(np.concatenate([[0], root, [size]]))
+        trees = np.repeat(np.arange(tree, tree + length.size).astype(np.uint32), length)
+        begin = np.repeat(np.append(-number, root).astype(np.uint32), length)
+        numbers = np.arange(size, dtype=np.uint32) - begin  # modulo 2**32, as what goes on has begun before
+        yield nodes, trees, numbers
+        tree, number = tree + root.size, int(numbers[-1]) + 1
 
 
 def row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
@@ -153,41 +144,45 @@ def row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[t
         yield waiting
 
 
-def nodes_table(pieces: list[Piece], spec: DataSpec, levels: Levels | None) -> pa.Table:
-    """The pieces as a table of schema NODES; `levels` are those of the categories."""
+def _nodes_table(
+    nodes: TreeArrays,
+    tree: NDArray[np.uint32],
+    number: NDArray[np.uint32],
+    spec: DataSpec,
+    levels: Levels | None,
+) -> pa.Table:
+    """Nodes, which have these numbers of their trees and in them, as a table of schema NODES.
+
+    levels  of the categories
+    """
     names = [feature.name for feature in spec.features]
-    sizes = [piece.nodes.feature.size for piece in pieces]
-    joined = join_trees([piece.nodes for piece in pieces])
-    size = joined.feature.size
-    leaf, oblique = joined.feature == LEAF, joined.feature == OBLIQUE
+    size = nodes.feature.size
+    leaf, oblique = nodes.feature == LEAF, nodes.feature == OBLIQUE
     kind = (~leaf).astype(np.int8)  # places in KINDS
     inner = on_value = on_feature = on_levels = _bitmap(~leaf)
-    if joined.levels is not None:
-        category = np.diff(joined.levels.start) > 0
+    if nodes.levels is not None:
+        category = np.diff(nodes.levels.start) > 0
         kind += category  # such a node is none of the others
         on_value, on_levels = _bitmap(~(leaf | category)), _bitmap(category)
-    if joined.terms is not None:
+    if nodes.terms is not None:
         kind[oblique] = 3
         on_feature = _bitmap(~(leaf | oblique))
-    numbers = [
-        np.arange(piece.first, piece.first + count, dtype=np.uint32) for piece, count in zip(pieces, sizes, strict=True)
-    ]
     columns = {
-        "tree": pa.array(np.repeat(np.array([piece.tree for piece in pieces], np.uint32), sizes)),
-        "node": pa.array(np.concatenate(numbers)),
-        "left": _where(inner, joined.left),
-        "right": _where(inner, joined.right),
-        "depth": pa.array(joined.depth),
+        "tree": pa.array(tree),
+        "node": pa.array(number),
+        "left": _where(inner, nodes.left),
+        "right": _where(inner, nodes.right),
+        "depth": pa.array(nodes.depth),
         "kind": _named(pa.array(kind), KINDS),
-        "feature": _named(_where(on_feature, joined.feature), names),
-        "threshold": _where(on_value, joined.threshold),
-        "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, _bitmap(joined.default_left)]),
-        "levels": levels_column(joined.levels, on_levels, joined.feature, levels, spec, NODES.field("levels").type),
-        "terms": terms_column(joined.terms, size, names, NODES.field("terms").type),
-        "gain": _where(inner, joined.gain),
-        "weight": pa.array(joined.weight),
-        "counts": _counts_column(joined.counts),
-        "value": pa.nulls(size, pa.float64()) if joined.value is None else pa.array(joined.value),
+        "feature": _named(_where(on_feature, nodes.feature), names),
+        "threshold": _where(on_value, nodes.threshold),
+        "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, _bitmap(nodes.default_left)]),
+        "levels": levels_column(nodes.levels, on_levels, nodes.feature, levels, spec, NODES.field("levels").type),
+        "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
+        "gain": _where(inner, nodes.gain),
+        "weight": pa.array(nodes.weight),
+        "counts": _counts_column(nodes.counts),
+        "value": pa.nulls(size, pa.float64()) if nodes.value is None else pa.array(nodes.value),
     }
     return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
 

@@ -143,7 +143,7 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
     """Task: grow consecutive trees whole and write them as one part."""
-    grown = ([tree] for tree in grow_trees(store, config, trees))
+    grown = grow_trees(store, config, trees)
     write_part(directory, trees.start, grown, store.spec, config, shared_of(store, config).levels)
 
 

@@ -158,8 +158,8 @@ def grow_seedling(table: Table, own: dict[int, Any], seedling: Seedling, rows: N
 def write_stems(table: Table, directory: Path, stems: list[Stem[Any]]) -> None:
     """Task: write consecutive trees as one part."""
     store = table.store
-    trees = (table.pieces(stem) for stem in stems)
-    write_part(directory, stems[0].top.tree, trees, store.spec, table.sampler.config, store.levels())
+    pieces = (piece for stem in stems for piece in table.pieces(stem))
+    write_part(directory, stems[0].top.tree, pieces, store.spec, table.sampler.config, store.levels())
     release_freed()
 
 

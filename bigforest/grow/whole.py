@@ -45,10 +45,10 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 
 
 def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[TreeArrays]:
-    """Consecutive trees; small ones, which take no longer than a call of a kernel does, some in a call."""
+    """Consecutive trees; small ones, which take no longer than a call of a kernel does, some in a call and together."""
     together = trees_together(store.shape, config)
     for first in range(trees.start, trees.stop, together):
-        yield from _grow(shared_of(store, config), range(first, min(first + together, trees.stop))).each_tree()
+        yield _grow(shared_of(store, config), range(first, min(first + together, trees.stop)))
 
 
 class Shared(NamedTuple):
