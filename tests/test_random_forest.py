@@ -13,9 +13,6 @@ import bigforest
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.grow.need import choose_way, grow_need
-from bigforest.grow.whole import grow_tree
-from bigforest.kernels.compile import Needs, compile_kernels
-from bigforest.kernels.grow import grow_while_room
 from bigforest.memory import Shape
 from bigforest.resources import Resources
 from bigforest.sizes import megabytes
@@ -28,16 +25,6 @@ def parts(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Row numbers to train on and to test on."""
     order = np.random.default_rng(seed).permutation(rows)
     return order[: rows * 2 // 3], order[rows * 2 // 3 :]
-
-
-@compiled
-def test_compile_kernels__random_splits_are_not_compiled_again(tmp_path: Path) -> None:
-    table = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "y": [0, 1, 0, 1]})
-    store = bigforest.encode_store(table, tmp_path / "s", target="y")
-    compile_kernels(Needs(random=True))
-    before = set(grow_while_room.signatures)
-    grow_tree(store, TrainConfig(splitter="random"), 0)
-    assert set(grow_while_room.signatures) == before
 
 
 @compiled

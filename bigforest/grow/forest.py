@@ -6,11 +6,14 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+import numpy as np
+
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
 from bigforest.forest.nodes import part_path, write_part
 from bigforest.forest.trees import is_finished
+from bigforest.grow.arrays import tree_arrays
 from bigforest.grow.features import Features
 from bigforest.grow.need import Way, choose_way, part_size
 from bigforest.grow.passed import passed_table
@@ -20,13 +23,14 @@ from bigforest.grow.tally import Tally
 from bigforest.grow.top import make_ground
 from bigforest.grow.whole import forget, grow_trees, rules_of, shared_of
 from bigforest.kernels.compile import Needs, compile_kernels
-from bigforest.kernels.oblique import Oblique
+from bigforest.kernels.mixed import Subsets
+from bigforest.kernels.oblique import Oblique, Pool
 from bigforest.kernels.space import Subspace
 from bigforest.memory import Extras
 from bigforest.output import TemporaryFolder
 from bigforest.resources import Resources
 from bigforest.sample import most_weight
-from bigforest.store.store import Store
+from bigforest.store.store import Dictionaries, Store
 
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
 # Drawing without replacement, numpy counts to a billion.
@@ -134,11 +138,15 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     """Compile the kernels that this forest needs, grown by passes or whole."""
     if passes:
         compile_passes(extras, config, scratch)
-    else:
-        random = config.splitter == "random"
-        compile_kernels(
-            Needs(_OBLIQUE.get(config.family), mixed=bool(extras.odd), numbers=extras.numbers, random=random)
-        )
+        return
+    random = config.splitter == "random"
+    needs = Needs(_OBLIQUE.get(config.family), mixed=bool(extras.odd), numbers=extras.numbers, random=random)
+    nodes, more = compile_kernels(needs)
+    pool = more if isinstance(more, Pool) else None
+    subsets = more if isinstance(more, Subsets) else None
+    values = np.arange(2.0)
+    values.flags.writeable = config.family == "rotation"  # not those of a store; other flags would be compiled apart
+    tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), config.criterion, pool, subsets=subsets)
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:

@@ -9,14 +9,14 @@ import numpy as np
 from bigforest.kernels.grow import grow, grow_mixed, grow_oblique
 from bigforest.kernels.impurity import GINI, entropy_table
 from bigforest.kernels.layout import Codes
-from bigforest.kernels.mixed import CATEGORY, make_mixed
-from bigforest.kernels.oblique import Oblique, smallest
+from bigforest.kernels.mixed import CATEGORY, Subsets, make_mixed
+from bigforest.kernels.oblique import Oblique, Pool, smallest
 from bigforest.kernels.random_split import Dictionary
 from bigforest.kernels.rows import by_rows
 from bigforest.kernels.space import Subspace
 from bigforest.kernels.subspace import smallest_subspace
 from bigforest.kernels.target import Classes, Numbers
-from bigforest.kernels.tree import Roots, Rules
+from bigforest.kernels.tree import CodeTree, Roots, Rules
 
 
 class Needs(NamedTuple):
@@ -34,8 +34,8 @@ class Needs(NamedTuple):
     random: bool = False
 
 
-def compile_kernels(needs: Needs) -> None:
-    """Compile, or load from the cache, the kernels of `grow`, `grow_mixed` or `grow_oblique`."""
+def compile_kernels(needs: Needs) -> tuple[CodeTree, Pool | Subsets | None]:
+    """Compile, or load from the cache, the kernels of `grow`, `grow_mixed` or `grow_oblique`; returns their tree."""
     codes = Codes(
         u8=np.zeros((1, 2), np.uint8),
         u16=np.zeros((0, 2), np.uint16),
@@ -55,9 +55,8 @@ def compile_kernels(needs: Needs) -> None:
         if isinstance(target, Classes) and needs.family is not None:
             oblique = needs.family is Oblique
             family = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
-            grow_oblique(codes, by_rows(codes), items, target, roots, rules, family)
-        elif needs.mixed:
+            return grow_oblique(codes, by_rows(codes), items, target, roots, rules, family)
+        if needs.mixed:
             mixed = make_mixed(np.array([CATEGORY], np.uint8), 1, items.size, 2)
-            grow_mixed(codes, by_rows(codes), items, target, roots, rules, mixed, random)
-        else:
-            grow(codes, by_rows(codes), items, target, roots, rules, random)
+            return grow_mixed(codes, by_rows(codes), items, target, roots, rules, mixed, random)
+        return grow(codes, by_rows(codes), items, target, roots, rules, random), None
