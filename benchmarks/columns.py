@@ -1,6 +1,9 @@
 """Categories, missing values and numbers to predict, against YDF, LightGBM and scikit-learn.
 
     python benchmarks/columns.py --data DIR [--sets adult,diamonds] [--trees 100] [--rounds 1] [--min-leaf 5]
+        [--contestants bigforest,bigforest:mtry=5,ydf]
+
+A contestant of ours may be given options of training after colons.
 
 DIR holds real/adult_train.parquet and the others of `SETS`. Every contestant has the same number of trees, looks at
 the same number of features in a node (the root of all, for numbers to predict a third of them), grows trees of any
@@ -35,7 +38,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import polars.selectors as cs
-from columns_fits import FITS, Clock
+from columns_fits import FITS, Clock, fit_of
 from datasets import SPLIT_SEED, TARGET, TEST_FRACTION
 from numpy.typing import NDArray
 from runs import HERE, answer_of, machine
@@ -94,7 +97,7 @@ def measure(options: argparse.Namespace) -> dict[str, float]:
     """Score and seconds of one contestant on the set in the folder."""
     train, test = (pl.read_parquet(options.folder / f"{part}.parquet") for part in ("train", "test"))
     regression = SETS[options.sets][1]
-    fit = FITS[options.measure]
+    fit = fit_of(options.measure)
     with tempfile.TemporaryDirectory(dir=options.folder) as place:
         fit(train, regression, argparse.Namespace(**{**vars(options), "trees": 1}), Clock(Path(place)))
     gc.collect()  # else Python may do so, a tenth of a second, while any one of the contestants is timed

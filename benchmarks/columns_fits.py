@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Callable
@@ -230,3 +231,17 @@ FITS: dict[str, Callable[[pl.DataFrame, bool, Any, Clock], Predict]] = {
     "scikit-learn": fit_sklearn,
     "scikit-learn-onehot": partial(fit_sklearn, coding=one_hot),
 }
+
+
+def fit_of(contestant: str) -> Callable[[pl.DataFrame, bool, Any, Clock], Predict]:
+    """How a contestant is fitted; one of ours may have options of training after colons, as bigforest:mtry=4."""
+    name, *given = contestant.split(":")
+    return partial(FITS[name], **dict(map(_option, given)))
+
+
+def _option(text: str) -> tuple[str, Any]:
+    name, _, value = text.partition("=")
+    try:
+        return name, json.loads(value)
+    except ValueError:
+        return name, value

@@ -14,14 +14,12 @@ import argparse
 import json
 import math
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 from columns import SETS, load, score, split
-from columns_fits import FITS, Clock
+from columns_fits import FITS, Clock, fit_of
 from datasets import SPLIT_SEED, TARGET
 from runs import HERE, answer_of
 from tables import markdown, save
@@ -36,19 +34,9 @@ COLUMNS = {
 }
 
 
-def option(text: str) -> tuple[str, Any]:
-    """An option of training, as in min_level=1."""
-    name, _, value = text.partition("=")
-    try:
-        return name, json.loads(value)
-    except ValueError:
-        return name, value
-
-
 def scores(options: argparse.Namespace) -> list[float]:
     """Those of one contestant on all splits of a set."""
-    name, *given = options.measure.split(":")
-    fit = partial(FITS[name], **dict(map(option, given)))
+    fit = fit_of(options.measure)
     regression = SETS[options.sets][1]
     frame = pl.concat(load(options.sets, options.data))
     found = []
