@@ -45,7 +45,7 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 
 
 def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[TreeArrays]:
-    """Consecutive trees; small ones, which take no longer than a call of a kernel does, some in a call and together."""
+    """Consecutive trees; those of small bags some in a call of the kernel, and together."""
     together = trees_together(store.shape, config)
     for first in range(trees.start, trees.stop, together):
         yield _grow(shared_of(store, config), range(first, min(first + together, trees.stop)))

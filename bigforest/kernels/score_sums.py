@@ -33,6 +33,12 @@ def score_sums(w_l, sum_l, n, weight, total, min_leaf, score):
     return float(score[:n].max(initial=-1.0))
 
 
+def _numerator(builder: Any, one: Any, whole: Any, left: Any, right: Any) -> Any:
+    """Code of what is divided by left * right in the score of a split with sum `one` on the left."""
+    two = builder.fsub(whole, one)
+    return builder.fadd(builder.fmul(builder.fmul(one, one), right), builder.fmul(builder.fmul(two, two), left))
+
+
 @intrinsic
 def _score_sums(
     typingctx: Any, w_l: Any, sum_l: Any, n: Any, weight: Any, total: Any, min_leaf: Any, score: Any
@@ -49,11 +55,7 @@ def _score_sums(
             heavy = builder.sub(weight, light)
             left, right = lanes.real(light, DOUBLES), lanes.real(heavy, DOUBLES)
             one = lanes.real(lanes.load("sum_l", base), DOUBLES)
-            two = builder.fsub(whole, one)
-            found = builder.fadd(
-                builder.fmul(builder.fmul(one, one), right), builder.fmul(builder.fmul(two, two), left)
-            )
-            found = builder.fdiv(found, builder.fmul(left, right))
+            found = builder.fdiv(_numerator(builder, one, whole, left, right), builder.fmul(left, right))
             enough = builder.and_(builder.icmp_signed(">=", light, least), builder.icmp_signed(">=", heavy, least))
             found = lanes.masked(found, builder.and_(enough, lanes.inside(base, rows)))
             lanes.store(found, "score", base)
@@ -102,12 +104,6 @@ def bound_sums(w_l, most, least, buckets, weight, total, bound):
             right = whole - left
             corner = (one * one * right + two * two * left) / (left * right)
             bound[:buckets] = np.maximum(bound[:buckets], corner)
-
-
-def _numerator(builder: Any, one: Any, whole: Any, left: Any, right: Any) -> Any:
-    """Code of what is divided by left * right in the score of a split with sum `one` on the left."""
-    two = builder.fsub(whole, one)
-    return builder.fadd(builder.fmul(builder.fmul(one, one), right), builder.fmul(builder.fmul(two, two), left))
 
 
 @intrinsic
