@@ -57,7 +57,7 @@ def test_grow_mixed__numbers_of_heavy_weights(data: Data, config: TrainConfig, d
 
 
 @pytest.mark.parametrize("rows", [100, 160, 400, 3000])
-@pytest.mark.parametrize("kind", ["steps", "noise", "heavy", "ties"])
+@pytest.mark.parametrize("kind", ["steps", "noise", "heavy", "ties", "late"])
 @pytest.mark.parametrize("min_leaf", [1, 7])
 def test_grow__numbers_in_every_way_of_scanning(rows: int, kind: str, min_leaf: int) -> None:
     rows = rows if COMPILED else rows // 10
@@ -68,8 +68,10 @@ def test_grow__numbers_in_every_way_of_scanning(rows: int, kind: str, min_leaf: 
         "noise": draw.integers(-(2**35), 2**35, rows),
         "heavy": (2.0 ** draw.uniform(0, 40, rows)).astype(np.int64),
         "ties": np.arange(rows) % 2,
+        "late": (values[:, 0] > 0.8 * rows) * 1000 + draw.integers(0, 9, rows),
     }[kind]
-    for gaps in ((1,), tuple(2 ** draw.integers(0, 18, 40)), (1,) * 200 + (2**17,), (1,) * 1400 + (2**20,)):
+    outliers = [(1,) * codes + (far,) for codes, far in ((200, 2**17), (1400, 2**20), (2900, 2**20))]
+    for gaps in ((1,), tuple(2 ** draw.integers(0, 18, 40)), *outliers):
         config = TrainConfig(mtry=2, min_leaf=min_leaf, max_depth=2)
         check_kernel(Data(values, target, numbers=True), draw.integers(0, 3, rows).tolist(), config, gaps=gaps)
 
