@@ -52,12 +52,12 @@ def _calibrated(part: Nodes, table: pa.Table, counts: NDArray[np.int64]) -> pa.T
     if unreached.any():
         counts[unreached] = part.counts[unreached]
         add_up(part.starts, part.feature, part.right, counts)
-    if counts.max() > _MOST_ROWS:
+    kind = table.schema.field("counts").type
+    if kind.value_type == pa.uint32() and counts.max() > _MOST_ROWS:
         raise DataError(f"more than {_MOST_ROWS} rows of the secondary set are of one class; take fewer")
     offsets = pa.array(np.arange(0, counts.size + 1, counts.shape[1]), pa.int32())
-    values = pa.array(counts.ravel().astype(np.uint32))
     columns = {
-        "counts": pa.ListArray.from_arrays(offsets, values, type=table.schema.field("counts").type),
+        "counts": pa.ListArray.from_arrays(offsets, pa.array(counts.ravel(), kind.value_type), type=kind),
         "weight": pa.array(counts.sum(axis=1).astype(np.uint64)),
     }
     for name, column in columns.items():

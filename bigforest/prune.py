@@ -81,4 +81,4 @@ def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ti
     columns["right"] = pa.array(right_child[kept], mask=leaf[kept])
     codes = np.where(cut, 0, kind)[kept].astype(np.int8)
     columns["kind"] = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(KINDS))
-    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
+    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())

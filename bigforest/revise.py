@@ -26,7 +26,7 @@ from bigforest.forest.packed import Packed
 from bigforest.forest.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.schema import Found, check_schema
 from bigforest.forest.summary import write_features, write_run
-from bigforest.forest.table import NODES
+from bigforest.forest.table import nodes_schema
 from bigforest.forest.trees import write_nodes
 from bigforest.forest.values import missing_error
 from bigforest.forest.votes import label_codes
@@ -129,7 +129,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np
     for path, part in zip(whole.paths, whole.parts, strict=True):
         own = counts[first : first + part.feature.size]
         first += part.feature.size
-        table = read_table(path, "trees", NODES, whole.header.identity)[1]
+        table = read_table(path, "trees", nodes_schema(spec), whole.header.identity)[1]
         write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, spec, config)
     write_features(directory, spec, config)
     write_levels(directory, whole.forest.levels, spec, config)

@@ -24,7 +24,7 @@ from bigforest.forest.levels import write_levels
 from bigforest.forest.origin import Origin
 from bigforest.forest.summary import write_features, write_run
 from bigforest.forest.trees import recut
-from bigforest.grow.forest import grow_forest, part_groups
+from bigforest.grow.forest import part_groups
 from bigforest.grow.ranked import ranked_store
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.residents import write_residents
@@ -38,6 +38,7 @@ from bigforest.store.store import Store
 from bigforest.task import Task, make_store
 from bigforest.unfinished import Unfinished, begin, go_on, reopen
 from bigforest.validate import check_validation, write_validation
+from bigforest.weigh import grow_trees
 
 
 class Clock:
@@ -269,7 +270,7 @@ def _write_forest(
     store = ranked_store(store, config, directory)
     write_levels(directory, store.levels(), store.spec, config)
     if origin.stop is None:
-        grow_forest(store, config, directory, resources=resources, listener=clock)
+        grow_trees(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     if config.keep_targets:

@@ -16,12 +16,13 @@ from bigforest.events import Listener, stage
 from bigforest.forest.levels import write_levels
 from bigforest.forest.origin import Stop
 from bigforest.forest.trees import recut
-from bigforest.grow.forest import Grower, part_groups
+from bigforest.grow.forest import part_groups
 from bigforest.grow.ranked import ranked_store
 from bigforest.oob.watch import STEP, WINDOW, Watch, settled_at
 from bigforest.output import remove
 from bigforest.resources import Resources
 from bigforest.store.store import Store
+from bigforest.weigh import grower_of
 
 # The folder of the growing trees, in that of the forest.
 _GROWING = "growing"
@@ -69,7 +70,7 @@ def _grow(
     """Grow trees into the folder `growing` until their error has settled; how many there were then, or all."""
     store = ranked_store(store, config, growing)
     write_levels(growing, store.levels(), store.spec, config)
-    grower = Grower(store, config, growing, resources, listener)
+    grower = grower_of(store, config, growing, resources, listener)
     with (
         stage("grow", config.trees, "trees", listener) as progress,
         grower,

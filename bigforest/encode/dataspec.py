@@ -20,6 +20,8 @@ MAX_CODES = 2**32
 MOST_WEIGHT = 1023
 # A bag of weighted rows weighs no more than this.
 MOST_BAG_WEIGHT = 2**31 - 1
+# What all wide weights of a table come to at most; a bag may weigh 32 times that within 63 bits.
+MOST_WIDE_TOTAL = 2**58
 # Bits of a target of a regression as a whole number, and of it times the weight of a bag.
 _NUMBER_BITS = 52
 _SUM_BITS = 61
@@ -65,6 +67,7 @@ class TargetSpec:
     classes       of a classification, ascending; class k has code k.
     offset, step  of a regression: its targets are kept as whole numbers q of 64 bits, and offset + q * step is the
                   value, off by step / 2 at most (encode/numbers.py). The step is a power of two.
+    exact         whether none is off. Where some are, the store has the targets themselves besides.
     """
 
     name: str
@@ -73,6 +76,11 @@ class TargetSpec:
     task: Task = "classification"
     offset: float = 0.0
     step: float = 1.0
+    exact: bool = True
+
+    def values(self, numbers: Any) -> Any:
+        """What whole numbers stand for."""
+        return self.offset + numbers * self.step
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +90,12 @@ class WeightSpec:
     name      the column of weights; None where only classes have weights.
     classes   the weight of each class, by which those of its rows are multiplied; empty where they have none.
     balanced  whether these make up for the numbers of their rows.
-    largest   largest whole number in the store, MOST_WEIGHT at most.
+    largest   largest whole number in the store, MOST_WEIGHT at most unless they are wide.
     total     sum of all of them.
+    wide      whether they have 64 bits: splits are then found by narrower ones (grow/bag.py), and what nodes hold is
+              counted again by these (oob/weigh.py).
+    search    of wide ones, how many steps are one of the narrower ones, else 1.
+    searched  sum of the narrower ones of all rows, in one copy each; else the total.
     """
 
     name: str | None
@@ -92,6 +104,10 @@ class WeightSpec:
     step: float
     largest: int
     total: int
+    wide: bool
+    search: float
+    searched: int
+
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +134,11 @@ class DataSpec:
     def to_json(self) -> str:
         """The dataspec as one line of JSON."""
         return self._json
+
+    @property
+    def wide_weights(self) -> bool:
+        """Whether rows have weights of 64 bits, and so what nodes hold."""
+        return self.weight is not None and self.weight.wide
 
     @cached_property
     def _json(self) -> str:
@@ -211,6 +232,8 @@ def _sound_target(target: TargetSpec) -> bool:
     finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
     if not isinstance(target.name, str) or not isinstance(target.dtype, str) or target.task not in get_args(Task):
         return False
+    if not isinstance(target.exact, bool):
+        return False
     scale = (target.offset, target.step)
     if not all(isinstance(number, float) and math.isfinite(number) for number in scale):
         return False
@@ -218,6 +241,7 @@ def _sound_target(target: TargetSpec) -> bool:
         return not classes and target.step > 0.0 and math.frexp(target.step)[0] == 0.5
     return (
         scale == (0.0, 1.0)
+        and target.exact
         and 2 <= len(classes) <= MAX_CLASSES
         and typed
         and finite
@@ -232,17 +256,21 @@ def _sound_group(group: GroupSpec, rows: int) -> bool:
 
 def _sound_weight(weight: WeightSpec, spec: DataSpec) -> bool:
     named = weight.name is None or isinstance(weight.name, str)
-    factors = [*weight.classes, weight.step]
+    factors = [*weight.classes, weight.step, weight.search]
     positive = all(isinstance(number, float) and 0.0 <= number < math.inf for number in factors) and weight.step > 0.0
-    counts = all(map(_is_count, (weight.largest, weight.total)))
+    counts = all(map(_is_count, (weight.largest, weight.total, weight.searched)))
+    if not (named and positive and counts and isinstance(weight.balanced, bool) and isinstance(weight.wide, bool)):
+        return False
+    if weight.wide:
+        narrow = weight.search >= 1.0 and spec.rows <= weight.searched <= MOST_BAG_WEIGHT
+    else:
+        narrow = weight.search == 1.0 and weight.searched == weight.total
     return (
-        named
-        and positive
-        and counts
-        and isinstance(weight.balanced, bool)
+        narrow
         and len(weight.classes) in (0, len(spec.target.classes))
-        and 1 <= weight.largest <= MOST_WEIGHT
-        and spec.rows <= weight.total <= spec.rows * weight.largest
+        and 1 <= weight.largest <= (MOST_WIDE_TOTAL if weight.wide else MOST_WEIGHT)
+        and spec.rows <= weight.total <= (MOST_WIDE_TOTAL if weight.wide else spec.rows * weight.largest)
+        and weight.largest <= weight.total
     )
 
 

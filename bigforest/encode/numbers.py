@@ -7,7 +7,8 @@ multiple of the step in the middle of the range, the step a power of two, the sm
 
 so that sums over any node fit 62 bits. The weight is the number of rows, where they have weights at most 2**31. The
 value is off by less than a step, which for half the range r and weight W is at most 2 * r * max(2**-52, W * 2**-61):
-for a million rows 2**-40 of r. Multiples of the step, such as whole numbers are in general, are exact.
+for a million rows 2**-40 of r. Multiples of the step, such as whole numbers are in general, are exact; where some are
+not, the store has the targets themselves beside (TargetSpec.exact), for what is said of rows and for quantiles.
 """
 
 from __future__ import annotations
@@ -26,16 +27,26 @@ from bigforest.errors import DataError
 
 # The smallest power of two that float64 has.
 _LEAST_STEP_BITS = -1074
-# Squares of larger values would not leave room for sums of them.
+# Squares of larger values would not leave room for sums of them, and those of smaller differences lose digits.
 _LARGEST = 2.0**500
+_SMALLEST_RANGE = 2.0**-450
+# A step up to this share of the quartiles' distance is as good as none.
+_FINE_STEP = 1e-6
+# Targets that are looked at for the quartiles, at least, where there are as many.
+_SAMPLE = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What the target column of a regression holds. kept: rows that have a number; the others are null or NaN."""
+    """What the target column of a regression holds.
+
+    kept    rows that have a number; the others are null or NaN.
+    coarse  whether the step is larger than it should be beside the distance of the quartiles.
+    """
 
     spec: TargetSpec
     kept: int
+    coarse: bool = False
 
 
 def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], rows: int, *, weighted: bool) -> Numbers:
@@ -53,8 +64,11 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
         )
     low, high = math.inf, -math.inf
     kept = 0
+    apart = max(1, rows // _SAMPLE)
+    sample: list[NDArray[np.float64]] = []
     for series in slices:
         values, _ = present_numbers(series)
+        sample.append(values[-kept % apart :: apart])
         kept += values.size
         if values.size:
             low, high = min(low, float(values.min())), max(high, float(values.max()))
@@ -67,18 +81,29 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
     if low == high:
         raise DataError(f"target {name!r}: all rows have the one value {low!r}; two are needed")
     half = high / 2 - low / 2
+    if half < _SMALLEST_RANGE / 2:
+        raise DataError(
+            f"target {name!r} has values from {low!r} to {high!r}, so close together that there is no variance; "
+            "multiply them by a number"
+        )
     least = half / (most_number(rows, weighted=weighted) - 1)
     bits = math.frexp(least)[1] if least > 0.0 else _LEAST_STEP_BITS
     # Half a unit in the last place of the largest value: all values are multiples of that, and so can the offset be.
     step = max(math.ldexp(1.0, max(bits, _LEAST_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
     offset = float(np.rint((low / 2 + high / 2) / step)) * step
-    return Numbers(TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step), kept)
+    coarse = step > _FINE_STEP * _typical_distance(np.concatenate(sample))
+    return Numbers(TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step), kept, coarse)
 
 
-def number_codes(series: pl.Series, found: Numbers) -> tuple[NDArray[np.int64], NDArray[np.uint64] | None]:
-    """The whole numbers of the rows of a slice that have a target, and their places in it; None when all have."""
-    values, places = present_numbers(series)
-    return np.rint((values - found.spec.offset) / found.spec.step).astype(np.int64), places
+def _typical_distance(sample: NDArray[np.float64]) -> float:
+    """The distance of the quartiles, or where there is none the smallest of two different values."""
+    first, third = np.quantile(sample, [0.25, 0.75], method="nearest")
+    return float(third - first) or float(np.diff(np.unique(sample)).min(initial=math.inf))
+
+
+def number_codes(values: NDArray[np.float64], spec: TargetSpec) -> NDArray[np.int64]:
+    """The whole numbers of some targets."""
+    return np.rint((values - spec.offset) / spec.step).astype(np.int64)
 
 
 def present_numbers(series: pl.Series) -> tuple[NDArray[np.float64], NDArray[np.uint64] | None]:

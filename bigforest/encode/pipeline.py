@@ -79,7 +79,7 @@ def encode(
         compile_presort()
         if plan.passes > 1:
             compile_external()
-        rows = encode_target(source, name, config, plan, writer)
+        rows = encode_target(source, name, config, plan, writer, listener)
         dropped = source.rows - rows.target.kept
         if dropped:
             reason = "" if config.weight is None else f", or 0 in {config.weight!r},"
@@ -87,7 +87,7 @@ def encode(
         columns = {one: found[one].column for one in kinds}
         kept = _shared_rows(writer, scratch)
         job = Job(source, kept, rows.target.kept, config.max_bins, plan, writer.parts, scratch, columns, kinds)
-        weight = encode_row_weights(job, rows, config, writer)
+        weight = encode_row_weights(job, rows, config, writer, listener)
         # A table in memory stays where it is.
         crew = (resources if source.files else replace(resources, cluster=None)).crew(plan.workers)
         _encode_features(job, writer, running, crew)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -13,9 +14,10 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import WeightSpec
 from bigforest.encode.features import Job, kept_column
 from bigforest.encode.need import EncodePlan
-from bigforest.encode.numbers import Numbers, find_numbers, number_codes
+from bigforest.encode.numbers import Numbers, find_numbers, number_codes, present_numbers
 from bigforest.encode.target import Classes, class_codes, find_classes
-from bigforest.encode.weights import class_weights, encode_weights, row_weights
+from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, row_weights
+from bigforest.events import Listener, Notice
 from bigforest.source import Source
 from bigforest.store.format import target_type
 from bigforest.store.writer import StoreWriter
@@ -32,8 +34,13 @@ class Rows(NamedTuple):
     counts: NDArray[np.int64]
 
 
-def encode_target(source: Source, name: str, config: TrainConfig, plan: EncodePlan, writer: StoreWriter) -> Rows:
-    """Read the target twice: for what it is, and to write it. Raises DataError where it cannot be learned."""
+def encode_target(
+    source: Source, name: str, config: TrainConfig, plan: EncodePlan, writer: StoreWriter, listener: Listener
+) -> Rows:
+    """Read the target twice: for what it is, and to write it. Raises DataError where it cannot be learned.
+
+    Gives Notice of numbers of which digits are lost that matter.
+    """
 
     def slices() -> Iterator[tuple[int, pl.Series, NDArray[np.uint64] | None]]:
         """Rows before the slice, the targets of its rows that weigh something, and their places; None for all."""
@@ -55,20 +62,40 @@ def encode_target(source: Source, name: str, config: TrainConfig, plan: EncodePl
     else:
         target = find_classes(name, dtype, found)
     counts = np.zeros(len(target.spec.classes), np.int64)
+    exact = True
     for first, series, places in slices():
-        codes, present = number_codes(series, target) if isinstance(target, Numbers) else class_codes(series, target)
-        if counts.size:
+        if isinstance(target, Numbers):
+            numbers, present = present_numbers(series)
+            codes = number_codes(numbers, target.spec)
+            writer.add_numbers(numbers)
+            exact = exact and bool((target.spec.values(codes) == numbers).all())
+        else:
+            codes, present = class_codes(series, target)
             counts += np.bincount(codes, minlength=counts.size)
-        numbers = None
+        rows = None
         if target.kept < source.rows:
             own = np.arange(len(series), dtype=np.uint64) if places is None else places
-            numbers = np.uint64(first) + (own if present is None else own[present])
-        writer.add_rows(codes, numbers)
+            rows = np.uint64(first) + (own if present is None else own[present])
+        writer.add_rows(codes, rows)
+    if isinstance(target, Numbers):
+        target = replace(target, spec=replace(target.spec, exact=exact))
+        if target.coarse and not exact:
+            listener(
+                Notice(
+                    f"the values of {name!r} are so far apart that they are kept in steps of {target.spec.step:.3g}, "
+                    "and smaller differences are lost; drop or transform outliers"
+                )
+            )
     return Rows(target, counts)
 
 
-def encode_row_weights(job: Job, rows: Rows, config: TrainConfig, writer: StoreWriter) -> WeightSpec | None:
-    """Write the weights of the kept rows, where there are any. Raises ConfigError where they are of no class."""
+def encode_row_weights(
+    job: Job, rows: Rows, config: TrainConfig, writer: StoreWriter, listener: Listener
+) -> WeightSpec | None:
+    """Write the weights of the kept rows, where there are any. Raises ConfigError where they are of no class.
+
+    Gives Notice of rows whose weight is not counted as it is.
+    """
     classes = class_weights(rows.target.spec, config.class_weight, rows.counts)
     if config.weight is None and not classes:
         return None
@@ -85,7 +112,27 @@ def encode_row_weights(job: Job, rows: Rows, config: TrainConfig, writer: StoreW
             at += len(own)
 
     balanced = config.class_weight == "balanced"
-    return encode_weights(config.weight, classes, balanced, weights, job.rows, writer.add_weights)
+    found = encode_weights(
+        config.weight,
+        classes,
+        balanced,
+        weights,
+        job.rows,
+        writer.add_weights,
+        regression=regression,
+        divisor=balanced_divisor(rows.counts) if balanced and config.weight is None else 0.0,
+    )
+    if found.raised:
+        least = found.spec.largest / found.spec.search
+        listener(
+            Notice(
+                f"{found.raised} rows weigh less than 1 / {least:.0f} of the heaviest: the search for splits counts "
+                "them as if they weighed that; classes and values of nodes and the out-of-bag report do not"
+            )
+        )
+    if found.rough:
+        listener(Notice(f"the weights of {found.rough} rows are so small beside all others that they are rounded"))
+    return found.spec
 
 
 def _own_weights(job: Job, name: str | None) -> Iterator[NDArray[np.float64]]:

@@ -1,10 +1,13 @@
 """Weights of rows as small whole numbers, so that sums of them, and of targets times them, are exact in any order.
 
-A weight w, times that of its class, becomes max(1, rint(w / step)), MOST_WEIGHT at most. The step is the greatest
-common divisor of the weights where that does it, which is exact for whole numbers up to 1,023 and for the likes of
-0.25 and 1.5. Else it makes the largest weight MOST_WEIGHT, or less where there are so many rows that a bag might weigh
-2**31: weights are then rounded by half a step at most, and to a step where they are less. Only their proportions count,
-and these are so kept to a thousandth of the largest, or, of 100 million rows, to a tenth of the mean.
+A weight w, times that of its class, becomes max(1, rint(w / step)). The step is the greatest common divisor of the
+weights where these are then MOST_WEIGHT at most, and few enough that no bag weighs 2**31: exact for whole numbers up to
+1,023 and for the likes of 0.25 and 1.5.
+
+Other weights are wide, of 64 bits. Their step is the common divisor, too, where all together are MOST_WIDE_TOTAL steps
+at most, and else the power of two that makes them no more: of a million rows, weights down to a billionth of the mean
+are right to a thousandth. The search for splits has no room for them, and counts a row by `search` of their steps,
+rounded at random for each tree and at least one (grow/bag.py).
 """
 
 from __future__ import annotations
@@ -12,19 +15,23 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns import numbers
-from bigforest.encode.dataspec import MOST_WEIGHT, DataSpec, TargetSpec, WeightSpec
+from bigforest.encode.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
 from bigforest.errors import ConfigError, DataError
 from bigforest.options import ClassWeight, label_text
 
-# What all rows weigh together, at most: the rows of a bag then stay below 2**31 for all bags we shall ever see.
+# What all rows weigh together in the search, at most: a bag then stays below 2**31 for all bags we shall ever see.
 _MOST_TOTAL = 1 << 30
+# What the heaviest row weighs in the search where weights are wide and classes are predicted. A row that is in a bag
+# more than 16 times then weighs less than it should, there and nowhere else. Of numbers there is no room for more than
+# MOST_WEIGHT (numbers.py).
+_MOST_SEARCHED = 4095
 # Weights that are multiples of this can have a greatest common divisor, others are taken for measurements.
 _FINEST = 2.0**-20
 _LARGEST_WHOLE = 2.0**53
@@ -62,6 +69,11 @@ def class_weights(target: TargetSpec, told: ClassWeight, counts: NDArray[np.int6
     return tuple(_by_class(target, told).values())
 
 
+def balanced_divisor(counts: NDArray[np.int64]) -> float:
+    """The greatest common divisor of balanced weights of classes with so many rows, which come to 1 in the mean."""
+    return int(counts.sum()) / (len(counts) * math.lcm(*counts.tolist()))
+
+
 def class_weight_of(spec: DataSpec) -> ClassWeight:
     """The weights of classes that a table was encoded with, as an option says them."""
     if spec.weight is None or not spec.weight.classes:
@@ -78,45 +90,76 @@ def for_all_classes(target: TargetSpec, told: ClassWeight) -> ClassWeight:
     return tuple(sorted(_by_class(target, told).items()))
 
 
+class Encoded(NamedTuple):
+    """The weights of a table.
+
+    raised  rows that the search for splits counts as heavier than they are: they weigh less than one does there.
+    rough   rows whose weight is off by more than a thousandth.
+    """
+
+    spec: WeightSpec
+    raised: int = 0
+    rough: int = 0
+
+
 def encode_weights(
     name: str | None,
     classes: tuple[float, ...],
     balanced: bool,
     weights: Weights,
     rows: int,
-    write: Callable[[NDArray[np.int64]], None],
-) -> WeightSpec:
+    write: Callable[[NDArray[Any]], None],
+    *,
+    regression: bool,
+    divisor: float = 0.0,
+) -> Encoded:
     """Write the whole number of each row's weight, and say what they are.
 
-    weights  gives the weights of all rows, above 0, from the first, slice by slice. It is called two or three times.
+    weights  gives the weights of all rows, above 0, from the first, slice by slice. It is called two to four times.
+    divisor  a common divisor of them all, where one is known.
 
     Raises DataError where there are too many rows to be weighed.
     """
-    step = _step(weights, rows)
-    largest = total = 0
-    for slice_ in weights():
-        whole = np.maximum(np.rint(slice_ / step), 1.0).astype(np.int64)
-        largest, total = max(largest, int(whole.max())), total + int(whole.sum())
-        write(whole)
-    return WeightSpec(name, classes, balanced, step, largest, total)
-
-
-def _step(weights: Weights, rows: int) -> float:
     found = _measure(weights())
-    if found.divisor and found.largest <= MOST_WEIGHT * found.divisor and found.total <= _MOST_TOTAL * found.divisor:
+    if divisor:
+        found = found._replace(divisor=divisor, total=float(rows))
+    step, wide = found.divisor, False
+    if not step or found.largest > MOST_WEIGHT * step or found.total > _MOST_TOTAL * step:
+        step, wide = _wide_step(found, weights, rows), True
+    largest = total = rough = 0
+    for slice_ in weights():
+        whole = _whole(slice_, step)
+        largest, total = max(largest, int(whole.max())), total + int(whole.sum())
+        rough += int((np.abs(whole * step - slice_) > slice_ / 1000).sum())
+        write(whole.astype(np.uint64) if wide else whole)
+    if not wide:
+        return Encoded(WeightSpec(name, classes, balanced, step, largest, total, False, 1.0, total))
+    most = MOST_WEIGHT if regression else _MOST_SEARCHED
+    search = max(1.0, largest / most, total / (_MOST_TOTAL - rows))
+    searched = raised = 0
+    for slice_ in weights():
+        whole = _whole(slice_, step)
+        searched += int(np.maximum(np.rint(whole / search), 1.0).sum())
+        raised += int((whole < search).sum())
+    return Encoded(WeightSpec(name, classes, balanced, step, largest, total, True, search, searched), raised, rough)
+
+
+def _whole(weights: NDArray[np.float64], step: float) -> NDArray[np.int64]:
+    return np.maximum(np.rint(weights / step), 1.0).astype(np.int64)
+
+
+def _wide_step(found: _Measured, weights: Weights, rows: int) -> float:
+    """The step of wide weights."""
+    if rows >= _MOST_TOTAL:
+        raise DataError(f"{rows} rows are too many for weights, of which {_MOST_TOTAL - 1} may have some; sample some")
+    if found.divisor and found.total <= (MOST_WIDE_TOTAL - rows) * found.divisor:
         return found.divisor
-    most = MOST_WEIGHT
-    if rows * MOST_WEIGHT > _MOST_TOTAL:
-        # Rounded row by row, the sum does not depend on how the rows are cut into slices.
-        parts = sum(int(np.rint(slice_ * (2.0**20 / found.largest)).sum()) for slice_ in weights())
-        most = min(most, ((_MOST_TOTAL - rows) << 20) // max(parts, 1))
-    if not _LEAST_STEP <= found.largest / MOST_WEIGHT < math.inf:
+    # Rounded row by row, the sum does not depend on how the rows are cut into slices.
+    parts = sum(int(np.rint(slice_ * (2.0**20 / found.largest)).sum()) for slice_ in weights())
+    step = found.largest / 2.0**20 * (parts + rows) / (MOST_WIDE_TOTAL - rows)
+    if not _LEAST_STEP <= step < math.inf:
         raise DataError(f"the largest weight of a row is {found.largest}, too far from 1; multiply all by a number")
-    if most < 1:
-        raise DataError(
-            f"{rows} rows are too many for weights, of which all together may be {_MOST_TOTAL}; sample some"
-        )
-    return found.largest / most
+    return math.ldexp(1.0, math.frexp(step)[1])
 
 
 class _Measured(NamedTuple):

@@ -41,7 +41,7 @@ class Nodes(NamedTuple):
     right       uint32, number of the right child within the tree; anything in a leaf
     threshold   float64; anything in a leaf and on a category
     default_left  bool; anything in leaves and oblique nodes
-    counts      uint32 [nodes, classes], without classes where numbers are predicted
+    counts      uint32, or uint64 of wide weights [nodes, classes], without classes where numbers are predicted
     value       float64, finite; None where classes are predicted
     levels      what nodes on categories list; None when there are none
     terms       the directions of oblique nodes; None when there are none
@@ -54,7 +54,7 @@ class Nodes(NamedTuple):
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
     default_left: NDArray[np.bool_]
-    counts: NDArray[np.uint32]
+    counts: NDArray[Any]
     value: NDArray[np.float64] | None = None
     levels: LevelLists | None = None
     terms: Terms | None = None
@@ -156,7 +156,7 @@ def _features(
 
 def _answers(
     counts: Any, value: Any, spec: DataSpec, require: Any
-) -> tuple[NDArray[np.uint32], NDArray[np.float64] | None]:
+) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
     """Counts of classes, or values and no counts."""
     if spec.target.task == "regression":
         require(counts.null_count == len(counts), "counts must be null where numbers are predicted")

@@ -15,7 +15,7 @@ from bigforest.encode.dataspec import DataSpec
 from bigforest.forest.files import write_tables
 from bigforest.forest.levels import levels_column
 from bigforest.forest.lists import cut_lists, join_columns
-from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES, KINDS, NODES
+from bigforest.forest.table import GROUP_ENTRIES, GROUP_NODES, KINDS, NODES, nodes_schema
 from bigforest.forest.terms import terms_column
 from bigforest.kernels.layout import LEAF, OBLIQUE, LevelLists, Terms
 from bigforest.levels import Levels
@@ -99,7 +99,7 @@ def write_part(
     joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
     tables = (_nodes_table(*numbered, spec, levels) for numbered in _numbered(first_tree, joined))
     path = part_path(directory, first_tree)
-    write_tables(NODES, tables, path, "trees", spec, config)
+    write_tables(nodes_schema(spec), tables, path, "trees", spec, config)
     return path
 
 
@@ -155,7 +155,7 @@ def _nodes_table(
 
     levels  of the categories
     """
-    names = [feature.name for feature in spec.features]
+    schema, names = nodes_schema(spec), [feature.name for feature in spec.features]
     size = nodes.feature.size
     leaf, oblique = nodes.feature == LEAF, nodes.feature == OBLIQUE
     kind = (~leaf).astype(np.int8)  # places in KINDS
@@ -181,10 +181,10 @@ def _nodes_table(
         "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
         "gain": _where(inner, nodes.gain),
         "weight": pa.array(nodes.weight),
-        "counts": _counts_column(nodes.counts),
+        "counts": _counts_column(nodes.counts, schema.field("counts").type),
         "value": pa.nulls(size, pa.float64()) if nodes.value is None else pa.array(nodes.value),
     }
-    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
@@ -201,11 +201,10 @@ def _named(places: pa.Array, names: Sequence[str]) -> Any:
     return pa.DictionaryArray.from_arrays(places, pa.array(names, pa.string()), safe=False)
 
 
-def _counts_column(counts: NDArray[np.uint32]) -> Any:
+def _counts_column(counts: NDArray[np.uint32], kind: pa.DataType) -> Any:
     """The column `counts`; null where there are no classes."""
     nodes, classes = counts.shape
-    kind = NODES.field("counts").type
     if not classes:
         return pa.nulls(nodes, kind)
     start = pa.array(np.arange(nodes + 1, dtype=np.int64) * classes, pa.int32())
-    return pa.ListArray.from_arrays(start, pa.array(counts.reshape(-1)), type=kind)
+    return pa.ListArray.from_arrays(start, pa.array(counts.reshape(-1), kind.value_type), type=kind)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class _Trees(NamedTuple):
     first: int
     roots: NDArray[np.int64]
     used: NDArray[np.bool_]
-    counts: list[NDArray[np.uint32] | NDArray[np.float64]]
+    counts: list[NDArray[Any]]
     terms: list[Terms]
     levels: list[LevelLists]
 
@@ -112,7 +112,7 @@ def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: i
         first = piece.tree if first is None else first
         size = piece.feature.size
         here = _wide(words[2 * done : 2 * (done + size)])
-        own = np.empty((count_mixed(piece.feature, piece.counts), piece.counts.shape[1]), np.uint32)
+        own = np.empty((count_mixed(piece.feature, piece.counts), piece.counts.shape[1]), piece.counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)

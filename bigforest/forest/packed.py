@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ class Packed(NamedTuple):
     sets    of the nodes on categories; None when there are none
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
-    counts  uint32 [mixed leaves, classes], class counts of the leaves that hold more than one class; of a forest that
+    counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than one class; of a forest that
             predicts numbers float64 [leaves, 1], their values
     """
 
@@ -32,7 +32,7 @@ class Packed(NamedTuple):
     sets: LevelSets | None
     roots: NDArray[np.uint64]
     used: NDArray[np.int64]
-    counts: NDArray[np.uint32] | NDArray[np.float64]
+    counts: NDArray[Any]
 
     @property
     def nodes(self) -> int:

@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from bigforest.errors import FormatError
 from bigforest.forest.checked import PROBLEMS, Nodes, check_batch
-from bigforest.forest.files import Header, check_bytes, check_file, open_parquet
+from bigforest.forest.files import Header, check_bytes, check_file, open_parquet, read_header
 from bigforest.forest.levels import read_forest_levels
-from bigforest.forest.table import NODES
+from bigforest.forest.table import nodes_schema
 from bigforest.places import UNFINISHED, known_folder, readable
 
 _PART = re.compile(r"part-(\d{7,})\.parquet")
@@ -66,9 +66,9 @@ def first_tree(path: Path) -> int:
 
 def check_parts(paths: list[Path]) -> Header:
     """Check metadata and columns of all parts and that they are of one forest; what they agree on, with its levels."""
-    header, _ = check_file(paths[0], "trees", NODES)
-    for path in paths[1:]:
-        check_file(path, "trees", NODES, header.identity)
+    header, _ = read_header(paths[0], "trees")
+    for path in paths:
+        check_file(path, "trees", nodes_schema(header.spec), header.identity)
     return header._replace(levels=read_forest_levels(paths[0].parent.parent, header))
 
 

@@ -1,4 +1,4 @@
-"""The forest as a table. This module *is* the description of the files of a forest directory, format version 2.
+"""The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
 
     trees/part-NNNNNNN.parquet  NODES: a row per node, trees and nodes ascending; NNNNNNN is the part's first tree
     features.parquet            FEATURES: a row per feature, in the order of the training table
@@ -19,6 +19,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pyarrow as pa
+
+from bigforest.encode.dataspec import DataSpec
 
 KINDS = ("leaf", "axis", "category", "oblique")
 
@@ -43,8 +45,9 @@ GROUP_ENTRIES = 1 << 21
 #                weights, finite and not 0; null in other nodes. The projection is the sum of weight * value in this
 #                order, in float64
 # gain           decrease of impurity: the node's minus the children's, weighted by bag rows; null in a leaf
-# weight         rows of the bag in the node, repeats counted
-# counts         the same by class, in the order of the dataspec's classes; null where numbers are predicted
+# weight         rows of the bag in the node, repeats counted; where rows have weights, these, in steps of WeightSpec
+# counts         the same by class, in the order of the dataspec's classes; null where numbers are predicted. uint64 where
+#                weights are wide (nodes_schema)
 # value          mean of the target in the node, weighted by bag rows; null where classes are predicted
 NODES = pa.schema(
     [
@@ -65,6 +68,15 @@ NODES = pa.schema(
         pa.field("value", pa.float64()),
     ]
 )
+
+
+def nodes_schema(spec: DataSpec) -> pa.Schema:
+    """NODES for the forest of a table: counts have 64 bits where its weights are wide."""
+    if not spec.wide_weights:
+        return NODES
+    wide = pa.list_(pa.field("element", pa.uint64(), nullable=False))
+    return NODES.set(NODES.get_field_index("counts"), pa.field("counts", wide))
+
 
 # codes          number of distinct values (of codes, where max_bins capped them) in the training table
 # importance     share of the feature in all decrease of impurity: the sum of gain * weight over the nodes that split on
@@ -102,7 +114,8 @@ TARGET_VALUES = pa.schema([pa.field("value", pa.float64(), nullable=False)])
 
 # node           number of a leaf in its tree; leaves come in the order of trees and nodes
 # targets        places in TARGET_VALUES of the targets of its bag rows, ascending, each once
-# weights        bag rows with this target, repeats and weights counted
+# weights        bag rows with this target, repeats and weights counted; wide weights in proportion, 2**32 together at
+#                most
 LEAF_TARGETS = pa.schema(
     [
         pa.field("tree", pa.uint32(), nullable=False),
@@ -138,7 +151,7 @@ RUN = pa.schema(
     ]
 )
 
-# error          share of the rows whose vote by the first `trees` trees is wrong; null while rows is 0
+# error          share of the rows, by their weights, whose vote by the first `trees` trees is wrong; null while rows is 0
 # rows           rows left out of the bag of at least one of those trees
 CURVE = pa.schema(
     [
@@ -149,10 +162,10 @@ CURVE = pa.schema(
 )
 
 
-# mse            mean squared error of these rows; null while rows is 0
+# mse            mean squared error of these rows, by their weights; null while rows is 0
 NUMBER_CURVE = pa.schema([pa.field("mse", field.type) if field.name == "error" else field for field in CURVE])
 
-# r2, mse, mae   see metrics/numbers.py NumberMetrics; null while no row is out of bag, r2 also for one alone
+# r2, mse, mae   see metrics/numbers.py NumberMetrics, rows by their weights; null while no row is out of bag, r2 also for one alone
 NUMBER_METRICS = pa.schema(
     [
         pa.field("rows", pa.uint64(), nullable=False),
@@ -181,18 +194,20 @@ def oob_rows(label: pa.DataType, probabilities: Iterable[str]) -> pa.Schema:
 
 
 def confusion(label: pa.DataType) -> pa.Schema:
-    """Schema of oob/confusion.parquet: rows of class `truth` voted to be `prediction`, where any."""
+    """Schema of oob/confusion.parquet: rows of class `truth` voted to be `prediction`, where any,
+    and what they weigh."""
     return pa.schema(
         [
             pa.field("truth", label, nullable=False),
             pa.field("prediction", label, nullable=False),
             pa.field("rows", pa.uint64(), nullable=False),
+            pa.field("weight", pa.float64(), nullable=False),
         ]
     )
 
 
 def metrics(label: pa.DataType) -> pa.Schema:
-    """Schema of oob/metrics.parquet: see metrics/classes.py ClassMetrics; class is null in the last row, of them all.
+    """Schema of oob/metrics.parquet: see metrics/classes.py ClassMetrics, rows by their weights; class is null in the last row, of them all.
 
     Null besides: auc unless there are two classes and both have rows, and all shares while no row is out of bag.
     """

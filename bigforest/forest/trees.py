@@ -19,7 +19,7 @@ from bigforest.errors import FormatError
 from bigforest.forest.files import Header, check_file, header_of, write_tables
 from bigforest.forest.nodes import part_path, row_groups
 from bigforest.forest.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
-from bigforest.forest.table import KINDS, NODES
+from bigforest.forest.table import KINDS, NODES, nodes_schema
 from bigforest.levels import Levels
 
 
@@ -82,7 +82,7 @@ def write_nodes(tables: Iterable[pa.Table], path: Path, spec: DataSpec, config: 
         pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
         for group in row_groups((table, _starts(table)) for table in tables)
     )
-    write_tables(NODES, groups, path, "trees", spec, config)
+    write_tables(nodes_schema(spec), groups, path, "trees", spec, config)
 
 
 class _Nodes:
@@ -125,7 +125,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
 
 def _checked_trees(path: Path, header: Header) -> range:
     """The trees of a part, all of which is read and checked. Raises FormatError."""
-    check_file(path, "trees", NODES, header.identity)
+    check_file(path, "trees", nodes_schema(header.spec), header.identity)
     first, trees = -1, 0
     for nodes in read_span(whole_parts([path])[0], header):
         first = nodes.tree if first < 0 else first
@@ -140,7 +140,7 @@ def _as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
         places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
     columns["tree"] = pc.add(columns["tree"], pa.scalar(offset, pa.uint32()))
-    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=NODES)
+    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:

@@ -11,16 +11,25 @@ from bigforest.encode.dataspec import MOST_BAG_WEIGHT
 from bigforest.errors import DataError
 from bigforest.grow.tally import SUM, WEIGHT, Counts, Tally
 from bigforest.kernels.draw import count_classes
+from bigforest.kernels.rng import PURPOSE_WEIGHT, draw_rows, stream_key
 from bigforest.sample import Sampler
 
 
-def weighed(multiplicity: NDArray[np.uint16], weight: NDArray[np.uint16] | None) -> NDArray[np.uint16]:
-    """How much each row of a bag weighs, uint16 [rows], where each has a `weight`.
+def weighed(sampler: Sampler, tree: int, first: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint16]:
+    """How much each row of a bag weighs in the search for splits, uint16 [rows].
 
-    Raises DataError where one weighs too much.
+    first         number of the first of the rows
+    multiplicity  how often each is in the bag
+
+    Wide weights are in units of WeightSpec.search, rounded up or down at random, so that they are right on the average
+    over trees, and from 1 to 65,535. Others are exact: raises DataError where one weighs too much.
     """
-    if weight is None:
+    store = sampler.store
+    if store.weight is None or store.spec.weight is None:
         return multiplicity
+    weight = store.weight[first : first + multiplicity.size]
+    if store.spec.weight.wide:
+        return _rounded(multiplicity, weight, store.spec.weight.search, sampler.config.seed, tree, first)
     found = multiplicity.astype(np.uint32) * weight
     if found.max() > np.iinfo(np.uint16).max:
         raise DataError(
@@ -28,6 +37,20 @@ def weighed(multiplicity: NDArray[np.uint16], weight: NDArray[np.uint16] | None)
             "are possible: lower sample_fraction"
         )
     return found.astype(np.uint16)
+
+
+def _rounded(
+    multiplicity: NDArray[np.uint16], weight: NDArray[np.uint64], search: float, seed: int, tree: int, first: int
+) -> NDArray[np.uint16]:
+    found = np.zeros(multiplicity.size, np.uint16)
+    there = np.flatnonzero(multiplicity)
+    random = np.empty(there.size, np.uint64)
+    with np.errstate(over="ignore"):  # plain Python wraps too, and says so
+        key = np.uint64(stream_key(np.uint64(seed), PURPOSE_WEIGHT, np.uint64(tree), np.uint64(0)))
+        draw_rows(key, (there + first).astype(np.uint64), random)
+    exact = multiplicity[there] * (weight[there] / search)
+    found[there] = np.floor(exact + (random >> np.uint64(11)) * 2.0**-53).clip(1.0, np.iinfo(np.uint16).max)
+    return found
 
 
 def check_bag(weight: int) -> None:
@@ -38,10 +61,7 @@ def check_bag(weight: int) -> None:
 
 def weighed_block(sampler: Sampler, tree: int, block: int) -> NDArray[np.uint16]:
     """How much each row of a block weighs in the bag of a tree, uint16 [rows of the block]; raises as `weighed`."""
-    store = sampler.store
-    start = block * store.block_rows
-    weight = None if store.weight is None else store.weight[start : start + store.block_rows]
-    return weighed(sampler.block(tree, block), weight)
+    return weighed(sampler, tree, block * sampler.store.block_rows, sampler.block(tree, block))
 
 
 def total_of(target: NDArray[Any], weight: NDArray[np.uint16], tally: Tally) -> Counts:

@@ -116,7 +116,7 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
     config = config.settled(store.spec.target.task)
     assert config.min_leaf is not None
     weight = store.spec.weight
-    mean = 1.0 if weight is None else weight.total / store.rows
+    mean = 1.0 if weight is None else weight.searched / store.rows
     return Rules(
         mtry=config.drawn_features(drawn_from(len(store.spec.features), config)),
         impurity=NUMBERS[config.criterion],
@@ -135,7 +135,7 @@ def _bag(shared: Shared, tree: int) -> NDArray[np.uint64]:
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if isinstance(shared.target, Classes) else None
-    weight = weighed(multiplicity, store.weight)
+    weight = weighed(shared.sampler, tree, 0, multiplicity)
     if store.weight is not None:
         check_bag(int(weight.sum(dtype=np.int64)))
     pack_items(classes, weight, items)

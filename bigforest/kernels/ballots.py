@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF
+from bigforest.kernels.limbs import add_product
 from bigforest.kernels.send import send
 
 _ONE = np.uint64(1)
@@ -31,13 +32,16 @@ class OutOfBag(NamedTuple):
     cast     Votes
     bags     uint16 [trees, rows], times the row is in the bag
     voters   uint32 [rows], trees that voted so far, added to
-    reached  int64 [trees], added to: rows that had no voter before this tree
+    reached  int64 [trees], added to: rows that had no voter before this tree; heard: what these weigh
+    weight   int64 [rows]; None where all weigh 1, compiled apart
     """
 
     cast: Votes
     bags: NDArray[np.uint16]
     voters: NDArray[np.uint32]
     reached: NDArray[np.int64]
+    heard: NDArray[np.int64]
+    weight: NDArray[np.int64] | None
 
 
 class Classes(NamedTuple):
@@ -45,7 +49,7 @@ class Classes(NamedTuple):
 
     truth       uint16 [rows]
     prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
-    wrong       int64 [trees], added to: by how much this tree changed the number of rows whose prediction is wrong
+    wrong       int64 [trees], added to: by how much this tree changed the weight of the rows whose prediction is wrong
     """
 
     bag: OutOfBag
@@ -58,13 +62,15 @@ class Numbers(NamedTuple):
     """Of one that predicts numbers, which are votes over voters.
 
     truth    float64 [rows]
-    unit     by what errors are multiplied before they are squared and rounded to a whole number
+    unit     by what errors are multiplied before they are squared
+    share    by what squares are multiplied, beside the weight, before they are rounded to a whole number
     squared  int64 [trees], added to: by how much this tree changed the sum of these squares
     """
 
     bag: OutOfBag
     truth: NDArray[np.float64]
     unit: float
+    share: float
     squared: NDArray[np.int64]
 
 
@@ -94,6 +100,20 @@ class Leaves(NamedTuple):
     leaves: NDArray[np.uint32]
 
 
+class Weighed(NamedTuple):
+    """What the leaves of a tree hold of its bag, by wide weights.
+
+    weight  int64 [rows], of each in the bag; 0 of others
+    target  [rows], classes, uint16, or numbers, int64
+    held    int64 [nodes, classes], the weight of each, added to; of numbers [nodes, PARTS]: the weight, and the sum by
+            weight as limbs, see `add_product`
+    """
+
+    weight: NDArray[np.int64]
+    target: NDArray[Any]
+    held: NDArray[np.int64]
+
+
 @inlined
 def _always(state, tree, row):
     return True
@@ -107,6 +127,25 @@ def _out_of_bag(state, tree, row):
 @inlined
 def _known(state, tree, row):
     return state.truth[row] >= 0
+
+
+@inlined
+def _weighs(state, tree, row):
+    return state.weight[row] > 0
+
+
+@inlined
+def _weight_of(weight, row):
+    if weight is None:
+        return np.int64(1)
+    return weight[row]
+
+
+@inlined
+def _hear(bag, tree, row):
+    """Note that a row has its first voter."""
+    bag.reached[tree] += 1
+    bag.heard[tree] += _weight_of(bag.weight, row)
 
 
 @inlined
@@ -131,28 +170,28 @@ def _judge_class(state, layout, tree, row, node):
         if votes[row, np.uint64(k)] > votes[row, best]:
             best = np.uint64(k)
     if bag.voters[row] == 0:
-        bag.reached[tree] += 1
+        _hear(bag, tree, row)
     elif state.prediction[row] != state.truth[row]:
-        state.wrong[tree] -= 1
+        state.wrong[tree] -= _weight_of(bag.weight, row)
     if best != state.truth[row]:
-        state.wrong[tree] += 1
+        state.wrong[tree] += _weight_of(bag.weight, row)
     state.prediction[row] = best
     bag.voters[row] += np.uint32(1)
 
 
 @inlined
 def _square(state, row):
-    """The squared error of a row, as a whole number."""
+    """The squared error of a row, by its weight, as a whole number."""
     bag = state.bag
     error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
-    return np.int64(np.rint(error * error))
+    return np.int64(np.rint(error * error * (np.float64(_weight_of(bag.weight, row)) * state.share)))
 
 
 @inlined
 def _judge_number(state, layout, tree, row, node):
     bag = state.bag
     if bag.voters[row] == 0:
-        bag.reached[tree] += 1
+        _hear(bag, tree, row)
     else:
         state.squared[tree] -= _square(state, row)
     _cast(bag.cast, layout, tree, row, node)
@@ -163,6 +202,17 @@ def _judge_number(state, layout, tree, row, node):
 @inlined
 def _count(state, layout, tree, row, node):
     state.counts[node, np.uint64(state.truth[row])] += 1
+
+
+@inlined
+def _weigh_class(state, layout, tree, row, node):
+    state.held[node, np.uint64(state.target[row])] += state.weight[row]
+
+
+@inlined
+def _weigh_number(state, layout, tree, row, node):
+    state.held[node, np.uint64(0)] += state.weight[row]
+    add_product(state.held, node, state.weight[row], state.target[row])
 
 
 @inlined
@@ -208,6 +258,18 @@ def average_out_of_bag(way, roots, numbers, scratch):
 def count_leaves(way, roots, counts, scratch):
     """Count rows into the leaves that they end in, by their classes: Counts. Oracle: tests/naive/calibrate.py."""
     send(way, roots, _known, _count, counts, scratch)
+
+
+@kernel
+def weigh_classes(way, root, weighed, scratch):
+    """Add the rows of the bag of the tree that begins at `root`, uint64 [1], to Weighed."""
+    send(way, root, _weighs, _weigh_class, weighed, scratch)
+
+
+@kernel
+def weigh_numbers(way, root, weighed, scratch):
+    """`weigh_classes` for numbers."""
+    send(way, root, _weighs, _weigh_number, weighed, scratch)
 
 
 @kernel

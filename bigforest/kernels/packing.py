@@ -43,7 +43,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
     leaf     bool [nodes]
     left, right, depth  uint32 [nodes], numbers within the tree; not looked at in leaves, but for depth
     weight   uint64 [nodes]
-    counts   uint32 [nodes, classes]; without classes only the weight is looked at
+    counts   uint32 or uint64 [nodes, classes]; without classes only the weight is looked at
     waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth of the inner nodes whose right child is
              still to come
 
@@ -84,7 +84,10 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
             state[DEPTH] = np.int64(waiting[state[OPEN], 1])
         total = weight[i] if counts.shape[1] == 0 else np.uint64(0)
         for k in range(counts.shape[1]):
-            total += np.uint64(counts[i, k])
+            more = total + np.uint64(counts[i, k])
+            if more < total:
+                return WRONG_COUNTS
+            total = more
         if total != weight[i] or total == np.uint64(0):
             return WRONG_COUNTS
     return SOUND
@@ -92,7 +95,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
 
 @kernel
 def count_mixed(feature, counts):
-    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts uint32 [nodes, classes]).
+    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts [nodes, classes]).
 
     Without classes it is that of all leaves.
     """
@@ -133,8 +136,8 @@ def pack_nodes(
     default_left bool [nodes]; of any value in leaves and oblique nodes
     listed       bool [nodes], whether a node is on a category
     blocks       int64 [nodes], blocks of the directions of oblique nodes
-    counts       uint32 [nodes, classes]; without classes every leaf is mixed
-    mixed        uint32 [mixed leaves, classes], filled from row 0
+    counts       uint32 or uint64 [nodes, classes]; without classes every leaf is mixed
+    mixed        of the same type [mixed leaves, classes], filled from row 0
     first_mixed  mixed leaves before these nodes, so that ballots are numbered through
     first_block  blocks before these, so that they are, too; first_set: likewise nodes on categories
     used         bool [features], set for those that some axis node or node on a category splits on

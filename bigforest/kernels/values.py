@@ -7,12 +7,13 @@ import numpy as np
 from bigforest.kernels.impurity import ERROR, GINI
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.layout import LEAF, OBLIQUE
+from bigforest.kernels.limbs import add_product, as_float, carry
 from bigforest.kernels.mixed import SEEN_LEFT, UNSEEN
 
 
 @inlined
 def impurity_of(impurity, counts, weight):
-    """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of uint32 counts [classes]."""
+    """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
     value = 0.0
     for k in range(np.uint64(counts.size)):
         share = np.float64(counts[k]) / weight
@@ -149,3 +150,57 @@ def fill_values(
             threshold[node] = midpoint(
                 high[start + np.uint64(nodes.left_code[node])], low[start + np.uint64(nodes.right_code[node])]
             )
+
+
+@kernel
+def describe_classes(starts, leaf, right, held, impurity, weight, value, gain):
+    """Weight, impurity and decrease of the nodes of trees, from the wide weights of their classes.
+
+    starts  int64 [trees + 1], where trees begin among the nodes, and the end of the last
+    leaf    bool [nodes]; right uint32 [nodes], number of the right child within the tree
+    held    int64 [nodes, classes]
+    weight  uint64 [nodes], value and gain float64 [nodes], out; gain is nan in a leaf
+    """
+    for tree in range(starts.size - 1):
+        for back in range(starts[tree + 1] - starts[tree]):
+            node = starts[tree + 1] - 1 - back  # children come before their parent
+            total = np.uint64(0)
+            for k in range(held.shape[1]):
+                total += np.uint64(held[node, k])
+            weight[node] = total
+            value[node] = impurity_of(impurity, held[node], np.float64(total))
+            gain[node] = np.nan
+            if not leaf[node]:
+                gain[node] = decrease_of(node, node + 1, starts[tree] + np.int64(right[node]), weight, value, None)
+
+
+@inlined
+def mean_above(held, node, centre, spare):
+    """The mean of a node less `centre`, an int64; spare int64 [1, PARTS]. No digits cancel."""
+    for part in range(1, 4):
+        spare[0, part] = held[node, part]
+    add_product(spare, 0, held[node, 0], -centre)
+    return as_float(spare, 0) / np.float64(held[node, 0])
+
+
+@kernel
+def describe_numbers(starts, leaf, right, held, spare, weight, mean, gain):
+    """Weight, mean and decrease of variance of the nodes of trees, from their wide weights and sums by these.
+
+    held  int64 [nodes, PARTS of limbs.py], carried here; spare int64 [1, PARTS]
+    The others are those of `describe_classes`.
+    """
+    for node in range(held.shape[0]):
+        carry(held, node)
+    for tree in range(starts.size - 1):
+        for node in range(starts[tree], starts[tree + 1]):
+            weight[node] = np.uint64(held[node, 0])
+            mean[node] = as_float(held, node) / np.float64(held[node, 0])
+            gain[node] = np.nan
+            if leaf[node]:
+                continue
+            one, two = node + 1, starts[tree] + np.int64(right[node])
+            centre = np.int64(np.floor(mean[node]))
+            w, w_l, w_r = np.float64(held[node, 0]), np.float64(held[one, 0]), np.float64(held[two, 0])
+            apart = mean_above(held, one, centre, spare) - mean_above(held, two, centre, spare)
+            gain[node] = (w_l / w) * (w_r / w) * apart * apart

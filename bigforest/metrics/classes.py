@@ -1,7 +1,8 @@
 """How well classes are told, by scikit-learn's definitions, from rows that come in pieces of any size.
 
-Counts are integers, and so are sums of losses: in steps of 2**-40, to which the loss of every row is rounded, so that a
-mean is right to 2**-41 and the same for any pieces in any order. The area under the ROC curve comes from the counts of
+Counts are integers, and so are sums of losses: in steps of 2**-40, to which the loss of every row, times its share of
+2**16 where rows have weights, is rounded, so that a mean is the same for any pieces in any order; without weights it is
+right to 2**-41. The area under the ROC curve comes from the counts of
 the two classes at each distinct score, exactly.
 """
 
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-# Losses are kept as multiples of 1 / _STEPS: 65,536 of at most 36.05 sum within 63 bits.
+# Losses are kept as multiples of 1 / _STEPS: 65,536 of at most 36.05 sum within 63 bits. So what all rows weigh
+# together is made that.
 _STEPS = 2.0**40
+_WHOLE = 2.0**16
 _CELLS = 1 << 18
 _EPSILON = np.finfo(np.float64).eps
 
@@ -26,7 +29,7 @@ SCORE_BYTES = 120
 
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
-    """One class against all others; or all classes, where `code` is None.
+    """One class against all others; or all classes, where `code` is None. But for the first two by the rows' weights.
 
     rows       rows of the class; predicted: rows predicted to be of it.
     precision, recall, f1   0 where they would divide by 0; of all: the mean over the classes that occur ("macro").
@@ -47,12 +50,17 @@ class ClassMetrics:
 
 
 class Metrics:
-    """Adds up rows."""
+    """Adds up rows.
 
-    def __init__(self, classes: int, most_scores: int = MOST_SCORES) -> None:
+    total  what weights of all of them are together at most; None where rows have none.
+    """
+
+    def __init__(self, classes: int, most_scores: int = MOST_SCORES, total: int | None = None) -> None:
         self.scores = Scores(most_scores) if classes == 2 else None
         self._classes = classes
+        self._total = total
         self._counts = np.zeros((3, classes), np.int64)  # rows, predicted, right
+        self._weights = self._counts if total is None else np.zeros_like(self._counts)  # of these
         self._losses = np.zeros((2, classes), object)  # log loss and Brier score of each class, Python's integers
         self._loss = 0
 
@@ -66,18 +74,27 @@ class Metrics:
         """Rows whose prediction is their class."""
         return int(self._counts[2].sum())
 
-    def add(self, truth: NDArray[Any], prediction: NDArray[Any], proba: NDArray[np.float64]) -> None:
-        """Rows with their class codes, predicted ones (-1 for none) and probabilities [rows, classes]."""
+    def add(
+        self,
+        truth: NDArray[Any],
+        prediction: NDArray[Any],
+        proba: NDArray[np.float64],
+        weight: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Rows with their class codes, predicted ones (-1 for none), probabilities [rows, classes] and weights."""
         step = max(1, min(_CELLS // self._classes, 1 << 16))
         for start in range(0, len(truth), step):
             piece = slice(start, start + step)
-            self._add(truth[piece].astype(np.int64), prediction[piece].astype(np.int64), proba[piece])
+            own = None if weight is None else weight[piece]
+            self._add(truth[piece].astype(np.int64), prediction[piece].astype(np.int64), proba[piece], own)
         if self.scores is not None:
-            self.scores.add(proba[:, 1], truth == 1)
+            self.scores.add(proba[:, 1], truth == 1, weight)
 
     def join(self, other: Metrics) -> None:
         """Add the rows of the other."""
         self._counts += other._counts
+        if self._total is not None:
+            self._weights += other._weights
         self._losses += other._losses
         self._loss += other._loss
         if self.scores is not None and other.scores is not None:
@@ -95,7 +112,8 @@ class Metrics:
     def result_with(self, auc: float | None) -> list[ClassMetrics]:
         """The same with an area that is known."""
         rows = self.rows
-        each = [self._of_class(code, rows, auc) for code in range(self._classes)]
+        weight = rows if self._total is None else int(self._weights[0].sum()) / self._total * _WHOLE
+        each = [self._of_class(code, weight, auc) for code in range(self._classes)]
         present = [metrics for metrics in each if metrics.rows or metrics.predicted]
         halves = 2 if self._classes == 2 else 1
         whole = ClassMetrics(
@@ -105,40 +123,53 @@ class Metrics:
             precision=sum(one.precision for one in present) / len(present),
             recall=sum(one.recall for one in present) / len(present),
             f1=sum(one.f1 for one in present) / len(present),
-            log_loss=_mean(self._loss, rows),
-            brier=_mean(int(self._losses[1].sum()), rows * halves),
+            log_loss=_mean(self._loss, weight),
+            brier=_mean(int(self._losses[1].sum()), weight * halves),
             auc=auc,
         )
         return [*each, whole]
 
-    def _add(self, truth: NDArray[np.int64], prediction: NDArray[np.int64], proba: NDArray[np.float64]) -> None:
+    def _add(
+        self,
+        truth: NDArray[np.int64],
+        prediction: NDArray[np.int64],
+        proba: NDArray[np.float64],
+        weight: NDArray[np.int64] | None,
+    ) -> None:
         places = np.arange(truth.size)
         told = prediction >= 0
-        for count, codes in zip(self._counts, (truth, prediction[told], truth[truth == prediction]), strict=True):
+        right = truth == prediction
+        for count, codes in zip(self._counts, (truth, prediction[told], truth[right]), strict=True):
             count += np.bincount(codes, minlength=self._classes)
-        self._loss += int(_fixed(-np.log(_clipped(proba[places, truth]))).sum())
+        share: Any = 1.0
+        if weight is not None and self._total is not None:
+            share = weight / self._total * _WHOLE
+            for own, codes, of in zip(self._weights, (truth, prediction[told], truth[right]), (..., told, right), strict=True):
+                np.add.at(own, codes, weight[of])
+        self._loss += int(_fixed(-np.log(_clipped(proba[places, truth])) * share).sum())
+        share = share if weight is None else share[:, np.newaxis]
         given = 1.0 - proba
         given[places, truth] = proba[places, truth]  # the probability of what is so, class by class
         for total, losses in zip(self._losses, (-np.log(_clipped(given)), np.square(1.0 - given)), strict=True):
-            total += _fixed(losses).sum(axis=0).astype(object)
+            total += _fixed(losses * share).sum(axis=0).astype(object)
 
-    def _of_class(self, code: int, rows: int, auc: float | None) -> ClassMetrics:
-        own, predicted, right = (int(count) for count in self._counts[:, code])
+    def _of_class(self, code: int, weight: float, auc: float | None) -> ClassMetrics:
+        own, predicted, right = (int(count) for count in self._weights[:, code])
         return ClassMetrics(
             code,
-            own,
-            predicted,
+            int(self._counts[0, code]),
+            int(self._counts[1, code]),
             right / predicted if predicted else 0.0,
             right / own if own else 0.0,
             2 * right / (own + predicted) if own + predicted else 0.0,
-            _mean(self._losses[0, code], rows),
-            _mean(self._losses[1, code], rows),
+            _mean(self._losses[0, code], weight),
+            _mean(self._losses[1, code], weight),
             auc,
         )
 
 
 class Scores:
-    """How often each score was given to rows of the first and of the second class, ascending.
+    """How often each score was given to rows of the first and of the second class, by weight, ascending.
 
     At most `most` scores above `above` are held. When there are more, the upper ones are forgotten: `limit` is then the
     score from which on they are, and another pass over the rows, above the ones held, finds the next.
@@ -150,15 +181,17 @@ class Scores:
         self.counts = np.empty((2, 0), np.int64)
         self._most = most
         self._above = above
-        self._waiting: list[tuple[NDArray[np.float64], NDArray[np.bool_]]] = []
+        self._waiting: list[tuple[NDArray[np.float64], NDArray[np.bool_], NDArray[np.int64] | None]] = []
         self._size = 0
 
-    def add(self, scores: NDArray[np.float64], second: NDArray[np.bool_]) -> None:
-        """Rows with their scores, and whether they are of the second class."""
+    def add(
+        self, scores: NDArray[np.float64], second: NDArray[np.bool_], weight: NDArray[np.int64] | None = None
+    ) -> None:
+        """Rows with their scores, whether they are of the second class, and weights."""
         wanted = scores > self._above
         if self.limit is not None:
             wanted &= scores < self.limit
-        self._waiting.append((scores[wanted], second[wanted]))
+        self._waiting.append((scores[wanted], second[wanted], None if weight is None else weight[wanted]))
         self._size += self._waiting[-1][0].size
         if self._size >= max(self._most // 4, self.values.size // 2):
             self.merge()
@@ -166,11 +199,16 @@ class Scores:
     def merge(self) -> None:
         """Sort what has been added since the last time into the rest."""
         waiting, self._waiting, self._size = self._waiting, [], 0
-        scores = np.concatenate([np.empty(0), *(part for part, _ in waiting)])
-        second = np.concatenate([np.empty(0, np.bool_), *(part for _, part in waiting)])
+        scores = np.concatenate([np.empty(0), *(part for part, _, _ in waiting)])
+        second = np.concatenate([np.empty(0, np.bool_), *(part for _, part, _ in waiting)])
         values, place = np.unique(scores, return_inverse=True)
-        counts = [np.bincount(place[second == own], minlength=values.size) for own in (False, True)]
-        self._take(values, np.array(counts, np.int64))
+        counts = np.zeros((2, values.size), np.int64)
+        if any(weight is not None for _, _, weight in waiting):
+            weights = [np.ones(part.size, np.int64) if weight is None else weight for part, _, weight in waiting]
+            np.add.at(counts, (second.astype(np.intp), place), np.concatenate(weights))
+        else:
+            counts[:] = [np.bincount(place[second == own], minlength=values.size) for own in (False, True)]
+        self._take(values, counts)
 
     def join(self, other: Scores) -> None:
         """Add the rows of the other, which began above the same score."""
@@ -228,5 +266,5 @@ def _fixed(losses: NDArray[np.float64]) -> NDArray[np.int64]:
     return np.rint(losses * _STEPS).astype(np.int64)
 
 
-def _mean(total: int, rows: int) -> float:
-    return int(total) / (rows * int(_STEPS))
+def _mean(total: int, weight: float) -> float:
+    return int(total) / (weight * int(_STEPS))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +18,7 @@ _CELLS = 1 << 18
 
 @dataclass(frozen=True, slots=True)
 class NumberMetrics:
-    """How far predicted numbers are from the true ones.
+    """How far predicted numbers are from the true ones, rows by their weights.
 
     r2   share of the variance that is explained: 1 - mse / variance; where that is 0, 1 if all is right, else 0. None
          for less than two rows.
@@ -62,30 +63,41 @@ class NumberSums:
     """Adds up rows whose target is a number. Squares are rounded once each, their sums not at all.
 
     origin  a number near the targets, from which their variance is measured, so that little is lost in squaring.
+    total   what weights of all of them are together at most; None where rows have none.
     """
 
-    def __init__(self, origin: float) -> None:
+    def __init__(self, origin: float, total: int | None = None) -> None:
         self.rows = 0
+        self._total = total
+        self._weight = ExactSum()
         self._origin = origin
         self._sums = [ExactSum() for _ in range(4)]  # of targets, their squares, squares and sizes of differences
 
-    def add(self, truth: NDArray[np.float64], prediction: NDArray[np.float64]) -> None:
-        """Rows with their targets and predictions, all finite."""
+    def add(
+        self, truth: NDArray[np.float64], prediction: NDArray[np.float64], weight: NDArray[np.int64] | None = None
+    ) -> None:
+        """Rows with their targets and predictions, all finite, and weights."""
         self.rows += truth.size
         centred, error = truth - self._origin, truth - prediction
+        share: Any = 1.0
+        if weight is not None and self._total is not None:
+            share = weight / self._total
+            self._weight.add(share)
         for total, numbers in zip(self._sums, (centred, centred**2, error**2, np.abs(error)), strict=True):
-            total.add(numbers)
+            total.add(numbers * share)
 
     def join(self, other: NumberSums) -> None:
         """Add the rows of the other."""
         self.rows += other.rows
+        self._weight.join(other._weight)
         for own, theirs in zip(self._sums, other._sums, strict=True):
             own.join(theirs)
 
     def result(self) -> NumberMetrics:
         """The metrics; there must be rows."""
         total, squares, squared, absolute = (part.value for part in self._sums)
-        spread = squares - total**2 / self.rows
+        weight = Fraction(self.rows) if self._total is None else self._weight.value
+        spread = squares - total**2 / weight
         explained = 1 - squared / spread if spread > 0 else Fraction(squared == 0)
         r2 = float(explained) if self.rows > 1 else None
-        return NumberMetrics(r2, float(squared / self.rows), float(absolute / self.rows))
+        return NumberMetrics(r2, float(squared / weight), float(absolute / weight))

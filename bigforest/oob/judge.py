@@ -22,7 +22,7 @@ from bigforest.forest.values import Rows
 from bigforest.forest.votes import answer_width
 from bigforest.forest.walker import Walker, chunk_rows
 from bigforest.oob.plan import PIECES, cut_ranges, step_rows
-from bigforest.oob.tally import Tally, no_votes, read_tally, true_values, write_tally
+from bigforest.oob.tally import Tally, no_votes, read_tally, row_weights, true_values, weight_share, write_tally
 from bigforest.oob.turn import turn_thresholds
 from bigforest.sample import BLOCK_ROWS, Sampler
 from bigforest.schedule.tasks import run
@@ -70,7 +70,7 @@ _MOST_LOADED = 2
 def judge_range(
     sampler: Sampler, work: Work, begin: int, end: int, advance: Callable[[int], None] | None
 ) -> tuple[Tally | Path, NDArray[np.int64]]:
-    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [2, trees].
+    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [3, trees].
 
     advance  is told of trees that are done.
     """
@@ -101,9 +101,9 @@ def judge_further(
 def _judge(
     sampler: Sampler, work: Work, begin: int, end: int, tally: Tally, advance: Callable[[int], None] | None
 ) -> NDArray[np.int64]:
-    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes, int64 [2, trees]."""
+    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes, int64 [3, trees]."""
     size = end - begin
-    changes = np.zeros((2, sampler.config.trees), np.int64)
+    changes = np.zeros((3, sampler.config.trees), np.int64)
     pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
     for entries in work.groups:
         group = load_group(sampler, work, entries)
@@ -153,32 +153,31 @@ def forget(run: str) -> None:
 def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int, stop: int) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
-    tally  of these rows. Returns by how much each tree changed the number of rows that are wrong, or the sum of squared
-           errors, multiplied by `unit` before, and the number of rows that have a vote: int64 [2, trees].
+    tally  of these rows. Returns by how much each tree changed the weight of the rows that are wrong, or the sum of
+           squared errors by weight (error_unit), the number of rows that have a vote, and their weight:
+           int64 [3, trees].
     """
     from bigforest.kernels.ballots import Classes, Numbers, OutOfBag, Votes, average_out_of_bag, vote_out_of_bag
-    from bigforest.kernels.send import new_scratch
 
     store, packed = sampler.store, group.packed
     block, offset = divmod(start, store.block_rows)
     bags = np.empty((len(group.trees), stop - start), np.uint16)
     for own, tree in enumerate(group.trees):
         bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
-    change = np.zeros((2, len(group.trees)), dtype=np.int64)
-    walker = Walker(packed)
-    step = min(chunk_rows(_columns(store, group, start, start)), stop - start)
-    for first in range(start, stop, step):
-        last = min(first + step, stop)
-        way = walker.way(_columns(store, group, first, last), 0, last - first)
-        assert way is not None  # oblique nodes are grown on tables without missing values
-        here = slice(first - start, last - start)
-        bag = OutOfBag(Votes(group.mixed, tally.votes[here]), bags[:, here], tally.voters[here], change[1])
+    change = np.zeros((3, len(group.trees)), dtype=np.int64)
+
+    def vote(way: Any, scratch: Any, here: slice) -> None:
+        first, last = start + here.start, start + here.stop
+        cast, weight = Votes(group.mixed, tally.votes[here]), row_weights(store, first, last)
+        bag = OutOfBag(cast, bags[:, here], tally.voters[here], *change[1:], weight)
         if store.spec.target.task == "regression":
-            numbers = Numbers(bag, true_values(store, first, last), unit, change[0])
-            average_out_of_bag(way, packed.roots, numbers, new_scratch(way))
+            numbers = Numbers(bag, true_values(store, first, last), unit, weight_share(store), change[0])
+            average_out_of_bag(way, packed.roots, numbers, scratch)
         else:
             classes = Classes(bag, store.labels(first, last), tally.prediction[here], change[0])
-            vote_out_of_bag(way, packed.roots, classes, new_scratch(way))
+            vote_out_of_bag(way, packed.roots, classes, scratch)
+
+    send_rows(store, group, start, stop, vote)
     return change
 
 
@@ -188,18 +187,31 @@ def leaves_in(sampler: Sampler, group: Group, own: int, start: int, stop: int) -
     Leaves are numbered within the group, in the order of the nodes. For trees that predict numbers.
     """
     from bigforest.kernels.ballots import Leaves, Votes, note_leaves
+
+    found, votes = np.empty((stop - start, 1), np.uint32), np.zeros((stop - start, 1))
+
+    def note(way: Any, scratch: Any, here: slice) -> None:
+        leaves = Leaves(Votes(group.mixed, votes[here]), np.uint32(0), np.uint64(0), found[here])
+        note_leaves(way, group.packed.roots[own : own + 1], leaves, scratch)
+
+    send_rows(sampler.store, group, start, stop, note)
+    return found[:, 0]
+
+
+def send_rows(store: Store, group: Group, start: int, stop: int, use: Callable[[Any, Any, slice], None]) -> None:
+    """Hand some rows at a time of those from `start` to before `stop`, of one block, to a kernel of ballots.py.
+
+    use  takes what it does: way, scratch, and which of these rows they are.
+    """
     from bigforest.kernels.send import new_scratch
 
     walker = Walker(group.packed)
-    step = min(chunk_rows(_columns(sampler.store, group, start, start)), stop - start)
-    found, votes = np.empty((stop - start, 1), np.uint32), np.zeros((stop - start, 1))
+    step = min(chunk_rows(_columns(store, group, start, start)), stop - start)
     for first in range(start, stop, step):
-        here = slice(first - start, min(first + step, stop) - start)
-        way = walker.way(_columns(sampler.store, group, first, here.stop + start), 0, here.stop - here.start)
-        assert way is not None  # trees that predict numbers have no oblique nodes
-        leaves = Leaves(Votes(group.mixed, votes[here]), np.uint32(0), np.uint64(0), found[here])
-        note_leaves(way, group.packed.roots[own : own + 1], leaves, new_scratch(way))
-    return found[:, 0]
+        last = min(first + step, stop)
+        way = walker.way(_columns(store, group, first, last), 0, last - first)
+        assert way is not None  # oblique nodes are grown on tables without missing values
+        use(way, new_scratch(way), slice(first - start, last - start))
 
 
 def _columns(store: Store, group: Group, first: int, last: int) -> Rows:

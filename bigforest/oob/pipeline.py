@@ -2,7 +2,7 @@
 
 A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. T' are the rows that at
 least one tree leaves out; the error is the share of them whose vote is wrong (Tomasi 2017, section 6). Ties go to the
-lowest class. Bags are recomputed; the trees are read back from the forest's own files.
+lowest class. Rows count by their weights, as in growing. Bags are recomputed; the trees are read back from the forest's own files.
 
 How long a range of rows is and how many trees go together is chosen by plan.py; votes are added in the order of the
 trees, everything else is a count or a sum of integers, so that it changes no bit of the report.
@@ -47,7 +47,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources)
     if resources.memory is not None:
         check_budget("the out-of-bag report", way.need, resources.memory)
-    changes = np.zeros((2, config.trees), dtype=np.int64)
+    changes = np.zeros((3, config.trees), dtype=np.int64)
     unit = error_unit(store) if store.spec.target.task == "regression" else 1.0
     crew = resources.crew(1)  # a task uses all threads of its process
     ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, crew), 1)
@@ -60,7 +60,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         try:
             judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
             pieces = _pieces(judged, ranges, store.spec, changes, progress if crew.remote else None)
-            write_report(store, config, directory / "oob", pieces, changes, unit)
+            write_report(store, config, directory / "oob", pieces, changes)
         finally:
             crew.everywhere(forget, work.run)
 
@@ -72,7 +72,7 @@ def _pieces(
     changes: NDArray[np.int64],
     progress: Stage | None,
 ) -> Iterator[tuple[int, Tally]]:
-    """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [2, trees]."""
+    """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [3, trees]."""
     step = step_rows(answer_width(spec))
     for begin, end in ranges:
         tally, change = next(judged)

@@ -22,7 +22,7 @@ from bigforest.forest.votes import proba_names, stored_labels
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.plan import most_scores
-from bigforest.oob.tally import Tally, true_values
+from bigforest.oob.tally import Tally, error_unit, row_weights, true_values, weight_share
 from bigforest.sample import BLOCK_ROWS
 from bigforest.store.store import Store
 
@@ -33,13 +33,11 @@ def write_report(
     directory: Path,
     pieces: Iterator[tuple[int, Tally]],
     changes: NDArray[np.int64],
-    unit: float,
 ) -> None:
     """Write the files.
 
     pieces   first row and tally of each row group of rows.parquet.
     changes  is complete when `pieces` has ended.
-    unit     by what errors of numbers were multiplied before they were squared.
     """
     spec = store.spec
     schema = oob_rows(stored_labels(spec).type, proba_names(spec))
@@ -51,7 +49,7 @@ def write_report(
 
     rows = directory / "rows.parquet"
     write_tables(schema, tables(), rows, "oob-rows", spec, config)
-    error, reached = error_curve(changes, unit)
+    error, reached = error_curve(changes, store)
     curve = pa.Table.from_arrays(
         [
             pa.array(np.arange(1, error.size + 1, dtype=np.uint32)),
@@ -65,10 +63,14 @@ def write_report(
         write_table(table, directory / f"{name}.parquet", f"oob-{name}", spec, config)
 
 
-def error_curve(changes: NDArray[np.int64], unit: float) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
     """Error after each tree, nan while no row is out of bag, and how many rows are; arguments as in `write_report`."""
-    change, reached = np.cumsum(changes, axis=1)
-    return np.divide(change, reached, out=np.full(change.size, np.nan), where=reached > 0) / unit**2, reached
+    change, reached, heard = np.cumsum(changes, axis=1)
+    error = np.divide(change, heard, out=np.full(change.size, np.nan), where=reached > 0)
+    if store.spec.target.task == "regression":
+        unit = error_unit(store)
+        error = error / weight_share(store) / unit / unit  # a square of the unit might be too large
+    return error, reached
 
 
 def _numbered(store: Store, tally: Tally, first: int, truth: Any, prediction: Any, shares: Sequence[Any]) -> list[Any]:
@@ -86,14 +88,16 @@ class _Numbers:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._sums = NumberSums(store.spec.target.offset)
+        total = None if store.spec.weight is None else store.spec.weight.total
+        self._sums = NumberSums(store.spec.target.offset, total)
 
     def add(self, tally: Tally, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and no shares of the rows of a tally that begins with row `first`; adds them up."""
         truth = true_values(self._store, first, first + tally.voters.size)
         used = tally.voters > 0
         mean = tally.votes[:, 0] / np.maximum(tally.voters, 1)
-        self._sums.add(truth[used], mean[used])
+        weight = row_weights(self._store, first, first + used.size)
+        self._sums.add(truth[used], mean[used], None if weight is None else weight[used])
         return pa.array(truth), pa.array(mean, mask=~used), ()
 
     def tables(self, _: Path) -> dict[str, pa.Table]:
@@ -111,16 +115,20 @@ class _Classes:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._known = stored_labels(store.spec)
-        self._pairs = _Pairs(len(self._known))
-        self._metrics = Metrics(len(self._known), most_scores(store.rows))
+        weight = store.spec.weight
+        self._pairs = _Pairs(len(self._known), 1.0 if weight is None else weight.step)
+        total = None if weight is None else weight.total
+        self._metrics = Metrics(len(self._known), most_scores(store.rows), total)
 
     def add(self, tally: Tally, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and shares of the rows of a tally that begins with row `first`; counts them."""
         truth = self._store.target[first : first + tally.voters.size]
         used = tally.voters > 0
         shares = tally.votes / np.maximum(tally.voters, 1)[:, None]
-        self._pairs.add(truth[used], tally.prediction[used])
-        self._metrics.add(truth[used], tally.prediction[used], shares[used])
+        weight = row_weights(self._store, first, first + used.size)
+        weight = None if weight is None else weight[used]
+        self._pairs.add(truth[used], tally.prediction[used], weight)
+        self._metrics.add(truth[used], tally.prediction[used], shares[used], weight)
         return (
             self._known.take(pa.array(truth)),
             self._known.take(pa.array(tally.prediction, mask=~used)),
@@ -136,27 +144,35 @@ class _Classes:
 
 
 class _Pairs:
-    """How many rows there are of each pair of true and predicted class."""
+    """How many rows there are of each pair of true and predicted class, and what they weigh.
 
-    def __init__(self, classes: int) -> None:
+    step  what a weight is multiplied by.
+    """
+
+    def __init__(self, classes: int, step: float) -> None:
         self._classes = np.uint64(classes)
+        self._step = step
         self._found = np.empty(0, np.uint64)
-        self._rows = np.empty(0, np.uint64)
+        self._sums = np.empty((2, 0), np.int64)  # rows, weights
 
-    def add(self, truth: NDArray[np.uint16], prediction: NDArray[np.uint16]) -> None:
+    def add(self, truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None) -> None:
         """Count rows."""
-        pairs, rows = np.unique(truth.astype(np.uint64) * self._classes + prediction, return_counts=True)
-        found, place = np.unique(np.concatenate([self._found, pairs]), return_inverse=True)
-        total = np.zeros(found.size, np.uint64)
-        np.add.at(total, place, np.concatenate([self._rows, rows.astype(np.uint64)]))
-        self._found, self._rows = found, total
+        pairs, place = np.unique(truth.astype(np.uint64) * self._classes + prediction, return_inverse=True)
+        found, where = np.unique(np.concatenate([self._found, pairs]), return_inverse=True)
+        total = np.zeros((2, found.size), np.int64)
+        total[:, where[: self._found.size]] = self._sums
+        own = where[self._found.size :][place]
+        np.add.at(total[0], own, 1)
+        np.add.at(total[1], own, 1 if weight is None else weight)
+        self._found, self._sums = found, total
 
     def table(self, known: pa.Array) -> pa.Table:
         """The pairs that occur, ascending, with the labels `known` of the classes."""
         columns = {
             "truth": known.take(pa.array(self._found // self._classes)),
             "prediction": known.take(pa.array(self._found % self._classes)),
-            "rows": self._rows,
+            "rows": self._sums[0].astype(np.uint64),
+            "weight": self._sums[1] * self._step,
         }
         return pa.table(columns, schema=confusion(known.type))
 
@@ -173,7 +189,9 @@ def _area(scores: Scores, path: Path, store: Store) -> float | None:
                 shares = batch.column(0)
                 truth = store.target[first : first + len(shares)]
                 used = pc.is_valid(shares).to_numpy(zero_copy_only=False)
-                scores.add(shares.to_numpy(zero_copy_only=False)[used], truth[used] == 1)
+                weight = row_weights(store, first, first + len(shares))
+                own = None if weight is None else weight[used]
+                scores.add(shares.to_numpy(zero_copy_only=False)[used], truth[used] == 1, own)
                 first += len(shares)
         area.add(scores)
     return area.value

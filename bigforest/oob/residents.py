@@ -37,25 +37,30 @@ _TILES = 32 << 20
 
 def residents_need(shape: Shape, config: TrainConfig, resources: Resources) -> Need:
     """What keeping the targets of the leaves needs."""
-    shared, own = _bytes(shape, config)
-    return Need("targets", shared + _workers(shape, config, resources) * own, shared + own)
+    shared, own = task_bytes(shape, config)
+    return Need("targets", shared + tasks_at_once((shared, own), resources) * own, shared + own)
 
 
-def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
-    """Bytes that all tasks take together, and that each takes besides."""
+def part_nodes(shape: Shape, config: TrainConfig) -> int:
+    """Nodes of a part of the forest, at most."""
     tree = most_nodes(shape.rows, config)
-    nodes = max(tree, min(config.trees * tree, _PART_NODES))
+    return max(tree, min(config.trees * tree, _PART_NODES))
+
+
+def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
+    """Bytes that all tasks take together, and that each takes besides."""
+    nodes = part_nodes(shape, config)
     trees = tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
     own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
     own += _BAG_ROW * distinct_rows(shape.rows, config) + _ROW * shape.rows
     return BASE_BYTES + 24 * shape.rows, own
 
 
-def _workers(shape: Shape, config: TrainConfig, resources: Resources) -> int:
-    """Tasks at once in each process."""
+def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
+    """Tasks at once in each process; needed: see `task_bytes`."""
     if resources.memory is None:
         return resources.workers
-    shared, own = _bytes(shape, config)
+    shared, own = needed
     return max(1, min(resources.workers, (resources.memory - shared) // own))
 
 
@@ -71,10 +76,8 @@ def write_residents(
         check_budget("keeping the targets of leaves", need, resources.memory)
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
-    crew = resources.crew(_workers(store.shape, config, resources))
-    target = store.spec.target
-    values = np.asarray(target.offset + _codes(store) * target.step, np.float64)
-    write_values(directory, values, store.spec, config)
+    crew = resources.crew(tasks_at_once(task_bytes(store.shape, config), resources))
+    write_values(directory, _values(store), store.spec, config)
     with stage("targets", config.trees, "trees", listener) as progress:
         work = Work("", trees, [], 1, None, 1.0)  # no group is needed twice, and none is kept
         try:
@@ -85,8 +88,8 @@ def write_residents(
                 (Sampler.of(store, config), work, directory),
             )
         finally:
-            crew.everywhere(forget_codes)
-            forget_codes()
+            crew.everywhere(forget_values)
+            forget_values()
 
 
 def write_leaves(sampler: Sampler, work: Work, directory: Path, entries: range) -> None:
@@ -95,7 +98,7 @@ def write_leaves(sampler: Sampler, work: Work, directory: Path, entries: range) 
     group = load_group(sampler, work, entries)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     path = leaves_path(directory, group.trees.start)
-    codes = np.searchsorted(_codes(store), store.target).astype(np.uint32)
+    codes = np.searchsorted(_values(store), store.numbers(0, store.rows)).astype(np.uint32)
     nodes = leaf_nodes(group)
     first = np.cumsum([0, *map(len, nodes)])
     tables = (
@@ -106,15 +109,15 @@ def write_leaves(sampler: Sampler, work: Work, directory: Path, entries: range) 
     write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, store.spec, config)
 
 
-def forget_codes() -> None:
+def forget_values() -> None:
     """Give the memory back of what the tasks of a process share."""
-    _codes.cache_clear()
+    _values.cache_clear()
 
 
 @lru_cache(maxsize=1)
-def _codes(store: Store) -> NDArray[np.int64]:
-    """The different targets, ascending, as the store has them."""
-    return np.unique(store.target)
+def _values(store: Store) -> NDArray[np.float64]:
+    """The different targets, ascending, as they were given."""
+    return np.unique(store.numbers(0, store.rows))
 
 
 def _residents(
@@ -127,11 +130,11 @@ def _residents(
     """
     store, tree = sampler.store, group.trees[own]
     leaf: list[NDArray[np.uint32]] = []
-    weight: list[NDArray[np.uint32]] = []
+    weight: list[NDArray[np.uint64]] = []
     rows: list[NDArray[np.int64]] = []
     for block in range(block_count(store.rows)):
         start = block * store.block_rows
-        bag = sampler.block(tree, block).astype(np.uint32)
+        bag = sampler.block(tree, block).astype(np.uint64)
         stop = start + bag.size
         if store.weight is not None:
             bag *= store.weight[start:stop]
@@ -143,9 +146,23 @@ def _residents(
     order = np.argsort(key)
     key = key[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
-    weights = np.add.reduceat(np.concatenate(weight)[order], first, dtype=np.uint32)
+    weights = np.add.reduceat(np.concatenate(weight)[order], first)
     start_of = np.searchsorted(key[first] >> np.uint64(32), np.arange(leaves[0], leaves[1] + 1, dtype=np.uint64))
-    return start_of, key[first].astype(np.uint32), weights
+    return start_of, key[first].astype(np.uint32), _in_proportion(weights, start_of)
+
+
+def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The weights of the targets of leaves, made smaller where those of a leaf come to 2**32.
+
+    start  where those of each leaf begin, and the last ones end. A share is off by about 2**-32 then.
+    """
+    total = np.add.reduceat(weights, start[:-1])
+    large = total >= np.uint64(2**32)
+    if large.any():
+        size = np.diff(start)
+        divisor = np.where(large, total / (2.0**32 - 1 - 2.0 * size), 1.0)
+        weights = np.maximum(np.rint(weights / np.repeat(divisor, size)), 1.0).astype(np.uint64)
+    return weights.astype(np.uint32)
 
 
 def leaf_nodes(group: Group) -> list[NDArray[np.uint32]]:

@@ -45,12 +45,22 @@ def no_votes(rows: int, spec: DataSpec) -> Tally:
 
 def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
     """The numbers to predict of the rows from `first` to before `last`."""
-    target = store.spec.target
-    return np.asarray(target.offset + store.labels(first, last) * target.step, np.float64)
+    return store.numbers(first, last)
+
+
+def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None:
+    """The weights of the rows from `first` to before `last`, as whole numbers; None where all rows weigh 1."""
+    return None if store.weight is None else store.weight[first:last].astype(np.int64)
+
+
+def weight_share(store: Store) -> float:
+    """By what weights are multiplied to be 1 in the mean."""
+    return 1.0 if store.spec.weight is None else store.rows / store.spec.weight.total
 
 
 def error_unit(store: Store) -> float:
-    """By what errors of numbers are multiplied, so that the sum of their squares is a whole number of 61 bits.
+    """By what errors of numbers are multiplied, so that the sum of their squares, by weights that are 1 in the mean
+    (weight_share), is a whole number of 61 bits.
 
     Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded.
     """

@@ -57,7 +57,7 @@ class Watch:
         self._step = step_rows(answer_width(store.spec))
         self._unit = error_unit(store) if store.spec.target.task == "regression" else 1.0
         self._files: list[Path] = []
-        self._changes = np.zeros((2, config.trees), np.int64)
+        self._changes = np.zeros((3, config.trees), np.int64)
         self._trees = 0
 
     def __enter__(self) -> Watch:
@@ -87,4 +87,4 @@ class Watch:
         for file in before:
             file.unlink()
         self._trees = parts[-1].stop
-        return error_curve(self._changes[:, : self._trees], self._unit)[0]
+        return error_curve(self._changes[:, : self._trees], store)[0]

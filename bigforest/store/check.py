@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.store.format import BLOCK_ROWS, CODES, GROUPS, LOW, ROW_NUMBERS, TARGET, WEIGHT, Manifest, target_span
+from bigforest.store.format import BLOCK_ROWS, CODES, GROUPS, LOW, NUMBERS, ROW_NUMBERS, TARGET, WEIGHT, Manifest, target_span
 
 if TYPE_CHECKING:
     from bigforest.store.store import Store
@@ -70,11 +70,18 @@ def _check_rows(store: Store) -> None:
     numbers, groups, weight = store.row_numbers, store.groups, store.weight
     if numbers is not None and not (_ascends(numbers) and numbers[-1] < store.rows + store.spec.dropped):
         raise FormatError(f"{store.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
+    target = store.spec.target
+    if not target.exact:
+        found = store.numbers(0, store.rows)
+        near = np.abs(found - target.values(store.target)) <= target.step  # false where it is not a number
+        if not near.all():
+            raise FormatError(f"{store.path / NUMBERS}: the targets are not those described; encode the table again")
     if groups is not None and store.spec.group is not None and groups.max() >= store.spec.group.groups:
         raise FormatError(f"{store.path / GROUPS}: a group is out of range; encode the table again")
     if weight is not None and store.spec.weight is not None:
-        found = (int(weight.max()), int(weight.sum(dtype=np.int64)))
-        if weight.min() < 1 or found != (store.spec.weight.largest, store.spec.weight.total):
+        parts = weight >> np.uint8(32) if weight.itemsize > 4 else weight[:0], weight & np.uint32(2**32 - 1)
+        total = (int(parts[0].sum(dtype=np.int64)) << 32) + int(parts[1].sum(dtype=np.int64))
+        if weight.min() < 1 or (int(weight.max()), total) != (store.spec.weight.largest, store.spec.weight.total):
             raise FormatError(f"{store.path / WEIGHT}: the weights are not those described; encode the table again")
 
 

@@ -8,9 +8,12 @@
     low.bin          [all codes]              float64  smallest value of each code, one feature after the other
     high.bin         [all codes]              float64  largest value of each code; only with max_bins
     target.bin       [rows]                   uint16   code of each row's class; of a regression int64, its whole number
+    numbers.bin      [rows]                   float64  target of each row of a regression; only where the whole numbers
+                                                       are not exact (TargetSpec)
     row_numbers.bin  [rows]                   uint64   row in the source, ascending; only when rows were dropped
     groups.bin       [rows]                   uint32   code of each row's group; only with a column of groups
-    weight.bin       [rows]                   uint16   weight of each row in steps; only where rows have weights
+    weight.bin       [rows]                   uint16   weight of each row in steps, uint64 where they are wide
+                                                       (WeightSpec); only where rows have weights
     levels.parquet                            Parquet  levels of the categories, see levels.py; only with categories
     checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes of
                                                        every feature, and of the target in the last row
@@ -21,7 +24,7 @@ be empty is absent. Features stand in the order of the dataspec, and so they do 
 table always gives the same bytes. The value of a category's code is the code itself, that of a missing one NaN.
 
 The directory is written under another name and renamed when complete, so what has the final name is whole
-unless the machine or its disk failed, which the checksums tell. Version 2; a reader refuses others.
+unless the machine or its disk failed, which the checksums tell. Version 3; a reader refuses others.
 """
 
 from __future__ import annotations
@@ -39,7 +42,7 @@ from bigforest.errors import FormatError
 from bigforest.options import MAX_BINS
 
 FORMAT = "bigforest-store"
-VERSION = 2
+VERSION = 3
 BLOCK_ROWS = 65_536
 EXACT = "exact"
 
@@ -48,6 +51,7 @@ CODES = {1: "codes-u8.bin", 2: "codes-u16.bin", 4: "codes-u32.bin"}
 LOW = "low.bin"
 HIGH = "high.bin"
 TARGET = "target.bin"
+NUMBERS = "numbers.bin"
 ROW_NUMBERS = "row_numbers.bin"
 GROUPS = "groups.bin"
 WEIGHT = "weight.bin"
@@ -58,7 +62,7 @@ CODE_TYPES = {width: np.dtype(f"<u{width}") for width in CODES}
 VALUE_TYPE = np.dtype("<f8")
 CLASS_TYPE = np.dtype("<u2")
 NUMBER_TYPE = np.dtype("<i8")
-WEIGHT_TYPE = np.dtype("<u2")
+WEIGHT_TYPES = {False: np.dtype("<u2"), True: np.dtype("<u8")}
 ROW_NUMBER_TYPE = np.dtype("<u8")
 GROUP_TYPE = np.dtype("<u4")
 CHECKSUM_TYPE = np.dtype("<u4")
@@ -92,9 +96,10 @@ class Manifest:
         sizes[LOW] = codes * VALUE_TYPE.itemsize
         sizes[HIGH] = codes * VALUE_TYPE.itemsize if self.binned else 0
         sizes[TARGET] = rows * target_type(regression=self.spec.target.task == "regression").itemsize
+        sizes[NUMBERS] = 0 if self.spec.target.exact else rows * VALUE_TYPE.itemsize
         sizes[ROW_NUMBERS] = rows * ROW_NUMBER_TYPE.itemsize if self.spec.dropped else 0
         sizes[GROUPS] = rows * GROUP_TYPE.itemsize if self.spec.group is not None else 0
-        sizes[WEIGHT] = rows * WEIGHT_TYPE.itemsize if self.spec.weight is not None else 0
+        sizes[WEIGHT] = rows * WEIGHT_TYPES[self.spec.wide_weights].itemsize if self.spec.weight is not None else 0
         sizes[LEVELS] = self.levels
         sizes[CHECKSUMS] = (len(features) + 1) * -(-rows // self.block_rows) * CHECKSUM_TYPE.itemsize
         return {name: size for name, size in sizes.items() if size}
@@ -125,7 +130,7 @@ class Manifest:
             raise FormatError(f"{path}: not a store of bigforest; check the path")
         version = raw.get("version")
         if type(version) is int and 0 < version < VERSION:
-            raise FormatError(f"{path}: a store of version {version}, before categories; encode the table again")
+            raise FormatError(f"{path}: a store of version {version}, of an older bigforest; encode the table again")
         if version != VERSION:
             raise FormatError(f"{path}: a store of version {version}; upgrade bigforest to read it")
         return cls._checked(raw, path)
@@ -142,7 +147,7 @@ class Manifest:
             raise FormatError(f"{damaged}: {error}") from error
         levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0
         manifest = cls(spec, raw["block_rows"], raw["max_bins"], raw["crc32"], levels)
-        whole = {LOW, HIGH, ROW_NUMBERS, GROUPS, WEIGHT, LEVELS, CHECKSUMS} & set(manifest.sizes())
+        whole = {LOW, HIGH, NUMBERS, ROW_NUMBERS, GROUPS, WEIGHT, LEVELS, CHECKSUMS} & set(manifest.sizes())
         named = type(levels) is int and (levels > 0) == any(feature.levels for feature in spec.features)
         if not named or spec.rows < 1 or raw["bytes"] != manifest.sizes() or not _is_crc_table(raw["crc32"], whole):
             raise FormatError(f"{damaged}; encode the table again")

@@ -32,12 +32,13 @@ from bigforest.store.format import (
     HIGH,
     LEVELS,
     LOW,
+    NUMBERS,
     ROW_NUMBER_TYPE,
     ROW_NUMBERS,
     TARGET,
     VALUE_TYPE,
     WEIGHT,
-    WEIGHT_TYPE,
+    WEIGHT_TYPES,
     Manifest,
     blocks,
     target_type,
@@ -77,7 +78,7 @@ class Store:
     target       [rows] uint16, class codes; of a regression int64, whole numbers (TargetSpec).
     row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
     groups       [rows] uint32, code of each row's group; None without a column of groups.
-    weight       [rows] uint16, weight of each row (WeightSpec); None where all rows weigh 1.
+    weight       [rows] uint16 or uint64, weight of each row (WeightSpec); None where all rows weigh 1.
     """
 
     path: Path
@@ -88,9 +89,10 @@ class Store:
     crc: dict[str, int]
     _codes: Codes
     _target: NDArray[Any]
+    _numbers: NDArray[np.float64] | None
     _row_numbers: NDArray[np.uint64] | None
     _groups: NDArray[np.uint32] | None
-    _weight: NDArray[np.uint16] | None
+    _weight: NDArray[Any] | None
     _low: NDArray[np.float64]
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
@@ -129,9 +131,10 @@ class Store:
             block_rows=manifest.block_rows,
             _codes=Codes(u8, u16, u32, place),
             _target=_map(here / TARGET, target_type(regression=spec.target.task == "regression"), rows),
+            _numbers=None if spec.target.exact else _map(here / NUMBERS, VALUE_TYPE, rows),
             _row_numbers=_map(here / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
             _groups=_map(here / GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,
-            _weight=_map(here / WEIGHT, WEIGHT_TYPE, rows) if spec.weight is not None else None,
+            _weight=_map(here / WEIGHT, WEIGHT_TYPES[spec.wide_weights], rows) if spec.weight is not None else None,
             _low=low,
             _high=_map(here / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
@@ -175,6 +178,13 @@ class Store:
         self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
         return self._target[start:stop]
 
+    def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
+        """The numbers to predict of the rows from `start` to before `stop`, as they were given."""
+        if self._numbers is None:
+            return np.asarray(self.spec.target.values(self.labels(start, stop)), np.float64)
+        self.fetch_whole(NUMBERS)
+        return self._numbers[start:stop]
+
     @property
     def row_numbers(self) -> NDArray[np.uint64] | None:
         """Ascending row of the source of each row, [rows]; None when no row was dropped."""
@@ -188,7 +198,7 @@ class Store:
         return self._groups
 
     @property
-    def weight(self) -> NDArray[np.uint16] | None:
+    def weight(self) -> NDArray[Any] | None:
         """Weight of each row, [rows], see WeightSpec; None where all rows weigh 1."""
         self.fetch_whole(WEIGHT)
         return self._weight

@@ -35,13 +35,14 @@ from bigforest.store.format import (
     HIGH,
     LEVELS,
     LOW,
+    NUMBERS,
     MANIFEST,
     ROW_NUMBER_TYPE,
     ROW_NUMBERS,
     TARGET,
     VALUE_TYPE,
     WEIGHT,
-    WEIGHT_TYPE,
+    WEIGHT_TYPES,
     Manifest,
     target_type,
 )
@@ -222,13 +223,18 @@ class StoreWriter:
             self._numbered = True
             self._append_whole(ROW_NUMBERS, numbers.astype(ROW_NUMBER_TYPE, copy=False))
 
+    def add_numbers(self, numbers: NDArray[np.float64]) -> None:
+        """The numbers to predict of the next rows, kept where the whole numbers that stand for them are not exact."""
+        self._append_whole(NUMBERS, np.ascontiguousarray(numbers, dtype=VALUE_TYPE))
+
     def add_groups(self, groups: NDArray[Any]) -> None:
         """The group codes of the next rows."""
         self._append_whole(GROUPS, np.ascontiguousarray(groups, dtype=GROUP_TYPE))
 
     def add_weights(self, weights: NDArray[Any]) -> None:
-        """The weights of the next rows."""
-        self._append_whole(WEIGHT, np.ascontiguousarray(weights, dtype=WEIGHT_TYPE))
+        """The weights of the next rows: wide ones are uint64."""
+        kind = WEIGHT_TYPES[weights.dtype == np.uint64]
+        self._append_whole(WEIGHT, np.ascontiguousarray(weights, dtype=kind))
 
     def target(self) -> Path:
         """The file with the targets of all rows added."""
@@ -261,7 +267,10 @@ class StoreWriter:
         """Write what belongs to no feature, the manifest last. `dropped` rows of the source were left out."""
         checksums = np.stack([*self._checksums, self._target_checksums.result()])
         self._append_whole(CHECKSUMS, checksums.astype(CHECKSUM_TYPE, copy=False))
-        self._files.close()
+        written = self._files.close()
+        if target.exact and NUMBERS in written:
+            written[NUMBERS].unlink()
+            del self._crc[NUMBERS]
         levels = self._levels.close()
         if levels is not None:
             with levels.open("rb") as content:

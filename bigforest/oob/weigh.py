@@ -1,0 +1,169 @@
+"""What the nodes of trees hold, counted again by wide weights (encode/weights.py).
+
+Splits are found by narrower weights, rounded at random. Once a part is grown, the rows of each bag are sent down its
+tree again, as for the out-of-bag report, and the weights of the leaves added up, exactly; so it does not matter how
+the trees were grown. The part is then written with these, and what follows from them, in the place of what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.config import TrainConfig
+from bigforest.errors import DataError
+from bigforest.forest.files import header_of, read_table
+from bigforest.forest.groups import outline
+from bigforest.forest.nodes import part_path
+from bigforest.forest.table import nodes_schema
+from bigforest.forest.trees import write_nodes
+from bigforest.forest.ways import check_budget
+from bigforest.kernels.impurity import NUMBERS
+from bigforest.kernels.layout import LEAF
+from bigforest.kernels.limbs import PARTS
+from bigforest.memory import Need, Shape
+from bigforest.oob.judge import Group, Work, load_group, send_rows
+from bigforest.oob.residents import part_nodes, task_bytes, tasks_at_once
+from bigforest.resources import Resources
+from bigforest.sample import Sampler, block_count
+from bigforest.store.store import Store
+
+# Bytes of a node while its part is read, described and written, beside its classes, and of each of these.
+_NODE = 400
+_CLASS = 48
+# What a bag may weigh.
+_MOST_WEIGHT = 2.0**62
+
+
+def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
+    """Bytes that all tasks take together, and that each takes besides."""
+    shared, own = task_bytes(shape, config)
+    return shared, own + part_nodes(shape, config) * (_NODE + _CLASS * shape.classes)
+
+
+def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> None:
+    """Raise ConfigError when the memory of `resources` is too little for `weigh_parts`."""
+    if resources.memory is not None:
+        shared, own = _bytes(store.shape, config)
+        need = Need("weigh", shared + own, shared + own)
+        check_budget("weighing what nodes hold", need, resources.memory)
+
+
+def weigh_parts(
+    store: Store,
+    config: TrainConfig,
+    light: Path,
+    directory: Path,
+    parts: Sequence[range],
+    resources: Resources,
+    advance: Callable[[int], None],
+) -> None:
+    """Write these parts of the forest in `directory`, which stand in `light` with what the search counted.
+
+    They do not depend on the resources. Raises DataError where a bag weighs too much.
+    """
+    crew = resources.crew(tasks_at_once(_bytes(store.shape, config), resources))
+    shared = (Sampler.of(store, config), light, directory)
+    crew.run(weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared)
+
+
+def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> None:
+    """Task: write a part."""
+    from bigforest.kernels.ballots import add_up
+
+    store, config = sampler.store, sampler.config
+    path = part_path(light, part.start)
+    group = load_group(sampler, Work("", outline(light, [part]), [], 1, None, 1.0), range(1))
+    store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
+    held = np.zeros((group.packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
+    for own in range(len(part)):
+        _weigh_tree(sampler, group, own, held)
+    identity = header_of(store.spec, config).identity
+    table = read_table(path, "trees", nodes_schema(store.spec), identity)[1]
+    leaf = table["left"].chunk(0).is_null().to_numpy(zero_copy_only=False)
+    right = table["right"].chunk(0).fill_null(0).to_numpy()
+    starts = np.append(group.packed.roots, group.packed.nodes).astype(np.int64)
+    add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, held)
+    described = _described(table, store, config, starts, leaf, right, held)
+    write_nodes([described], part_path(directory, part.start), store.spec, config)
+
+
+def _weigh_tree(sampler: Sampler, group: Group, own: int, held: NDArray[np.int64]) -> None:
+    """Add what the leaves of the tree in place `own` of a group hold to `held`, see kernels/ballots.py Weighed."""
+    from bigforest.kernels.ballots import Weighed, weigh_classes, weigh_numbers
+
+    store, tree = sampler.store, group.trees[own]
+    assert store.weight is not None
+    kernel = weigh_numbers if store.spec.target.task == "regression" else weigh_classes
+    root = group.packed.roots[own : own + 1]
+    total = 0.0
+    for block in range(block_count(store.rows)):
+        start = block * store.block_rows
+        times = sampler.block(tree, block)
+        stop = start + times.size
+        total += float((times * store.weight[start:stop].astype(np.float64)).sum())
+        if total > _MOST_WEIGHT:
+            raise DataError("a bag weighs far more than all rows: lower sample_fraction")
+        weighed = Weighed(times * store.weight[start:stop].astype(np.int64), store.labels(start, stop), held)
+
+        def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
+            kernel(way, root, Weighed(whole.weight[here], whole.target[here], whole.held), scratch)
+
+        send_rows(store, group, start, stop, weigh)
+
+
+def _described(
+    table: pa.Table,
+    store: Store,
+    config: TrainConfig,
+    starts: NDArray[np.int64],
+    leaf: NDArray[np.bool_],
+    right: NDArray[np.uint32],
+    held: NDArray[np.int64],
+) -> pa.Table:
+    """The table of a part, whose nodes hold this."""
+    from bigforest.kernels.values import describe_classes, describe_numbers
+
+    spec, nodes = store.spec, leaf.size
+    weight, value, gain = np.empty(nodes, np.uint64), np.empty(nodes), np.empty(nodes)
+    if spec.target.task == "regression":
+        describe_numbers(starts, leaf, right, held, np.zeros((1, PARTS), np.int64), weight, value, gain)
+        gain = gain * spec.target.step * spec.target.step
+        columns = {"value": pa.array(spec.target.offset + value * spec.target.step)}
+    else:
+        describe_classes(starts, leaf, right, held, NUMBERS[config.criterion], weight, value, gain)
+        kind = table.schema.field("counts").type
+        ends = pa.array(np.arange(nodes + 1, dtype=np.int64) * held.shape[1], pa.int32())
+        columns = {"counts": pa.ListArray.from_arrays(ends, pa.array(held.ravel(), kind.value_type), type=kind)}
+    columns |= {
+        "weight": pa.array(weight),
+        "gain": pa.array(gain, mask=leaf),
+        "default_left": _larger_left(table, store, starts, right, weight),
+    }
+    for name, column in columns.items():
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, table.schema.field(place), column)
+    return table
+
+
+def _larger_left(
+    table: pa.Table, store: Store, starts: NDArray[np.int64], right: NDArray[np.uint32], weight: NDArray[np.uint64]
+) -> Any:
+    """The column default_left: of a feature that no row lacks, whether the left child is no lighter than the right.
+
+    Where some lack it the search has decided, by rows that do, or by its own weights.
+    """
+    known = [feature.name for feature in store.spec.features if feature.kind == "numeric" and not feature.missing]
+    feature, given = table["feature"].chunk(0), table["default_left"].chunk(0)
+    found = np.array([name in set(known) for name in feature.dictionary.to_pylist()] + [False])
+    decided = found[feature.indices.fill_null(-1).to_numpy()]
+    here = np.flatnonzero(decided)
+    root = np.repeat(starts[:-1], np.diff(starts))
+    column = given.fill_null(False).to_numpy(zero_copy_only=False).copy()
+    column[here] = weight[here + 1] >= weight[root[here] + right[here]]
+    return pa.array(column, mask=given.is_null().to_numpy(zero_copy_only=False))
