@@ -22,9 +22,10 @@ def spec_json() -> dict[str, Any]:
     for feature, missing in zip(features, (False, True, True), strict=True):
         feature["missing"] = missing
     target = {"name": "y", "dtype": "String", "classes": ["no", "yes"], "task": "classification"}
-    target |= {"offset": 0.0, "step": 1.0}
+    target |= {"offset": 0.0, "step": 1.0, "exact": True}
     group = {"name": "g", "dtype": "String", "groups": 4, "largest": 5}
     weight = {"name": "w", "classes": [1.0, 0.5], "balanced": False, "step": 0.25, "largest": 3, "total": 20}
+    weight |= {"wide": False, "search": 1.0, "searched": 20}
     return {"rows": 10, "dropped": 0, "features": features, "target": target, "group": group, "weight": weight}
 
 
@@ -77,6 +78,15 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "name of weight": lambda s: s["weight"].update(name=3),
     "balanced": lambda s: s["weight"].update(balanced=None),
     "step of weight": lambda s: s["weight"].update(step=0.0),
+    "wide": lambda s: s["weight"].update(wide=1),
+    "wide total": lambda s: s["weight"].update(wide=True, total=2**58 + 1),
+    "wide and largest": lambda s: s["weight"].update(wide=True, largest=21),
+    "wide search": lambda s: s["weight"].update(wide=True, search=0.5),
+    "wide searched": lambda s: s["weight"].update(wide=True, searched=9),
+    "narrow search": lambda s: s["weight"].update(search=2.0),
+    "narrow searched": lambda s: s["weight"].update(searched=19),
+    "classes off": lambda s: s["target"].update(exact=False),
+    "exact": lambda s: s["target"].update(exact=1),
     "largest weight": lambda s: s["weight"].update(largest=1024),
     "total weight": lambda s: s["weight"].update(total=31),
     "little weight": lambda s: s["weight"].update(total=9),

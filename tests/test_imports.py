@@ -132,6 +132,7 @@ def test_stages__all_listed() -> None:
         "task",
         "lock",
         "unfinished",
+        "weigh",
     }
     assert {_stage(path) for path in _modules(PACKAGE)} <= set(MAY_IMPORT) | COMMON | outside
 

@@ -192,7 +192,7 @@ def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     frame = pl.DataFrame({"x": range(4), "w": [1, 1023, 3, 6], "y": [0, 1, 0, 1]})
     store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
     with pytest.raises(DataError, match="a row is in a bag 65 times and weighs up to 66495"):
-        weighed(np.full(4, 65, np.uint16), store.weight)
+        weighed(Sampler.of(store, TrainConfig()), 0, 0, np.full(4, 65, np.uint16))
     monkeypatch.setattr(bag, "MOST_BAG_WEIGHT", 1_000)
     config = TrainConfig(bootstrap=False, weight="w")
     for limits in (None, Limits(1, 2, 8, 500)):

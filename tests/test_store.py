@@ -222,8 +222,8 @@ def test_open__forging_nothing_is_accepted(copy: Path) -> None:
 
 def test_open__newer_version(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 3, "new": "things"}))
-    with pytest.raises(FormatError, match="version 3; upgrade bigforest"):
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 4, "new": "things"}))
+    with pytest.raises(FormatError, match="version 4; upgrade bigforest"):
         Store.open(copy)
     assert is_store(copy)
 
@@ -231,7 +231,7 @@ def test_open__newer_version(copy: Path) -> None:
 def test_open__older_version(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
     (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 1}))
-    with pytest.raises(FormatError, match="version 1, before categories; encode the table again"):
+    with pytest.raises(FormatError, match="version 1, of an older bigforest; encode the table again"):
         Store.open(copy)
     assert is_store(copy)
 

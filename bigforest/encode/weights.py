@@ -152,13 +152,13 @@ def _wide_step(found: _Measured, weights: Weights, rows: int) -> float:
     """The step of wide weights."""
     if rows >= _MOST_TOTAL:
         raise DataError(f"{rows} rows are too many for weights, of which {_MOST_TOTAL - 1} may have some; sample some")
+    if not _LEAST_STEP <= found.largest / MOST_WIDE_TOTAL / rows or not found.largest < math.inf:
+        raise DataError(f"the largest weight of a row is {found.largest}, too far from 1; multiply all by a number")
     if found.divisor and found.total <= (MOST_WIDE_TOTAL - rows) * found.divisor:
         return found.divisor
     # Rounded row by row, the sum does not depend on how the rows are cut into slices.
     parts = sum(int(np.rint(slice_ * (2.0**20 / found.largest)).sum()) for slice_ in weights())
-    step = found.largest / 2.0**20 * (parts + rows) / (MOST_WIDE_TOTAL - rows)
-    if not _LEAST_STEP <= step < math.inf:
-        raise DataError(f"the largest weight of a row is {found.largest}, too far from 1; multiply all by a number")
+    step = found.largest / 2.0**20 * ((parts + rows) / (MOST_WIDE_TOTAL - rows))
     return math.ldexp(1.0, math.frexp(step)[1])
 
 
