@@ -40,9 +40,10 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
     """The out-of-bag error, or those of numbers, and the rows measured; None for a forest without a report."""
     if not forest.has_oob:
         return None
+    weighted = {"weighted": True} if forest.oob.weighted else {}
     if forest.is_regression:
-        return forest.oob.metrics.row(0, named=True)
-    return {"error": forest.oob.error, "rows": forest.oob.rows_used}
+        return {**forest.oob.metrics.row(0, named=True), **weighted}
+    return {"error": forest.oob.error, "rows": forest.oob.rows_used, **weighted}
 
 
 def oob_facts(forest: Forest) -> dict[str, Any]:

@@ -123,7 +123,7 @@ def out_of_bag(oob: Facts | None) -> str:
         return "no estimate, because every tree saw every row or was changed since; a validation set gives one"
     if not oob["rows"]:
         return "no estimate, because every row is in every bag"
-    rows = count(oob["rows"], "row")
+    rows = count(oob["rows"], "row") + (" by their weights" if oob.get("weighted") else "")
     if "mse" in oob:
         return f"R2 {number(oob['r2'])}, MSE {number(oob['mse'])}, MAE {number(oob['mae'])} on {rows}"
     return f"error {percent(oob['error'])} on {rows}"

@@ -102,7 +102,7 @@ def test_balanced__is_balanced(few: int, many: int) -> None:
     forest = bigforest.train(frame, "y", trees=1, family="tree", max_depth=0, class_weight="balanced")
     [counts] = forest.nodes.collect()["counts"].to_list()
     assert counts[0] == counts[1] > 0
-    assert forest.predict(frame[:1], proba=True)["p_0"].to_list() == [0.5]
+    assert forest.predict_proba(frame[:1])["p_0"].to_list() == [0.5]
 
 
 def test_mean__of_one_heavy_row() -> None:
@@ -192,7 +192,7 @@ def test_resume__weighs_what_is_left(tmp_path: Path) -> None:
     frame = skewed(300).drop("late")
     whole = bigforest.train(frame, "y", trees=9, seed=4, weight="w", out=tmp_path / "whole")
     bigforest.train(frame, "y", trees=4, seed=4, weight="w", out=tmp_path / "f")
-    more = bigforest.train(frame, trees=9, out=tmp_path / "f", resume=True)
+    more = bigforest.train(frame, trees=9, resume=tmp_path / "f")
     assert more.nodes.collect().equals(whole.nodes.collect())
     assert not (tmp_path / "f" / "light").exists()
 

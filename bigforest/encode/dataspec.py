@@ -109,7 +109,6 @@ class WeightSpec:
     searched: int
 
 
-
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
     """The column of groups: its Polars type by name, the number of groups, and the rows of the largest."""
@@ -230,12 +229,11 @@ def _sound_target(target: TargetSpec) -> bool:
     classes = target.classes
     typed = all(type(label) is type(classes[0]) and isinstance(label, bool | int | float | str) for label in classes)
     finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
-    if not isinstance(target.name, str) or not isinstance(target.dtype, str) or target.task not in get_args(Task):
-        return False
-    if not isinstance(target.exact, bool):
+    if not all(isinstance(text, str) for text in (target.name, target.dtype)) or target.task not in get_args(Task):
         return False
     scale = (target.offset, target.step)
-    if not all(isinstance(number, float) and math.isfinite(number) for number in scale):
+    finite_scale = all(isinstance(number, float) and math.isfinite(number) for number in scale)
+    if not finite_scale or not isinstance(target.exact, bool):
         return False
     if target.task == "regression":
         return not classes and target.step > 0.0 and math.frexp(target.step)[0] == 0.5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -63,6 +63,7 @@ def encode_target(
         target = find_classes(name, dtype, found)
     counts = np.zeros(len(target.spec.classes), np.int64)
     exact = True
+    codes: NDArray[Any]
     for first, series, places in slices():
         if isinstance(target, Numbers):
             numbers, present = present_numbers(series)

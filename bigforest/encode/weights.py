@@ -152,7 +152,7 @@ def _wide_step(found: _Measured, weights: Weights, rows: int) -> float:
     """The step of wide weights."""
     if rows >= _MOST_TOTAL:
         raise DataError(f"{rows} rows are too many for weights, of which {_MOST_TOTAL - 1} may have some; sample some")
-    if not _LEAST_STEP <= found.largest / MOST_WIDE_TOTAL / rows or not found.largest < math.inf:
+    if not found.largest / MOST_WIDE_TOTAL / rows >= _LEAST_STEP or not found.largest < math.inf:
         raise DataError(f"the largest weight of a row is {found.largest}, too far from 1; multiply all by a number")
     if found.divisor and found.total <= (MOST_WIDE_TOTAL - rows) * found.divisor:
         return found.divisor

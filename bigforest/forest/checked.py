@@ -154,9 +154,7 @@ def _features(
     return feature  # type: ignore[no-any-return]
 
 
-def _answers(
-    counts: Any, value: Any, spec: DataSpec, require: Any
-) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
     """Counts of classes, or values and no counts."""
     if spec.target.task == "regression":
         require(counts.null_count == len(counts), "counts must be null where numbers are predicted")

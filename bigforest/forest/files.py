@@ -92,7 +92,12 @@ def write_tables(
     entries = {"version": f"{VERSION}", "kind": json.dumps(kind), "spec": spec.to_json(), "config": config.to_json()}
     entries |= {name: json.dumps(entry, sort_keys=True) for name, entry in (more or {}).items()}
     names = schema.names
-    encoding = {name: code for name, code in _ENCODING.items() if name.split(".")[0] in names}
+    floats = [field.name for field in schema if pa.types.is_floating(field.type)]
+    encoding = {
+        name: code
+        for name, code in _ENCODING.items()
+        if name.split(".")[0] in names and (code != "DELTA_BINARY_PACKED" or name not in floats)
+    }
 
     def write(temporary: Path) -> None:
         with pq.ParquetWriter(

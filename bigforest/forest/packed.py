@@ -22,8 +22,8 @@ class Packed(NamedTuple):
     sets    of the nodes on categories; None when there are none
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
-    counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than one class; of a forest that
-            predicts numbers float64 [leaves, 1], their values
+    counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
+            one class; of a forest that predicts numbers float64 [leaves, 1], their values
     """
 
     wide: Layout | None

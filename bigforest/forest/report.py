@@ -25,6 +25,7 @@ class OutOfBag:
     error      share of wrong votes, or mean squared error of numbers, among the rows that were left out of at least
                one bag; nan when there are none
     rows_used  number of these rows, |T'|
+    weighted   whether rows have weights, by which all but the numbers of rows are measured
     """
 
     def __init__(self, directory: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
@@ -37,6 +38,7 @@ class OutOfBag:
         def read(name: str, columns: pa.Schema) -> pl.DataFrame:
             return to_frame(read_table(directory / f"{name}.parquet", f"oob-{name}", columns, identity)[1])
 
+        self.weighted = spec.weight is not None
         self.rows = scan([path], holding)
         self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
         self.confusion = None if numbers else read("confusion", confusion(label))
@@ -46,4 +48,5 @@ class OutOfBag:
 
     def __repr__(self) -> str:
         what = "error" if self.confusion is not None else "mean squared error"
-        return f"OutOfBag({what} {self.error:.6g} on {self.rows_used} rows)"
+        rows = f"{self.rows_used} rows{' by their weights' if self.weighted else ''}"
+        return f"OutOfBag({what} {self.error:.6g} on {rows})"

@@ -46,8 +46,8 @@ GROUP_ENTRIES = 1 << 21
 #                order, in float64
 # gain           decrease of impurity: the node's minus the children's, weighted by bag rows; null in a leaf
 # weight         rows of the bag in the node, repeats counted; where rows have weights, these, in steps of WeightSpec
-# counts         the same by class, in the order of the dataspec's classes; null where numbers are predicted. uint64 where
-#                weights are wide (nodes_schema)
+# counts         the same by class, in the order of the dataspec's classes; null where numbers are predicted. uint64
+#                where weights are wide (nodes_schema)
 # value          mean of the target in the node, weighted by bag rows; null where classes are predicted
 NODES = pa.schema(
     [
@@ -151,7 +151,7 @@ RUN = pa.schema(
     ]
 )
 
-# error          share of the rows, by their weights, whose vote by the first `trees` trees is wrong; null while rows is 0
+# error          share of the rows, by weight, whose vote by the first `trees` trees is wrong; null while rows is 0
 # rows           rows left out of the bag of at least one of those trees
 CURVE = pa.schema(
     [
@@ -165,7 +165,8 @@ CURVE = pa.schema(
 # mse            mean squared error of these rows, by their weights; null while rows is 0
 NUMBER_CURVE = pa.schema([pa.field("mse", field.type) if field.name == "error" else field for field in CURVE])
 
-# r2, mse, mae   see metrics/numbers.py NumberMetrics, rows by their weights; null while no row is out of bag, r2 also for one alone
+# r2, mse, mae   see metrics/numbers.py NumberMetrics, rows by their weights; null while no row is out of bag, r2 also
+#                for one alone
 NUMBER_METRICS = pa.schema(
     [
         pa.field("rows", pa.uint64(), nullable=False),
@@ -207,7 +208,9 @@ def confusion(label: pa.DataType) -> pa.Schema:
 
 
 def metrics(label: pa.DataType) -> pa.Schema:
-    """Schema of oob/metrics.parquet: see metrics/classes.py ClassMetrics, rows by their weights; class is null in the last row, of them all.
+    """Schema of oob/metrics.parquet: see metrics/classes.py ClassMetrics, rows by their weights.
+
+    class is null in the last row, of them all.
 
     Null besides: auc unless there are two classes and both have rows, and all shares while no row is out of bag.
     """

@@ -30,7 +30,7 @@ def weighed(sampler: Sampler, tree: int, first: int, multiplicity: NDArray[np.ui
     weight = store.weight[first : first + multiplicity.size]
     if store.spec.weight.wide:
         return _rounded(multiplicity, weight, store.spec.weight.search, sampler.config.seed, tree, first)
-    found = multiplicity.astype(np.uint32) * weight
+    found: NDArray[np.uint32] = multiplicity.astype(np.uint32) * weight
     if found.max() > np.iinfo(np.uint16).max:
         raise DataError(
             f"a row is in a bag {multiplicity.max()} times and weighs up to {found.max()} then, more than 65535 that "

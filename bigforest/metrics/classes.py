@@ -144,7 +144,9 @@ class Metrics:
         share: Any = 1.0
         if weight is not None and self._total is not None:
             share = weight / self._total * _WHOLE
-            for own, codes, of in zip(self._weights, (truth, prediction[told], truth[right]), (..., told, right), strict=True):
+            for own, codes, of in zip(
+                self._weights, (truth, prediction[told], truth[right]), (..., told, right), strict=True
+            ):
                 np.add.at(own, codes, weight[of])
         self._loss += int(_fixed(-np.log(_clipped(proba[places, truth])) * share).sum())
         share = share if weight is None else share[:, np.newaxis]

@@ -169,7 +169,7 @@ def _vote(sampler: Sampler, group: Group, tally: Tally, unit: float, start: int,
     def vote(way: Any, scratch: Any, here: slice) -> None:
         first, last = start + here.start, start + here.stop
         cast, weight = Votes(group.mixed, tally.votes[here]), row_weights(store, first, last)
-        bag = OutOfBag(cast, bags[:, here], tally.voters[here], *change[1:], weight)
+        bag = OutOfBag(cast, bags[:, here], tally.voters[here], change[1], change[2], weight)
         if store.spec.target.task == "regression":
             numbers = Numbers(bag, true_values(store, first, last), unit, weight_share(store), change[0])
             average_out_of_bag(way, packed.roots, numbers, scratch)

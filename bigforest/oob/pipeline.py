@@ -2,7 +2,8 @@
 
 A tree votes on a row if the row, by its number and not by its values, is not in the tree's bag. T' are the rows that at
 least one tree leaves out; the error is the share of them whose vote is wrong (Tomasi 2017, section 6). Ties go to the
-lowest class. Rows count by their weights, as in growing. Bags are recomputed; the trees are read back from the forest's own files.
+lowest class. Rows count by their weights, as in growing. Bags are recomputed; the trees are read back from the
+forest's own files.
 
 How long a range of rows is and how many trees go together is chosen by plan.py; votes are added in the order of the
 trees, everything else is a count or a sum of integers, so that it changes no bit of the report.

@@ -99,7 +99,7 @@ def _weigh_tree(sampler: Sampler, group: Group, own: int, held: NDArray[np.int64
 
     store, tree = sampler.store, group.trees[own]
     assert store.weight is not None
-    kernel = weigh_numbers if store.spec.target.task == "regression" else weigh_classes
+    kernel: Any = weigh_numbers if store.spec.target.task == "regression" else weigh_classes
     root = group.packed.roots[own : own + 1]
     total = 0.0
     for block in range(block_count(store.rows)):
@@ -109,7 +109,8 @@ def _weigh_tree(sampler: Sampler, group: Group, own: int, held: NDArray[np.int64
         total += float((times * store.weight[start:stop].astype(np.float64)).sum())
         if total > _MOST_WEIGHT:
             raise DataError("a bag weighs far more than all rows: lower sample_fraction")
-        weighed = Weighed(times * store.weight[start:stop].astype(np.int64), store.labels(start, stop), held)
+        weight = times.astype(np.int64) * store.weight[start:stop].astype(np.int64)
+        weighed = Weighed(weight, store.labels(start, stop), held)
 
         def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
             kernel(way, root, Weighed(whole.weight[here], whole.target[here], whole.held), scratch)

@@ -10,7 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
-from bigforest.store.format import BLOCK_ROWS, CODES, GROUPS, LOW, NUMBERS, ROW_NUMBERS, TARGET, WEIGHT, Manifest, target_span
+from bigforest.store.format import (
+    BLOCK_ROWS,
+    CODES,
+    GROUPS,
+    LOW,
+    NUMBERS,
+    ROW_NUMBERS,
+    TARGET,
+    WEIGHT,
+    Manifest,
+    target_span,
+)
 
 if TYPE_CHECKING:
     from bigforest.store.store import Store
