@@ -6,6 +6,7 @@ import tempfile
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import polars as pl
@@ -39,8 +40,8 @@ FAMILIES: list[dict[str, Any]] = [
 
 
 def grown(store: Store, config: TrainConfig, way: Way, threads: int = 1) -> list[bytes]:
-    """The parts of a forest, grown in that way."""
-    with tempfile.TemporaryDirectory() as folder:
+    """The parts of a forest, grown in that way; what has to be compiled is compiled when it is called."""
+    with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):
         resources = Resources(threads=threads)
         grow_trees(store, config, Path(folder), resources=resources, listener=silent, way=way)
         return [path.read_bytes() for path in part_paths(Path(folder))]
@@ -72,7 +73,7 @@ def check(parts: list[bytes], frame: pl.DataFrame, store: Store, config: TrainCo
 
 
 @given(data=st.data(), family=st.sampled_from(FAMILIES), way=ways(), whole=st.booleans(), numbers=st.booleans())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 def test_nodes__hold_the_weights_of_their_rows(
     data: st.DataObject, family: dict[str, Any], way: Way, whole: bool, numbers: bool
 ) -> None:
