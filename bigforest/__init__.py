@@ -28,6 +28,7 @@ from bigforest.errors import (
 from bigforest.version import __version__
 
 if TYPE_CHECKING:
+    from bigforest.ahead import warm_up
     from bigforest.api import encode_store, plan_training, predict_file, train
     from bigforest.calibrate import calibrate_forest
     from bigforest.forest.forest import Forest, read_forest
@@ -69,6 +70,7 @@ __all__ = [
     "simulate",
     "train",
     "validate_forest",
+    "warm_up",
 ]
 
 _HOMES = {
@@ -89,6 +91,7 @@ _HOMES = {
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api",
     "validate_forest": "bigforest.validate",
+    "warm_up": "bigforest.ahead",
 }
 
 

@@ -13,7 +13,7 @@ from bigforest.arguments import names_of, options_of, resources_of, target_of
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import ConfigError
-from bigforest.events import Listener, silent
+from bigforest.events import Listener, by_logging, silent
 from bigforest.forest.forest import Forest, read_forest
 from bigforest.output import TemporaryFolder, check_output, staged
 from bigforest.places import is_folder, place_of
@@ -38,7 +38,7 @@ def train(
     target: str | None = None,
     *,
     out: str | Path | None = None,
-    listener: Listener = silent,
+    listener: Listener = by_logging,
     overwrite: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -57,7 +57,8 @@ def train(
     out        folder the forest is written to; None keeps it in a temporary folder for as long as the Forest
                object lives (`Forest.write` keeps it for good). A run that is interrupted leaves the folder
                `out`.unfinished, from which `resume` goes on.
-    listener   is told of every event of the run (events.py).
+    listener   is told of every event of the run (events.py). Unless given, the logger "bigforest" says when kernels
+               are compiled, which takes long, once per machine.
     overwrite  replace a forest that is already at `out`.
     threads    worker threads; None for all processors. The forest does not depend on it.
     scratch    folder for the presorted table and temporary files; None for the system's, or, with `out`, for
@@ -125,7 +126,7 @@ def encode_store(
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: str | int | None = None,
-    listener: Listener = silent,
+    listener: Listener = by_logging,
     scheduler: Any = None,
 ) -> Store:
     """Presort a table into the store `out`, to train on it many times.

@@ -6,6 +6,7 @@ A listener is any callable that takes one event. It is called from the thread th
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -45,6 +46,13 @@ class Notice:
 
 
 @dataclass(frozen=True, slots=True)
+class Compiling(Notice):
+    """Kernels are going to be compiled, which takes about `seconds`, once per machine."""
+
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class WorkerUse:
     """What one worker of a cluster did in a run: tasks, seconds in them, and bytes of what they handed back."""
 
@@ -67,6 +75,12 @@ Listener = Callable[[Event], None]
 
 def silent(event: Event) -> None:
     """The listener that ignores everything."""
+
+
+def by_logging(event: Event) -> None:
+    """The listener of those who name none: tells, through logging, why nothing seems to happen, and nothing else."""
+    if isinstance(event, Compiling):
+        logging.getLogger("bigforest").warning(event.message)  # on stderr, unless the user has set logging up
 
 
 class Stage:

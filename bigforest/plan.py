@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigforest.compiling import ENCODING, growing, is_compiled
 from bigforest.config import TrainConfig
 from bigforest.encode.need import encode_need
 from bigforest.grow.need import grow_need
@@ -66,6 +67,7 @@ class Plan:
     memory        the budget, None for no limit.
     smallest      the smallest budget that would do.
     stages        in the order in which they run.
+    compiling     seconds that compiling kernels will take before, once per machine; 0 when that has been done here.
     """
 
     rows: int
@@ -79,6 +81,7 @@ class Plan:
     memory: int | None
     smallest: int
     stages: tuple[StagePlan, ...]
+    compiling: float
 
     @property
     def fits(self) -> bool:
@@ -88,7 +91,7 @@ class Plan:
     @property
     def seconds(self) -> float:
         """About the time of the whole run."""
-        return sum(stage.seconds for stage in self.stages)
+        return self.compiling + sum(stage.seconds for stage in self.stages)
 
 
 def make_plan(
@@ -111,6 +114,8 @@ def make_plan(
     store = 0 if kept else store_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
     times = _seconds(shape, config, resources)
     stages = tuple(StagePlan(stage, need, times[stage] + _pass_seconds(need, shape)) for stage, need in needs.items())
+    kinds = [] if kept else [ENCODING]
+    kinds.append(growing(shape.extras, config, needs["grow"].passes > 1))
     return Plan(
         rows=shape.rows,
         features=shape.features,
@@ -123,6 +128,7 @@ def make_plan(
         memory=resources.memory,
         smallest=max(need.smallest for need in needs.values()),
         stages=stages,
+        compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
     )
 
 

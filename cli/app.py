@@ -26,6 +26,7 @@ from .prune import prune
 from .simulate import simulate
 from .train import train
 from .validate import validate
+from .warm_up import warm_up
 
 # Seconds after which a signal is given once more.
 _MOMENT = 0.1
@@ -41,6 +42,7 @@ app = typer.Typer(
 )
 for command in (train, predict, oob, inspect, encode, plan, merge, prune, calibrate, validate, images, simulate):
     app.command(cls=GuardedCommand)(command)
+app.command("warm-up", cls=GuardedCommand)(warm_up)
 
 
 def _show_version(wanted: bool) -> None:

@@ -64,7 +64,7 @@ def _facts(found: Plan) -> dict[str, Any]:
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, size, table
+    from .show import count, lines, size, table
 
     widths = ", ".join(
         f"{count(number)} of {count(width, 'byte')}" for width, number in facts["widths"].items() if number
@@ -79,7 +79,7 @@ def _draw(console: Console, facts: Facts) -> None:
             ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
             ("output", f"{size(facts['output_free'])} are free"),
             ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
-            ("time", f"about {duration(facts['seconds'])}"),
+            ("time", _time(facts)),
             ("verdict", _verdict(facts)),
         ],
     )
@@ -89,6 +89,13 @@ def _draw(console: Console, facts: Facts) -> None:
         ["stage", "passes", "trees a pass", "memory", "at least", "scratch", "about"],
         list(map(_stage, facts["stages"])),
     )
+
+
+def _time(facts: Facts) -> str:
+    from .show import duration
+
+    compiling = f", of it compiling kernels, once per machine, {duration(facts['compiling'])}"
+    return f"about {duration(facts['seconds'])}{compiling if facts['compiling'] else ''}"
 
 
 def _stage(stage: Facts) -> list[str]:

@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from bigforest.columns import Leaf, leaves
+from bigforest.compiling import ENCODING, announced
 from bigforest.config import TrainConfig
 from bigforest.encode.external import compile_external
 from bigforest.encode.features import Job, encode_group, feature_kinds, kept_column
@@ -76,7 +77,8 @@ def encode(
         stage("encode", len(kinds), "columns", listener) as running,
     ):
         source = flattened(source, found, [*kinds, name, *roles], scratch)
-        compile_presort()
+        with announced(ENCODING, listener):
+            compile_presort()
         if plan.passes > 1:
             compile_external()
         rows = encode_target(source, name, config, plan, writer, listener)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from bigforest.compiling import compiling, growing
 from bigforest.config import TrainConfig
 from bigforest.errors import DataError
 from bigforest.events import Listener, stage
@@ -88,10 +89,9 @@ class Grower:
         self._prepared = ExitStack()  # keeps what passes go over until all trees are grown
         self._table: Table | None = None
         self._crew = resources.crew(self._way.workers)
-        with stage("compile", 1, "step", listener) as progress:  # seconds the first time, then read from a cache
-            passes = self._way.limits is not None
+        passes = self._way.limits is not None
+        with compiling(growing(store.shape.extras, config, passes), self._crew, listener):
             self._crew.everywhere(compile_for, store.shape.extras, config, passes, resources.scratch)
-            progress.advance()
         self.together = self._crew.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:

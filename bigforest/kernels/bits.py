@@ -12,9 +12,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from bigforest.kernels.jit import inlined, kernel
+from bigforest.kernels.jit import compiled_as, inlined, kernel
 from bigforest.kernels.node import ONE, TWO, ZERO
 
 WORD = 64
@@ -118,7 +118,7 @@ def _add_bits(typingctx: Any, words: Any, value: Any, total: Any) -> Any:
     return types.void(words, types.int32, total), codegen
 
 
-@overload(weigh_bits)
+@compiled_as(weigh_bits)
 def _weigh_in_vectors(words, weight):
     def vectors(words, weight):
         return _weigh_bits(words, weight)
@@ -126,7 +126,7 @@ def _weigh_in_vectors(words, weight):
     return vectors
 
 
-@overload(add_bits)
+@compiled_as(add_bits)
 def _add_in_vectors(words, value, total):
     def vectors(words, value, total):
         _add_bits(words, np.int32(value), total)

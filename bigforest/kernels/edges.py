@@ -15,9 +15,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
-from bigforest.kernels.jit import inlined
+from bigforest.kernels.jit import compiled_as, inlined
 from bigforest.kernels.lanes import DOUBLES, LANES, VECTOR, ZEROS, Lanes
 from bigforest.kernels.node import ONE
 
@@ -99,7 +99,7 @@ def _places(builder: Any, base: Any, row: Any, stride: Any) -> tuple[Any, Any]:
     return before, builder.add(before, ir.Constant(before.type, 1))
 
 
-@overload(score_edges)
+@compiled_as(score_edges)
 def _compiled_scores(hist, stride, buckets, total, weight, min_leaf, edge):
     def vectors(hist, stride, buckets, total, weight, min_leaf, edge):
         hist[np.intp(total.size) * np.intp(stride)] = np.uint32(0)
@@ -178,7 +178,7 @@ def _bound_buckets(
     return types.void(hist, types.intp, types.intp, total, types.intp, real, real, bound), codegen
 
 
-@overload(bound_buckets)
+@compiled_as(bound_buckets)
 def _compiled_bounds(hist, stride, buckets, total, weight, whole, bound):
     def vectors(hist, stride, buckets, total, weight, whole, bound):
         _bound_buckets(

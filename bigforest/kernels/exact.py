@@ -16,7 +16,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
+
+from bigforest.kernels.jit import compiled_as
 
 _WIDE = ir.IntType(256)
 _PRODUCT = ir.IntType(128)
@@ -61,7 +63,7 @@ def _sign(builder: Any, one: Any, two: Any) -> Any:
     return builder.sub(more, less)
 
 
-@overload(compare_gini)
+@compiled_as(compare_gini)
 def _compiled(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
     def wide(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r):
         return _compare_wide(sq_l, w_l, sq_r, w_r, other_sq_l, other_w_l, other_sq_r, other_w_r)
@@ -100,7 +102,7 @@ def _compare_squares(typingctx: Any, a: Any, b: Any, c: Any, d: Any, e: Any, f: 
     return types.int64(*([types.int64] * 8)), codegen
 
 
-@overload(compare_variance)
+@compiled_as(compare_variance)
 def _compiled_variance(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r):
     def wide(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r):
         return _compare_squares(sum_l, w_l, sum_r, w_r, other_sum_l, other_w_l, other_sum_r, other_w_r)
@@ -129,7 +131,7 @@ def _compare_products(typingctx: Any, a: Any, b: Any, c: Any, d: Any) -> Any:
     return types.int64(*([types.int64] * 4)), codegen
 
 
-@overload(compare_means)
+@compiled_as(compare_means)
 def _compiled_means(total, weight, other_total, other_weight):
     def wide(total, weight, other_total, other_weight):
         return _compare_products(total, weight, other_total, other_weight)

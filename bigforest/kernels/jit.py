@@ -1,88 +1,81 @@
-"""The only Numba flags, and a compile cache that notices edits in any kernel module.
-
-Numba's own cache stamps a compiled function with the source file it stands in, so an edited helper in another
-module would leave its callers running the old code. Here every kernel carries one stamp of all kernel sources.
-"""
+"""The only Numba flags, and what a function is compiled as: a kernel, which Python calls, or a part of kernels."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-from collections.abc import Callable
-from pathlib import Path
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
 from typing import Any, TypeVar
 
-import numba
-from numba.core import caching
+from numba.core import config, registry, sigutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import overload
 
-Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+from bigforest.kernels.cache import KernelCache
+from bigforest.kernels.parts import Part, PartCompiler, is_tested
 
-_STAMP = hashlib.sha256(b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.glob("*.py")))).hexdigest()
-
-
-class _FolderOfThisSource:
-    """A folder for each state of the sources: what another version left behind is not even opened."""
-
-    def get_source_stamp(self) -> str:
-        return _STAMP
-
-    def get_cache_path(self) -> str:
-        return str(Path(super().get_cache_path()) / f"bigforest-{_STAMP[:16]}")  # type: ignore[misc]
-
-
-class _ProvidedFolder(_FolderOfThisSource, caching.UserProvidedCacheLocator):  # type: ignore[misc]
-    """The folder of NUMBA_CACHE_DIR, where the user set it."""
-
-
-class _BesideSources(_FolderOfThisSource, caching.InTreeCacheLocator):  # type: ignore[misc]
-    """__pycache__ of the package, where it can be written."""
-
-
-class _UserFolder(_FolderOfThisSource, caching.UserWideCacheLocator):  # type: ignore[misc]
-    """The user's cache folder."""
-
-
-class _KernelCacheImpl(caching.CompileResultCacheImpl):  # type: ignore[misc]
-    _locator_classes = (_ProvidedFolder, _BesideSources, _UserFolder)
-
-
-class _KernelCache(caching.FunctionCache):  # type: ignore[misc]
-    _impl_class = _KernelCacheImpl
-
-    # A damaged cache, or a full or read-only disk, costs a compilation and no more.
-
-    def load_overload(self, sig: Any, target_context: Any) -> Any:
-        try:
-            return super().load_overload(sig, target_context)
-        except Exception:
-            with contextlib.suppress(Exception):
-                self.flush()  # start an empty index, or the damage would stay for good
-            return None
-
-    def save_overload(self, sig: Any, data: Any) -> None:
-        with contextlib.suppress(Exception):
-            super().save_overload(sig, data)
-
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 # Kernels allocate nothing: callers hand them their arrays. So Numba need not count references, which costs more than
 # the work itself where arrays are passed to a function for every small node.
-_FLAGS = {"nogil": True, "boundscheck": False, "error_model": "numpy", "_nrt": False}
+_FLAGS = {"nopython": True, "nogil": True, "boundscheck": False, "error_model": "numpy", "_nrt": False}
 
 
-def kernel(function: Kernel) -> Kernel:
+class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
+    """A function that Python calls, and whose machine code is kept on the disk."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function, targetoptions={**_FLAGS, "no_cfunc_wrapper": True})
+        self._cache = KernelCache(function)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for a signature, or load what another process has compiled."""
+        # Numba's lock first, in every thread: a kernel may be compiled for another.
+        with global_compiler_lock:
+            arguments, _ = sigutils.normalize_signature(sig)
+            if tuple(arguments) in self.overloads:
+                return super().compile(sig)
+            with self._cache.turn(sig, self.targetctx), _uncollected():
+                return super().compile(sig)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: the compiler makes millions of objects, which are looked through in vain again and
+    again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def kernel(function: Function) -> Function:
     """Compile a function that Python calls; cached on disk where any folder can be written."""
-    compiled = numba.njit(**_FLAGS)(function)
-    if compiled is not function:  # NUMBA_DISABLE_JIT=1 leaves plain Python
-        with contextlib.suppress(RuntimeError):  # no folder can be written: compile in every process
-            compiled._cache = _KernelCache(function)
-    return compiled  # type: ignore[no-any-return]
+    return function if config.DISABLE_JIT else _Kernel(function)
 
 
-def helper(function: Kernel) -> Kernel:
+def helper(function: Function) -> Function:
     """Compile a part of a kernel."""
-    return numba.njit(**_FLAGS)(function)  # type: ignore[no-any-return]
+    return part(function, _FLAGS)
 
 
-def inlined(function: Kernel) -> Kernel:
+def inlined(function: Function) -> Function:
     """Compile a part of a kernel into each of its callers: for the small and for the very frequent."""
-    return numba.njit(forceinline=True, **_FLAGS)(function)  # type: ignore[no-any-return]
+    return part(function, {**_FLAGS, "forceinline": True})
+
+
+def part(function: Function, options: dict[str, Any], lean: bool = is_tested()) -> Function:
+    """Compile a part of a kernel; not `lean`: as Numba compiles any function."""
+    if config.DISABLE_JIT:
+        return function
+    return Part(function, options) if lean else registry.CPUDispatcher(function, targetoptions=options)
+
+
+# What is compiled in the place of a function, which stands for it where nothing is compiled.
+_PART = {**_FLAGS, "forceinline": True, **({"pipeline_class": PartCompiler} if is_tested() else {})}
+compiled_as = partial(overload, jit_options=_PART)

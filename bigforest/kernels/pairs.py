@@ -14,8 +14,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
+from bigforest.kernels.jit import compiled_as
 from bigforest.kernels.lanes import FLOATS, LANES, VECTOR, Lanes
 
 PAIRS = 128
@@ -57,7 +58,7 @@ def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
     return lanes.sum(rows, term)
 
 
-@overload(sums_up_to)
+@compiled_as(sums_up_to)
 def _compiled_sums(code, add, n, out):
     def vectors(code, add, n, out):
         _sums_up_to(code, add, np.intp(n), out)
@@ -116,7 +117,7 @@ def _allowed(lanes: Lanes, base: Any, rows: Any, w_l: Any, w_r: Any, least: Any)
     return lanes.builder.and_(enough, lanes.inside(base, rows))
 
 
-@overload(score_pairs_two)
+@compiled_as(score_pairs_two)
 def _compiled_two(code, add, n, ones, weight, min_leaf, out, score):
     def vectors(code, add, n, ones, weight, min_leaf, out, score):
         return _score_pairs_two(code, add, np.intp(n), np.int64(ones), np.int64(weight), np.int64(min_leaf), out, score)

@@ -6,7 +6,9 @@ from typing import Any
 
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
+
+from bigforest.kernels.jit import compiled_as
 
 # To read, and to keep in all caches; data, not instructions.
 _READ, _KEEP, _DATA = 0, 3, 1
@@ -30,7 +32,7 @@ def _prefetch(typingctx: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.uint64), codegen
 
 
-@overload(prefetch)
+@compiled_as(prefetch)
 def _compiled(array, index):
     def ask(array, index):
         _prefetch(array, index)

@@ -11,8 +11,9 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 
+from bigforest.kernels.jit import compiled_as
 from bigforest.kernels.lanes import DOUBLES, LANES, Lanes
 
 
@@ -66,7 +67,7 @@ def _score_sums(
     return types.float64(w_l, sum_l, types.intp, number, number, number, score), codegen
 
 
-@overload(score_sums)
+@compiled_as(score_sums)
 def _compiled(w_l, sum_l, n, weight, total, min_leaf, score):
     def vectors(w_l, sum_l, n, weight, total, min_leaf, score):
         return _score_sums(w_l, sum_l, np.intp(n), np.int64(weight), np.int64(total), np.int64(min_leaf), score)
@@ -134,7 +135,7 @@ def _bound_sums(
     return types.void(w_l, most, least, types.intp, number, number, bound), codegen
 
 
-@overload(bound_sums)
+@compiled_as(bound_sums)
 def _compiled_bounds(w_l, most, least, buckets, weight, total, bound):
     def vectors(w_l, most, least, buckets, weight, total, bound):
         _bound_sums(w_l, most, least, np.intp(buckets), np.int64(weight), np.int64(total), bound)
@@ -164,7 +165,7 @@ def _first_bit(typingctx: Any, bits: Any) -> Any:
     return types.uint64(types.uint64), codegen
 
 
-@overload(next_reaching)
+@compiled_as(next_reaching)
 def _compiled_next(score, begin, n, bar):
     def vectors(score, begin, n, bar):
         base = begin & ~np.uint64(LANES - 1)

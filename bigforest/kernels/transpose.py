@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
-from numba.extending import intrinsic, overload
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from bigforest.kernels.jit import kernel
+from bigforest.kernels.jit import compiled_as, kernel
 
 SQUARE = 16
 _STAGES = 4
@@ -93,7 +93,7 @@ def _interleave(builder: Any, one: Any, other: Any, start: int) -> Any:
     return builder.shuffle_vector(one, other, ir.Constant(ir.VectorType(ir.IntType(32), SQUARE), lanes))
 
 
-@overload(transpose_square)
+@compiled_as(transpose_square)
 def _compiled(table, items, column, out, at):
     def vectors(table, items, column, out, at):
         _transpose_square(table, items, np.uint64(column), out, np.uint64(at))
