@@ -89,7 +89,8 @@ def check(found: OutOfBag, store: Store, config: TrainConfig, grown: list[TreeAr
     assert table["trees"].to_list() == expected.voters
     assert table.select("p_a", "p_b", "p_c").rows() == [tuple(row or [None] * 3) for row in expected.shares]
     assert found.curve.rows() == [(m + 1, error, reached) for m, (error, reached) in enumerate(expected.curve)]
-    pairs = {(t, p): rows for t, p, rows in found.confusion.rows()}
+    pairs = {(t, p): rows for t, p, rows, _ in found.confusion.rows()}
+    assert found.confusion["weight"].to_list() == [float(rows) for rows in pairs.values()]
     assert pairs == {(CLASSES[t], CLASSES[p]): rows for (t, p), rows in expected.confusion.items()}
     assert list(pairs) == sorted(pairs)
     used_rows = [i for i, row in enumerate(expected.shares) if row is not None]
