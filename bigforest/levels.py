@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
+from bigforest.arrow import naming_faults
 from bigforest.encode.dataspec import DataSpec, FeatureSpec
 from bigforest.errors import FormatError
 from bigforest.places import readable
@@ -106,10 +107,8 @@ class LevelsFile:
 
 def read_levels(path: Path, spec: DataSpec) -> Levels:
     """The checked levels of the file `path` of a store. Raises FormatError."""
-    try:
+    with naming_faults(lambda what: FormatError(f"{path}: not readable Parquet ({what}); encode the table again")):
         table = pq.ParquetFile(readable(path)).read(use_threads=False)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path}: not a readable Parquet file ({error}); encode the table again") from error
     return checked_levels(table, spec, path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from time import perf_counter
@@ -32,7 +31,7 @@ from bigforest.forest.values import missing_error
 from bigforest.forest.votes import label_codes
 from bigforest.forest.walker import Walker, chunk_rows
 from bigforest.output import TemporaryFolder, staged
-from bigforest.places import fetched
+from bigforest.regular import copy_regular
 from bigforest.resources import Resources
 from bigforest.schedule.tasks import run
 from bigforest.source import Source, open_source
@@ -134,7 +133,7 @@ def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np
     write_features(directory, spec, config)
     write_levels(directory, whole.forest.levels, spec, config)
     if config.ranks:
-        shutil.copyfile(fetched(whole.forest.directory / ranks.FILE), directory / ranks.FILE)
+        copy_regular(whole.forest.directory / ranks.FILE, directory / ranks.FILE)
 
 
 def _counted(

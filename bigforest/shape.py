@@ -15,12 +15,12 @@ from bigforest.encode.features import feature_kinds
 from bigforest.encode.keys import value_bytes
 from bigforest.encode.pipeline import check_roles
 from bigforest.encode.target import MAX_FLOAT_CLASSES, find_target, find_task
-from bigforest.errors import DataError
 from bigforest.memory import Extras, Shape
 from bigforest.options import check_features
 from bigforest.places import readable
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
+from bigforest.source.source import reading_parquet
 from bigforest.store.store import Store
 
 # Distinct values that a type has room for.
@@ -99,28 +99,25 @@ def _statistics(data: Any) -> dict[str, Known]:
     files = find_files(data)[1]
     if KINDS[files[0].suffix.lower()] != "Parquet":
         return {}
-    import pyarrow as pa
     import pyarrow.parquet as pq
 
     found: dict[str, tuple[int, int]] = {}
     silent: set[str] = set()
     whole: dict[str, bool | None] = {}
     for file in files:
-        try:
+        with reading_parquet(file):
             metadata = pq.read_metadata(readable(file))
-        except (pa.ArrowException, OSError) as error:
-            raise DataError(f"{file}: not a readable Parquet file: {error}") from error
-        for group in range(metadata.num_row_groups):
-            for position in range(metadata.num_columns):
-                column = metadata.row_group(group).column(position)
-                name, known = column.path_in_schema, column.statistics
-                here = known.null_count == 0 if known is not None and known.has_null_count else None
-                whole[name] = False if here is False or whole.get(name) is False else here and whole.get(name, True)
-                if known is None or not known.has_min_max or type(known.min) is not int:
-                    silent.add(name)
-                else:
-                    low, high = found.get(name, (known.min, known.max))
-                    found[name] = (min(low, known.min), max(high, known.max))
+            for group in range(metadata.num_row_groups):
+                for position in range(metadata.num_columns):
+                    column = metadata.row_group(group).column(position)
+                    name, known = column.path_in_schema, column.statistics
+                    here = known.null_count == 0 if known is not None and known.has_null_count else None
+                    whole[name] = False if here is False or whole.get(name) is False else here and whole.get(name, True)
+                    if known is None or not known.has_min_max or type(known.min) is not int:
+                        silent.add(name)
+                    else:
+                        low, high = found.get(name, (known.min, known.max))
+                        found[name] = (min(low, known.min), max(high, known.max))
     spans = {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
     return {name: Known(spans.get(name), known) for name, known in whole.items()}
 
@@ -128,7 +125,7 @@ def _statistics(data: Any) -> dict[str, Known]:
 def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
     """Which columns of a table in memory have all values, of the types whose number of values is bounded."""
     bounded = {name: leaf.expr for name, leaf in columns.items() if type(leaf.dtype) in _VALUES}
-    if not bounded:
+    if not bounded or source.frame is None:
         return {}
     nulls = source.frame.select(expr.null_count().alias(name) for name, expr in bounded.items()).collect().row(0)
     return {name: Known(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}

@@ -12,10 +12,11 @@ import numpy as np
 
 from bigforest.config import TrainConfig
 from bigforest.errors import BigForestError, FormatError, StorageError
+from bigforest.regular import read_json_text
 from bigforest.version import __version__
 
 FORMAT = "bigforest-run"
-VERSION = 1
+VERSION = 2
 
 
 def versions() -> dict[str, str]:
@@ -31,7 +32,8 @@ class State:
     target       the column to learn, None for the usual names.
     exclude      columns to leave out.
     config       the configuration; max_bins is the store's once there is one.
-    work         absolute path of the folder for the store and for temporary files.
+    work         absolute path of the folder for the store and for temporary files; a file in it has the `mark`.
+    mark         random digits by which the run knows the folder again as one that it made.
     replaces     whether the forest may replace one that is there.
     extends      trees of the forest that is there which this one begins with, 0 for none.
     fingerprint  `Store.fingerprint` of the table, None while it is not known.
@@ -44,6 +46,7 @@ class State:
     exclude: tuple[str, ...]
     config: TrainConfig
     work: str
+    mark: str
     replaces: bool
     extends: int
     fingerprint: str | None
@@ -59,22 +62,39 @@ class State:
     def read(cls, path: Path) -> State:
         """Inverse of `to_json`. Raises FormatError when the file is missing, damaged or of a newer version."""
         try:
-            raw: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+            raw: dict[str, Any] = json.loads(read_json_text(path))
             if raw["format"] != FORMAT:
                 raise ValueError("another format")
             if raw["version"] > VERSION:
                 raise FormatError(f"{path} has version {raw['version']}; upgrade bigforest to go on with this run")
+            if raw["version"] != VERSION:
+                raise FormatError(f"{path} is of an older bigforest: the run cannot go on; remove its folder")
             if raw.pop("crc32") != _crc(raw):
                 raise ValueError("the checksum differs")
             del raw["format"], raw["version"]
             config = TrainConfig.from_json(json.dumps(raw["config"]))
-            return cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
+            state = cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
+            if not _typed(state):
+                raise ValueError("an entry is of another type")
+            return state
         except (FormatError, StorageError):
             raise
-        except (OSError, ValueError, KeyError, TypeError, RecursionError, BigForestError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
             raise FormatError(
                 f"{path} is damaged ({error}): the run cannot go on; start anew with overwrite, or remove its folder"
             ) from error
+
+
+def _typed(state: State) -> bool:
+    """Whether the entries of a state that was read are of their types."""
+    texts = [state.work, state.mark, *state.exclude, *state.versions, *state.versions.values()]
+    perhaps = [text for text in (state.data, state.target, state.fingerprint) if text is not None]
+    numbers = [state.extends, *([] if state.settled is None else [state.settled])]
+    return (
+        all(isinstance(text, str) and "\0" not in text for text in [*texts, *perhaps])
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and isinstance(state.replaces, bool)
+    )
 
 
 def _crc(entries: dict[str, Any]) -> int:

@@ -5,7 +5,8 @@ A forest that will be `X` is made in the folder `X.unfinished` beside it:
     lock          locked by the process that works here, for as long as it lives; empty
     state.json    one object, see `State`; replaced as a whole, with a checksum
     forest/       the forest as far as it is grown; only whole files have their final names
-    work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`
+    work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`. A file
+                  `mark` says that this run made the folder: nothing is removed from another one
     replaced/     for an instant: what `X` was before
 
 A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without it holds
@@ -20,11 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError, OutputExistsError
+from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError, OutputExistsError, StorageError
 from bigforest.forest.forest import is_forest
 from bigforest.lock import Lock, is_lease, take
 from bigforest.output import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
 from bigforest.places import UNFINISHED, copy_folder, made, place_of, workshop
+from bigforest.regular import is_own_folder, read_json_text
 from bigforest.state import State
 
 _LOCK = "lock"
@@ -32,6 +34,7 @@ _STATE = "state.json"
 _REPLACED = "replaced"
 _STORE = "table.store"
 _TEMPORARY = "temporary"
+_MARK = "mark"
 _WORK_PREFIX = "bigforest-run-"
 
 
@@ -80,25 +83,29 @@ class Unfinished:
 
     def clean(self) -> None:
         """Remove what a killed process left half-written, and make the folders there must be."""
+        if not is_own_folder(self.forest):
+            raise FormatError(f"{self.forest} is no folder that a run made; remove {self.folder}")
         for file in list(self.forest.rglob(".*")):
             file.unlink()
+        _check_work(self.folder, self.state)
         remove(self.temporary)
-        self.temporary.mkdir(parents=True)
+        self.temporary.mkdir(parents=True, exist_ok=True)
 
     def move_work(self, scratch: Path) -> None:
         """Use a folder in `scratch` for store and temporary files from now on; a complete store moves along."""
         if place_of(self.state.work).parent == scratch.resolve():
             return
         work, old = _work_in(scratch, self.place), self.store
-        (work / _TEMPORARY).mkdir(parents=True)
+        _make_work(work, self.state.mark)
+        (work / _TEMPORARY).mkdir()
         if old.exists():
             with workshop(work / _TEMPORARY) as here:
                 copy_folder(old, here / _STORE)
                 sync_all(here / _STORE)
                 install(here / _STORE, work / _STORE, here / _REPLACED)
-        before = place_of(self.state.work)
+        before = self.state
         self.save(work=str(work))
-        _remove_work(before)
+        _remove_work(self.folder, before)
 
     def finish(self) -> None:
         """Give the complete forest its name and remove everything else. Raises OutputExistsError."""
@@ -113,7 +120,7 @@ class Unfinished:
     def discard(self) -> None:
         """Remove the folder and everything that belongs to it."""
         remove(self.forest)  # from here on the folder is known to be dead
-        _remove_work(place_of(self.state.work))
+        _remove_work(self.folder, self.state)
         _remove_rest(self.folder)
 
 
@@ -139,9 +146,10 @@ def begin(out: Path, state: State, *, scratch: Path | None, overwrite: bool) -> 
     lock = _locked(out, place)
     if lock is None:
         raise BusyError(_busy(out))
-    run = Unfinished(out, place, lock, replace(state, work=str(work)), fresh=True)
+    run = Unfinished(out, place, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
     try:
         run.save()
+        _make_work(work, run.state.mark)
         run.forest.mkdir()  # from here on the folder is worth keeping
         sync(folder)
         run.clean()
@@ -244,11 +252,41 @@ def _work_in(scratch: Path, place: Path) -> Path:
     return scratch.resolve() / f"{_WORK_PREFIX}{place.name}-{secrets.token_hex(4)}"
 
 
-def _remove_work(work: Path) -> None:
-    """Remove the known content of a work folder, and the folder if nothing else is in it: the path is read from a
-    file."""
+def _make_work(work: Path, mark: str) -> None:
+    """Make the folder for store and temporary files, and put the mark of the run into it."""
+    work.mkdir(parents=True)
+    with made(work / _MARK) as temporary:
+        temporary.write_text(mark)
+
+
+def _check_work(folder: Path, state: State) -> None:
+    """Raise FormatError unless the run in `folder` made the work folder that its state names, or it is not there.
+
+    The path is read from a file, which may come from elsewhere: nothing is removed from what others made.
+    """
+    work = place_of(state.work)
+    if is_there(work) and not _is_marked(work, state.mark):
+        raise FormatError(
+            f"{folder / _STATE} names the folder {work}, which its run did not make; remove {folder} and train anew"
+        )
+
+
+def _is_marked(work: Path, mark: str) -> bool:
+    try:
+        return bool(mark) and is_own_folder(work) and read_json_text(work / _MARK) == mark
+    except (OSError, ValueError, FormatError, StorageError):
+        return False
+
+
+def _remove_work(folder: Path, state: State) -> None:
+    """Remove the known content of the work folder of the run in `folder`, and it itself if nothing else is in it."""
+    work = place_of(state.work)
+    if not _is_marked(work, state.mark):
+        return
     for entry in (_STORE, _TEMPORARY):
         remove(work / entry)
+    with contextlib.suppress(OSError):
+        (work / _MARK).unlink()
     with contextlib.suppress(OSError):
         work.rmdir()
 
@@ -257,6 +295,6 @@ def _remove_rest(folder: Path) -> None:
     """Remove the folder of a run, its state and its lock last."""
     last = ["", _STATE, _LOCK]
     for entry in sorted(folder.iterdir(), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
-        remove(entry) if entry.is_dir() else entry.unlink()
+        remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     with contextlib.suppress(OSError):  # another process may have come to look for a run
         folder.rmdir()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,8 +149,7 @@ def _columns(found: Found, used: NDArray[np.int64]) -> list[str]:
 
 def _batches(source: Source, found: Found, passes: Passes, begin: int, end: int) -> Iterator[tuple[int, pl.DataFrame]]:
     """The rows from `begin` to before `end`, and where each batch begins."""
-    part = replace(source, rows=end - begin, frame=source.frame.slice(begin, end - begin))
-    for batch in part.batches(_columns(found, passes.used), passes.batch):
+    for batch in source.batches(_columns(found, passes.used), passes.batch, begin, end):
         yield begin, batch
         begin += batch.height
 

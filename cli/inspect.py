@@ -27,15 +27,11 @@ def inspect(
 ) -> None:
     """Show what a forest is: its options, its table, its size."""
     import bigforest
-    from bigforest.forest.files import check_bytes
-    from bigforest.forest.parts import part_paths
 
     from .facts import inspection_facts
     from .show import show
 
     found = bigforest.read_forest(forest)
-    for part in part_paths(found.directory):  # Polars, which counts the nodes, looks at no checksum
-        check_bytes(part)
     show(inspection_facts(found, trees=trees, features=features), _draw, json=json)
 
 

@@ -38,7 +38,7 @@ COMMON = {
         "options",
         "output",
     ),
-    *("arguments", "places", "resources", "schedule", "sizes", "version"),
+    *("arguments", "arrow", "places", "regular", "resources", "schedule", "sizes", "version"),
 }
 MAY_IMPORT = {
     "source": set(),

@@ -389,7 +389,13 @@ def test_state__is_read_as_written_or_refused(table: Path, tmp_path: Path) -> No
     state = State.read(path)
     assert path.read_text() == state.to_json()
     raw = json.loads(path.read_text())
-    for change, message in (({"version": 2}, "upgrade"), ({"trees": 1}, "damaged"), ({"format": "x"}, "damaged")):
+    changes = [
+        ({"version": 3}, "upgrade"),
+        ({"version": 1}, "older"),
+        ({"trees": 1}, "damaged"),
+        ({"format": "x"}, "damaged"),
+    ]
+    for change, message in changes:
         path.write_text(json.dumps({**raw, **change}))
         with pytest.raises(bigforest.FormatError, match=message):
             State.read(path)

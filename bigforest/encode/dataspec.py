@@ -22,6 +22,8 @@ MOST_WEIGHT = 1023
 MOST_BAG_WEIGHT = 2**31 - 1
 # What all wide weights of a table come to at most; a bag may weigh 32 times that within 63 bits.
 MOST_WIDE_TOTAL = 2**58
+# Largest target of a regression: squares of larger ones would not leave room for sums of them.
+LARGEST_NUMBER = 2.0**500
 # Bits of a target of a regression as a whole number, and of it times the weight of a bag.
 _NUMBER_BITS = 52
 _SUM_BITS = 61
@@ -217,6 +219,8 @@ def _sound_features(spec: DataSpec) -> bool:
         typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.column))
         typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
         if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
+            return False
+        if type(feature.width) is not int or type(feature.slot) is not int:
             return False
         # Feature order is the order within the matrix of a width, too.
         if feature.width != code_width(feature.codes) or feature.slot != slots[feature.width]:

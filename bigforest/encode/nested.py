@@ -9,7 +9,7 @@ from pathlib import Path
 from bigforest.columns import Leaf, is_nested
 from bigforest.places import made
 from bigforest.source import Source
-from bigforest.source.source import scan_parquet
+from bigforest.source.source import source_of_files
 
 # Bytes of rows unnested at a time, with the bytes guessed for a value of any type.
 _SLICE_BYTES = 32 << 20
@@ -27,7 +27,7 @@ def flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scr
         return source
     flat = [leaves[name].expr.alias(name) for name in names]
     schema = {name: leaves[name].dtype for name in names}
-    if not source.files:
+    if source.frame is not None and not source.files:
         return replace(source, schema=schema, frame=source.frame.select(flat))
     rows = max(1, _SLICE_BYTES // (_VALUE_BYTES * len(names)))
     files = []
@@ -35,4 +35,4 @@ def flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scr
         files.append(scratch / f"flat-{number:06}.parquet")
         with made(files[-1]) as file:
             frame.select(flat).write_parquet(file, compression="lz4", statistics=False)
-    return Source(source.name, schema, source.rows, scan_parquet(files), tuple(files))
+    return source_of_files(files, source.name)

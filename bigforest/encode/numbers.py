@@ -22,13 +22,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.columns import numbers
-from bigforest.encode.dataspec import TargetSpec, most_number
+from bigforest.encode.dataspec import LARGEST_NUMBER, TargetSpec, most_number
 from bigforest.errors import DataError
 
 # The smallest power of two that float64 has.
 _LEAST_STEP_BITS = -1074
-# Squares of larger values would not leave room for sums of them, and those of smaller differences lose digits.
-_LARGEST = 2.0**500
+# Squares of smaller differences lose digits.
 _SMALLEST_RANGE = 2.0**-450
 # A step up to this share of the quartiles' distance is as good as none.
 _FINE_STEP = 1e-6
@@ -74,7 +73,7 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
             low, high = min(low, float(values.min())), max(high, float(values.max()))
     if low > high:
         raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
-    if max(-low, high) > _LARGEST:
+    if max(-low, high) > LARGEST_NUMBER:
         raise DataError(
             f"target {name!r} has values up to {max(-low, high)!r}, of which there is no variance; drop or convert them"
         )

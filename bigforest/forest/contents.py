@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,12 +13,14 @@ from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, Label
 from bigforest.errors import ConfigError
 from bigforest.forest import ranks as training_ranks
-from bigforest.forest.files import Header, header_of, read_table
+from bigforest.forest.files import Header, header_of, read_table, with_rows
 from bigforest.forest.frames import scan, to_frame
 from bigforest.forest.levels import has_levels, read_forest_levels
 from bigforest.forest.origin import Origin, read_origin
+from bigforest.forest.parts import Span, batches
 from bigforest.forest.report import OutOfBag
-from bigforest.forest.table import CALIBRATED, FEATURES, PRUNED, RUN, VALIDATION, VALIDATION_KIND
+from bigforest.forest.summary import read_features
+from bigforest.forest.table import CALIBRATED, NODES, PRUNED, RUN, VALIDATION, VALIDATION_KIND
 from bigforest.forest.targets import targets_files
 from bigforest.levels import FILE as LEVELS_FILE
 from bigforest.levels import Levels
@@ -60,17 +63,21 @@ class Contents:
     @property
     def nodes(self) -> pl.LazyFrame:
         """One row per node, by tree and node; columns as in forest/table.py NODES."""
-        return scan(self._parts, self._holding)
+        classes = len(self.spec.target.classes)
+        return scan(
+            self._parts, NODES, lambda path, names: batches(Span(path, 0, sys.maxsize), classes, names), self._holding
+        )
 
     @property
     def features(self) -> pl.DataFrame:
         """One row per feature with its importance; columns as in forest/table.py FEATURES."""
-        return to_frame(read_table(self.directory / "features.parquet", "features", FEATURES, self._identity)[1])
+        return to_frame(read_features(self.directory / "features.parquet", self.spec, self._identity))
 
     @property
     def run(self) -> pl.DataFrame:
         """One row per stage of the run that grew the forest; columns as in forest/table.py RUN."""
-        return to_frame(read_table(self.directory / "run.parquet", "run", RUN, self._identity)[1])
+        path = self.directory / "run.parquet"
+        return to_frame(with_rows(read_table(path, "run", RUN, self._identity)[1], path))
 
     @cached_property
     def origin(self) -> Origin | None:
@@ -126,7 +133,7 @@ class Contents:
         if not self.has_validation:
             raise ConfigError("the forest was trained without a validation set; judge it on one with validate_forest")
         path = self.directory / VALIDATION_FILE
-        return to_frame(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1])
+        return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1], path))
 
     @cached_property
     def levels(self) -> Levels:

@@ -16,7 +16,8 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
@@ -24,6 +25,7 @@ from typing import Any, BinaryIO, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bigforest.arrow import FAULTS, naming_faults
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec, json_object
 from bigforest.errors import BigForestError, FormatError
@@ -39,6 +41,8 @@ _BLANK = b"00000000"
 _ENTRY = CHECKSUM_KEY + bytes([0x18, len(_BLANK)])
 # Bytes read at a time where a whole file is read.
 _READ_BYTES = 1 << 20
+# Rows of a batch, where a file is read in batches.
+_BATCH_ROWS = 1 << 16
 # Chosen by measurement on the nodes of deep trees, where they halve the bytes and cost no time: integers as
 # differences, thresholds by byte planes. Names are paths of Parquet columns; a file without the column ignores its
 # entry.
@@ -159,7 +163,7 @@ def check_bytes(path: Path) -> None:
     Takes a nanosecond per byte. A file that was written without a checksum passes.
     """
     try:
-        with fetched(path).open("rb") as file:
+        with _local(path).open("rb") as file:
             place = _checksum_place(file)
             if place is None:
                 return
@@ -174,13 +178,35 @@ def check_bytes(path: Path) -> None:
 
 def open_parquet(path: Path) -> pq.ParquetFile:
     """The file, for reading piece by piece with Parquet's checksums verified. Raises FormatError."""
-    try:
-        here = fetched(path)
+    with naming_faults(lambda what: _unreadable(path, what)):
+        here = _local(path)
         if here.stat().st_size <= _READ_BYTES:  # no buffer for each column then
             return pq.ParquetFile(pa.BufferReader(here.read_bytes()), page_checksum_verification=True)
         return pq.ParquetFile(here, page_checksum_verification=True, buffer_size=_READ_BYTES)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
+
+
+def _local(path: Path) -> Path:
+    """A local file with the content of `path`. Raises FormatError where that is no file: a pipe would be waited for."""
+    if not path.is_file():
+        raise FormatError(f"{path} is missing; the forest is not complete")
+    return fetched(path)
+
+
+def decoding(path: Path) -> AbstractContextManager[None]:
+    """Raise FormatError where the block finds that the rows of a file cannot be decoded."""
+    return naming_faults(lambda what: FormatError(f"{path} cannot be decoded ({what}); the forest is damaged"))
+
+
+def _unreadable(path: Path, what: str) -> FormatError:
+    return FormatError(f"{path} is not a readable Parquet file ({what}); the forest is damaged")
+
+
+def row_batches(path: Path, names: list[str] | None = None) -> Iterator[Any]:
+    """The rows of a file as record batches, validated by Arrow; of the named columns, all when None."""
+    with decoding(path):
+        for batch in open_parquet(path).iter_batches(_BATCH_ROWS, columns=names, use_threads=False):
+            batch.validate(full=True)
+            yield batch
 
 
 def replace_file(path: Path, write: Callable[[Path], None]) -> None:
@@ -196,21 +222,24 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
 def file_kind(path: Path) -> str | None:
     """The kind that a file of ours, of whatever version, says it is; None for any other file."""
     try:
+        if not path.is_file():  # a pipe would be waited for
+            return None
         kind = json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])["kind"]
-    except (pa.ArrowException, OSError, KeyError, TypeError, ValueError, RecursionError):
+    except FAULTS:
         return None
     return kind if isinstance(kind, str) else None
 
 
-def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
-    """What the file says about itself, and its columns. Raises FormatError unless it is a file of `kind`."""
+def read_header(path: Path, kind: str | None) -> tuple[Header, pa.Schema]:
+    """What the file says about itself, and its columns.
+
+    Raises FormatError unless it is a file of `kind`, or, if None, of any kind.
+    """
     if not path.is_file():
         raise FormatError(f"{path} is missing; the forest is not complete")
-    try:
+    with naming_faults(lambda what: _unreadable(path, what)):
         schema = pq.read_schema(readable(path))
         _ = schema.names  # damaged bytes may be no text
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
     try:
         version, found, header = _parse((schema.metadata or {})[METADATA_KEY])
     except (KeyError, TypeError, ValueError, RecursionError) as error:
@@ -224,7 +253,7 @@ def read_header(path: Path, kind: str) -> tuple[Header, pa.Schema]:
             f"{path} has format version {version}, of an older bigforest, and this one reads {VERSION}; "
             "grow the forest anew"
         )
-    if found != kind:
+    if kind is not None and found != kind:
         raise FormatError(f"{path} is a file of kind {found!r} where {kind!r} belongs; the forest is mixed up")
     if isinstance(header, str):
         raise FormatError(f"{path}: {header}")
@@ -244,19 +273,30 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
 
 
 def read_table(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Table]:
-    """One whole file, with one chunk per column.
+    """One whole file, with one chunk per column, in the order of `columns`.
 
     Raises FormatError unless it is a sound file of `kind` with exactly the columns `columns`, belonging to
     the forest `identity` where that is given.
     """
     header, _ = check_file(path, kind, columns, identity)
     check_bytes(path)
-    try:
-        table = open_parquet(path).read(use_threads=False).unify_dictionaries().combine_chunks()
+    with decoding(path):
+        read = open_parquet(path).read(use_threads=False)
+        table = declared(read, columns).unify_dictionaries().combine_chunks()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path} cannot be decoded ({error}); the forest is damaged") from error
     return header, table
+
+
+def with_rows(table: pa.Table, path: Path) -> pa.Table:
+    """The table of a file that has one row at least. Raises FormatError."""
+    if not table.num_rows:
+        raise FormatError(f"{path} has no rows; the forest is damaged")
+    return table
+
+
+def declared(read: Any, columns: pa.Schema) -> Any:
+    """Columns of a table or batch as `columns` has them: in its order, and without what a file says of them besides."""
+    return type(read).from_arrays([read.column(name) for name in columns.names], schema=columns)
 
 
 def check_file(path: Path, kind: str, columns: pa.Schema, identity: str | None = None) -> tuple[Header, pa.Schema]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -13,14 +12,15 @@ import polars as pl
 from bigforest.errors import ConfigError, FormatError
 from bigforest.forest import ranks as training_ranks
 from bigforest.forest.contents import Contents
-from bigforest.forest.files import Header, check_file, file_kind
+from bigforest.forest.files import Header, check_bytes, check_file, file_kind, read_header
 from bigforest.forest.loader import Loader
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.reading import Reader
 from bigforest.forest.table import FEATURES, RANKS, RUN
 from bigforest.forest.votes import Rule, label_type
 from bigforest.output import staged
-from bigforest.places import fetched, place_of
+from bigforest.places import place_of
+from bigforest.regular import copy_regular
 from bigforest.resources import Resources
 
 if TYPE_CHECKING:
@@ -175,12 +175,19 @@ class Forest(Contents):
         return expression(self, self.rule(vote, ties, unseen), proba=proba, row=row)
 
     def write(self, path: str | Path, overwrite: bool = False) -> None:
-        """Copy the forest to the directory `path`. Raises OutputExistsError if something is there already."""
+        """Copy the forest to the directory `path`.
+
+        Raises OutputExistsError if something is there already, and FormatError for files that are damaged or links.
+        """
         with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy:
             for source in self._files():
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copyfile(fetched(source), target)
+                copy_regular(source, target)
+                # The copy, which nobody else changes, is what is looked at.
+                check_bytes(target)
+                if read_header(target, None)[0].identity != self._identity:
+                    raise FormatError(f"{source} belongs to another forest: its dataspec or configuration differs")
 
     def rule(
         self,

@@ -8,11 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet as pq
-
+from bigforest.arrow import FAULTS
 from bigforest.errors import FormatError
-from bigforest.forest.files import METADATA_KEY
-from bigforest.places import readable
+from bigforest.forest.files import METADATA_KEY, read_header
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +66,9 @@ def read_origin(directory: Path) -> Origin | None:
     """The origin of the forest in `directory`; None for one that does not say. Raises FormatError if damaged."""
     path = directory / "run.parquet"
     try:
-        raw = json.loads(pq.read_schema(readable(path)).metadata[METADATA_KEY]).get("origin")
+        raw = json.loads(read_header(path, "run")[1].metadata[METADATA_KEY]).get("origin")
         return None if raw is None else _parse(raw)
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+    except (*FAULTS, AttributeError) as error:
         raise FormatError(f"{path}: the origin of the forest cannot be read ({error}); the file is damaged") from error
 
 

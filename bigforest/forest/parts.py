@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bigforest.errors import FormatError
 from bigforest.forest.checked import PROBLEMS, Nodes, check_batch
-from bigforest.forest.files import Header, check_bytes, check_file, open_parquet, read_header
+from bigforest.forest.files import Header, check_bytes, check_file, decoding, open_parquet, read_header
 from bigforest.forest.levels import read_forest_levels
 from bigforest.forest.table import nodes_schema
-from bigforest.places import UNFINISHED, known_folder, readable
+from bigforest.options import MAX_TREES
+from bigforest.places import UNFINISHED, known_folder
 
-_PART = re.compile(r"part-(\d{7,})\.parquet")
+_PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
 # What to do with other folders of ours where a forest is asked for.
 _INSTEAD: dict[str | None, str] = {
     "a store": "it is a store; train one on it first",
@@ -46,14 +46,21 @@ def part_paths(directory: Path) -> list[Path]:
         begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
         hint = "its run is unfinished, resume it first" if begun else "give the folder that training wrote"
         raise FormatError(f"{directory} is not a forest: {what}; {hint}")
-    found = {
-        int(match[1]): path
-        for path in (directory / "trees").glob("part-*.parquet")
-        if (match := _PART.fullmatch(path.name))
-    }
+    found = numbered_parts(directory / "trees")
     if not found:
         what = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
         raise FormatError(f"{directory} is not a forest: {what}")
+    return found
+
+
+def numbered_parts(folder: Path) -> list[Path]:
+    """The files part-*.parquet of a folder by the number of their first tree. Raises FormatError for other names."""
+    found = {}
+    for path in folder.glob("part-*.parquet"):
+        match = _PART.fullmatch(path.name)
+        if match is None or int(match[1]) in found:
+            raise FormatError(f"{path} has not the name of a part, with a number of its own; the forest is damaged")
+        found[int(match[1])] = path
     return [found[first] for first in sorted(found)]
 
 
@@ -74,10 +81,7 @@ def check_parts(paths: list[Path]) -> Header:
 
 def node_count(path: Path) -> int:
     """Rows that a part says it has. Raises FormatError when it is not a readable Parquet file."""
-    try:
-        return int(pq.read_metadata(readable(path)).num_rows)
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{path} is not a readable Parquet file ({error}); the forest is damaged") from error
+    return int(open_parquet(path).metadata.num_rows)
 
 
 def whole_parts(paths: list[Path]) -> list[Span]:
@@ -128,7 +132,7 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
 
 def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
     """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
-    try:
+    with decoding(span.path):
         file = open_parquet(span.path)
         begin = 0
         for number in range(file.num_row_groups):
@@ -144,8 +148,6 @@ def batches(span: Span, classes: int, columns: list[str] | None = None) -> Itera
                         wanted.validate(full=True)
                         yield wanted
             begin = end
-    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise FormatError(f"{span.path} cannot be decoded ({error}); the forest is damaged") from error
 
 
 def _entries_per_node(group: pq.RowGroupMetaData) -> float:

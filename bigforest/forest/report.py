@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import polars as pl
 import pyarrow as pa
 
 from bigforest.encode.dataspec import DataSpec
-from bigforest.forest.files import check_bytes, check_file, read_table
+from bigforest.forest.files import check_file, read_table, row_batches, with_rows
 from bigforest.forest.frames import scan, to_frame
 from bigforest.forest.table import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
 from bigforest.forest.votes import proba_names, stored_labels
@@ -32,17 +31,19 @@ class OutOfBag:
         label = stored_labels(spec).type
         numbers = spec.target.task == "regression"
         path = directory / "rows.parquet"
-        check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
-        check_bytes(path)
+        columns = oob_rows(label, proba_names(spec))
+        check_file(path, "oob-rows", columns, identity)
 
-        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
-            return to_frame(read_table(directory / f"{name}.parquet", f"oob-{name}", columns, identity)[1])
+        def read(name: str, columns: pa.Schema) -> pa.Table:
+            return read_table(directory / f"{name}.parquet", f"oob-{name}", columns, identity)[1]
 
+        curve = read("curve", NUMBER_CURVE if numbers else CURVE)
+        scores = read("metrics", NUMBER_METRICS if numbers else metrics(label))
         self.weighted = spec.weight is not None
-        self.rows = scan([path], holding)
-        self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
-        self.confusion = None if numbers else read("confusion", confusion(label))
-        self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
+        self.rows = scan([path], columns, row_batches, holding)
+        self.curve = to_frame(with_rows(curve, directory / "curve.parquet"))
+        self.confusion = None if numbers else to_frame(read("confusion", confusion(label)))
+        self.metrics = to_frame(with_rows(scores, directory / "metrics.parquet"))
         _, error, self.rows_used = self.curve.row(-1)
         self.error: float = float("nan") if error is None else error
 

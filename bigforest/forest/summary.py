@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
-from bigforest.forest.files import write_table
+from bigforest.errors import FormatError
+from bigforest.forest.files import read_table, write_table
 from bigforest.forest.origin import Origin
 from bigforest.forest.parts import Span, batches, part_paths
 from bigforest.forest.table import FEATURES, RUN
@@ -37,6 +38,19 @@ def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None
         schema=FEATURES,
     )
     write_table(table, directory / "features.parquet", "features", spec, config)
+
+
+def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
+    """The table of features.parquet. Raises FormatError where it is not of the features of `spec`."""
+    table = read_table(path, "features", FEATURES, identity)[1]
+    known = {
+        "feature": list(range(len(spec.features))),
+        **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
+    }
+    share = table["importance"].to_numpy()
+    if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
+        raise FormatError(f"{path} is not of the features of the dataspec; the forest is damaged")
+    return table
 
 
 def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:

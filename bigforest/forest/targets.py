@@ -19,7 +19,17 @@ from numpy.typing import NDArray
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import FormatError
-from bigforest.forest.files import Header, check_bytes, check_file, open_parquet, read_table, write_table, write_tables
+from bigforest.forest.files import (
+    Header,
+    check_bytes,
+    check_file,
+    decoding,
+    open_parquet,
+    read_table,
+    write_table,
+    write_tables,
+)
+from bigforest.forest.parts import first_tree, numbered_parts
 from bigforest.forest.table import LEAF_TARGETS, TARGET_VALUES
 from bigforest.places import is_remote
 
@@ -143,7 +153,7 @@ def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, spec: 
     for (source, header), own in zip(sources, values, strict=True):
         places = np.searchsorted(union, own).astype(np.uint32)
         for path in _parts(source):
-            first = int(path.stem.removeprefix("part-")) + offset
+            first = first_tree(path) + offset
             tables = _moved(path, header, offset, places)
             write_tables(LEAF_TARGETS, tables, leaves_path(directory, first), LEAVES_KIND, spec, config)
         offset += header.config.trees
@@ -162,7 +172,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
 
 def _parts(directory: Path) -> list[Path]:
     """The files of the leaves in the order of their trees. Raises FormatError if there are none."""
-    found = sorted((directory / FOLDER).glob("part-*.parquet"), key=lambda path: (len(path.name), path.name))
+    found = numbered_parts(directory / FOLDER)
     if not found:
         raise FormatError(f"{directory} has no files {FOLDER}/part-*.parquet; the forest is damaged")
     return found
@@ -199,14 +209,12 @@ def _batches(path: Path, header: Header) -> Iterator[Any]:
     """The rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
     check_file(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
     check_bytes(path)
-    try:
+    with decoding(path):
         file = open_parquet(path)
         for group in range(file.num_row_groups):
             for batch in file.iter_batches(_GROUP_ENTRIES, row_groups=[group], use_threads=False):
                 batch.validate(full=True)
                 yield batch
-    except (pa.ArrowException, OSError) as error:
-        raise FormatError(f"{path} cannot be decoded ({error}); the forest is damaged") from error
 
 
 def _leaves(

@@ -191,8 +191,7 @@ class _Table:
         """The columns to keep and the answers to the rows from `first` to before `stop`, in order."""
 
         def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, pl.DataFrame]]:
-            part = replace(self._source, rows=end - begin, frame=self._source.frame.slice(begin, end - begin))
-            for batch in part.batches(self._columns(passes.used, last), passes.batch):
+            for batch in self._source.batches(self._columns(passes.used, last), passes.batch, begin, end):
                 yield begin, self._rows(begin, batch, passes.used), batch
                 begin += batch.height
 

@@ -10,8 +10,8 @@ from pathlib import Path
 import polars as pl
 
 from bigforest.errors import DataError, reason
-from bigforest.places import expanded, known_folder, place_of, readable, text_lines
-from bigforest.source.source import check_names, scan_parquet
+from bigforest.places import expanded, fetched, known_folder, place_of, readable, text_lines
+from bigforest.source.source import check_names, parquet_schema, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 
 KINDS = {
@@ -28,6 +28,9 @@ KINDS = {
 
 # What separates values in files that are called CSV; here it is a comma, or in .tsv a tab.
 _SEPARATORS = (",", ";", "\t", "|")
+
+# What a file of Arrow begins with, but for one in the streaming format.
+_ARROW = b"ARROW1"
 
 # Where a table belongs, a folder of ours was meant for something else.
 _MEANT = {
@@ -54,10 +57,11 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
     size = sum(file.stat().st_size for file in files)
     if kind != "Parquet":
         check_spool(size, memory, str(path))
+    if kind == "Parquet":
+        _check_same_columns(files, [parquet_schema(file) for file in files], inferred=False)
+        return name, files, 0
     scans = [_scan_file(file, kind, scratch) for file in files]
     _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
-    if kind == "Parquet":
-        return name, files, 0
     whole = pl.concat([scan for scan, _ in scans], how="vertical_relaxed")
     return name, spool_lazy(whole, scratch, str(path)), spool_bytes(size)
 
@@ -113,17 +117,13 @@ def _scan_file(file: Path, kind: str, scratch: Path) -> tuple[pl.LazyFrame, Sche
         raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
     except pl.exceptions.NoDataError as error:
         raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(f"{file}: not a readable {kind} file: {reason(error)}") from error
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
-    if kind == "Parquet":
-        return scan_parquet([file])
     if kind == "Arrow":
-        if _is_arrow_stream(file):
-            return scan_parquet(_spool_arrow_stream(file, scratch))
-        return pl.scan_ipc(str(file), glob=False)
+        return scan_parquet(_spool_arrow(file, scratch))
     # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value
     # stands.
     if kind == "NDJSON":
@@ -167,18 +167,20 @@ def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inf
                 raise DataError(f"{file}: column {name!r} has {types}; convert one of them")
 
 
-def _is_arrow_stream(file: Path) -> bool:
-    """Whether an Arrow file is in the streaming format, which begins with a message instead of the name."""
-    with file.open("rb") as content:
-        return content.read(4) == b"\xff\xff\xff\xff"
-
-
-def _spool_arrow_stream(file: Path, scratch: Path) -> list[Path]:
-    """Parquet in `scratch` of a file in Arrow's streaming format, which has no index to read columns by."""
+def _spool_arrow(file: Path, scratch: Path) -> list[Path]:
+    """Parquet in `scratch` of a file of Arrow: in its streaming format it has no index to read columns by, and in both
+    arrays are looked at before Polars has them."""
     import pyarrow as pa
 
-    try:
-        with pa.input_stream(readable(file)) as content, pa.ipc.open_stream(content) as reader:
-            return spool_batches(reader, scratch, str(file))
-    except pa.ArrowException as error:
-        raise DataError(f"{file}: not a readable Arrow stream: {reason(error)}") from error
+    from bigforest.arrow import naming_faults
+
+    with naming_faults(lambda what: DataError(f"{file}: not a readable Arrow file: {what}")):
+        with file.open("rb") as begin:
+            is_file = begin.read(len(_ARROW)) == _ARROW
+        with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(fetched(file))) as content:
+            if not is_file:
+                with pa.ipc.open_stream(content) as reader:
+                    return spool_batches(reader, scratch, str(file))
+            with pa.ipc.open_file(content) as reader:
+                batches = (reader.get_batch(number) for number in range(reader.num_record_batches))
+                return spool_batches(pa.RecordBatchReader.from_batches(reader.schema, batches), scratch, str(file))

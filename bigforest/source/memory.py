@@ -14,6 +14,8 @@ from bigforest.source.source import check_names
 
 TARGET = "target"
 
+_POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
 
 def numbered_names(matrix: NDArray[Any]) -> list[str]:
     """Names x0, x1, ... for the columns of an array without names."""
@@ -60,14 +62,13 @@ def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
 
 
 def frame_from_arrow(table: Any) -> pl.DataFrame:
-    """The frame of a pyarrow Table or RecordBatch. Raises DataError when Polars cannot hold it."""
-    check_names(table.schema.names, "the Arrow table")
-    try:
-        frame = pl.from_arrow(table)
-    except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"the Arrow table cannot be read ({reason(error)}); drop or convert the column") from error
-    assert isinstance(frame, pl.DataFrame)
-    return frame
+    """The frame of a pyarrow Table, RecordBatch or RecordBatchReader. Raises DataError when Polars cannot hold it."""
+    from bigforest.arrow import frame_of, schema_of
+
+    where = "the Arrow table"
+    check_names(table.schema.names, where)
+    schema_of(table.schema, where)
+    return frame_of(table.read_all() if hasattr(table, "read_all") else table, where)
 
 
 def frame_from_pandas(frame: Any) -> pl.DataFrame:
@@ -77,5 +78,5 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     check_names([str(name) for name in frame.columns], "the pandas frame")
     try:
         return pl.from_pandas(frame)
-    except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
+    except (ValueError, TypeError, NotImplementedError, *_POLARS_FAULTS) as error:
         raise DataError(f"the pandas frame cannot be read ({reason(error)}); convert or drop the column") from error

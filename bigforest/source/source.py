@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +27,9 @@ class Source:
     name     short name for default outputs: "flights" for flights.parquet, "data" for tables in memory.
     schema   Polars type of every column, in column order.
     rows     number of rows, at least 1.
-    frame    a bare scan of Parquet files or a table in memory, so that projections and slices of it read no
-             more than they give.
-    files    those Parquet files, in order; none for a table in memory.
+    frame    a table in memory, or the bare scan of Parquet files that Arrow cannot read (integers of 128 bits), so that
+             projections and slices of it read no more than they give; None for other files.
+    files    Parquet files, in order; none for a table in memory.
     spooled  anonymous memory of streaming it into those files, in bytes, beside that of the process; 0 where it was
              there as it is.
     """
@@ -35,7 +37,7 @@ class Source:
     name: str
     schema: dict[str, pl.DataType]
     rows: int
-    frame: pl.LazyFrame
+    frame: pl.LazyFrame | None
     files: tuple[Path, ...] = ()
     spooled: int = 0
 
@@ -47,6 +49,8 @@ class Source:
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
+        if self.frame is None:
+            return pl.concat(list(self._paged(names, self.rows, 0, self.rows)), rechunk=True)
         return self._read(self.frame.select(names))
 
     def column(self, name: str) -> pl.Series:
@@ -56,57 +60,138 @@ class Source:
     def slices(self, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         """The named columns in frames of at most `rows` rows, in order, each in one chunk.
 
-        Holds a slice and a page or two of each column and file, however large the row groups of the files are. Polars,
-        which `batches` uses, holds whole row groups, and reads one again for every slice of it. Raises DataError when
-        the columns cannot be read.
+        Holds a slice and a page or two of each column and file, however large the row groups of the files are. Raises
+        DataError when the columns cannot be read.
         """
         if self.rows <= rows:
             yield self.columns(names)
-        elif self.files:
-            yield from self._paged(names, rows)
+        elif self.frame is None:
+            yield from self._paged(names, rows, 0, self.rows)
         else:
             yield from self.batches(names, rows)
 
-    def batches(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
-        """The named columns in frames of `rows` rows, the last perhaps fewer, in order, each in one chunk."""
+    def batches(
+        self, columns: Sequence[str], rows: int, first: int = 0, stop: int | None = None
+    ) -> Iterator[pl.DataFrame]:
+        """The named columns of the rows from `first` to before `stop`, in order, in frames of `rows` rows, the last
+        perhaps fewer, each in one chunk."""
+        stop = self.rows if stop is None else min(stop, self.rows)
+        if self.frame is None:
+            yield from _joined(self._paged(columns, rows, first, stop), rows)
+            return
         chosen = self.frame.select(columns)
-        for start in range(0, self.rows, rows):
-            yield self._read(chosen.slice(start, rows))
+        for start in range(first, stop, rows):
+            yield self._read(chosen.slice(start, min(rows, stop - start)))
 
-    def _paged(self, names: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
+    def _paged(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
+        """`batches` of files, a page of each column at a time; a frame may have fewer rows."""
+        from bigforest.arrow import frame_of, naming_faults
 
-        types = {name: self.schema[name] for name in names}
-        try:
-            for path in self.files:
-                # With a buffer the file is read a page at a time instead of a column of a row group.
-                page = _FAR_PAGE_BYTES if is_remote(path) else PAGE_BYTES
-                with pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=page) as file:
-                    for batch in file.iter_batches(rows, columns=list(names), use_threads=False):
-                        frame = pl.from_arrow(batch)
-                        assert isinstance(frame, pl.DataFrame)
-                        yield frame.select(names).cast(types).rechunk()  # type: ignore[arg-type]
-        except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
-            raise self._unreadable(error) from error
+        begin = 0
+        for path in self.files:
+            with naming_faults(lambda what, path=path: _unreadable(f"{path}", what)), _open(path) as file:  # type: ignore[misc]
+                ends = _group_ends(file, begin)
+                groups = [number for number, (start, end) in enumerate(pairwise(ends)) if start < stop and end > first]
+                at = ends[groups[0]] if groups else ends[-1]
+                batches = file.iter_batches(rows, row_groups=groups, columns=list(names), use_threads=False)
+                for batch in batches if groups else ():
+                    wanted = batch.slice(max(0, first - at))[: max(0, stop - max(at, first))]
+                    at += batch.num_rows
+                    if wanted.num_rows:
+                        frame = frame_of(wanted.select(list(names)), str(path))
+                        yield pl.DataFrame([frame[name].cast(self.schema[name]) for name in names]).rechunk()
+                if groups and at != ends[groups[-1] + 1]:
+                    raise _unreadable(str(path), "it has fewer rows than it says")
+                begin = ends[-1]
 
     def _read(self, query: pl.LazyFrame) -> pl.DataFrame:
         try:
             return query.collect().rechunk()
-        except (pl.exceptions.PolarsError, OSError) as error:
-            raise self._unreadable(error) from error
+        except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
+            raise _unreadable(self.name, reason(error)) from error
 
-    def _unreadable(self, error: Exception) -> DataError:
-        return DataError(f"{self.name}: the table cannot be read: {reason(error)}; check its files")
+
+def _joined(frames: Iterator[pl.DataFrame], rows: int) -> Iterator[pl.DataFrame]:
+    """The rows of frames of at most `rows` rows, in frames of that many, the last perhaps fewer."""
+    held: list[pl.DataFrame] = []
+    for frame in frames:
+        lacking = rows - sum(one.height for one in held)
+        held.append(frame.head(lacking))
+        if frame.height >= lacking:
+            yield pl.concat(held, rechunk=True)
+            held = [frame.slice(lacking)] if frame.height > lacking else []
+    if held:
+        yield pl.concat(held, rechunk=True)
+
+
+def _unreadable(where: str, what: str) -> DataError:
+    return DataError(f"{where}: the table cannot be read: {what}; check its files")
+
+
+def _open(path: Path) -> Any:
+    """A Parquet file, for reading a page of each column at a time; with a buffer it is not a column of a row group."""
+    import pyarrow.parquet as pq
+
+    page = _FAR_PAGE_BYTES if is_remote(path) else PAGE_BYTES
+    return pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=page)
+
+
+def _group_ends(file: Any, begin: int) -> list[int]:
+    """Where the row groups of a file begin, of which the first row has the number `begin`, and where the last ends."""
+    sizes = (file.metadata.row_group(number).num_rows for number in range(file.num_row_groups))
+    return list(accumulate(sizes, initial=begin))
 
 
 def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...]) -> Source:
-    return Source(name, schema, rows, scan_parquet(files), files)
+    return Source(name, schema, rows, scan_parquet(files) if _only_polars(schema) else None, files)
 
 
 def source_of_files(files: Sequence[Path], name: str, spooled: int = 0) -> Source:
     """The Source of Parquet files of one table, in the order given. Raises DataError if it is empty."""
-    return replace(source_of(scan_parquet(files), name, files), spooled=spooled)
+    schema, rows = parquet_schema(files[0]), 0
+    if _only_polars(schema):
+        return replace(source_of(scan_parquet(files), name, files), spooled=spooled)
+    for path in files:
+        with reading_parquet(path), _open(path) as file:
+            rows += file.metadata.num_rows
+    _check_size(name, schema, rows)
+    return Source(name, schema, rows, None, tuple(files), spooled)
+
+
+def parquet_schema(path: Path) -> dict[str, pl.DataType]:
+    """The columns of a Parquet file. Raises DataError."""
+    import pyarrow as pa
+
+    from bigforest.arrow import schema_of
+
+    with reading_parquet(path):
+        try:
+            with _open(path) as file:
+                found = file.schema_arrow
+                check_names(found.names, str(path))
+        except pa.ArrowNotImplementedError:
+            found = dict(scan_parquet([path]).collect_schema())
+            if not _only_polars(found):
+                raise
+            return found
+    return schema_of(found, str(path))
+
+
+def reading_parquet(path: Path) -> AbstractContextManager[None]:
+    """Raise DataError where the block finds that a Parquet file cannot be read."""
+    from bigforest.arrow import naming_faults
+
+    return naming_faults(lambda what: DataError(f"{path}: not a readable Parquet file: {what}"))
+
+
+def _only_polars(schema: Mapping[str, Any]) -> bool:
+    """Whether Parquet files with these columns are for Polars alone: Arrow opens none with numbers of 128 bits."""
+    inner: list[Any] = [
+        field.dtype for dtype in schema.values() if isinstance(dtype, pl.Struct) for field in dtype.fields
+    ]
+    inner += [dtype.inner for dtype in schema.values() if isinstance(dtype, pl.Array | pl.List)]
+    wide = any(dtype in (pl.Int128, pl.UInt128) for dtype in [*schema.values(), *inner])
+    return wide or (bool(inner) and _only_polars({f"{place}": dtype for place, dtype in enumerate(inner)}))
 
 
 def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
@@ -117,12 +202,16 @@ def scan_parquet(files: Sequence[Path]) -> pl.LazyFrame:
 def source_of(frame: pl.LazyFrame, name: str, files: Sequence[Path] = ()) -> Source:
     """The Source of a table in memory, or of the scan of Parquet `files`. Raises DataError if it is empty."""
     schema = dict(frame.collect_schema())
+    rows = frame.select(pl.len()).collect().item()
+    _check_size(name, schema, rows)
+    return Source(name=name, schema=schema, rows=rows, frame=frame, files=tuple(files))
+
+
+def _check_size(name: str, schema: Mapping[str, pl.DataType], rows: int) -> None:
     if not schema:
         raise DataError(f"{name}: the table has no columns; check that it is the right one")
-    rows = frame.select(pl.len()).collect().item()
-    if rows == 0:
+    if rows <= 0:
         raise DataError(f"{name}: the table has no rows; check that it is the right one")
-    return Source(name=name, schema=schema, rows=rows, frame=frame, files=tuple(files))
 
 
 def check_names(names: Sequence[str], where: str) -> None:

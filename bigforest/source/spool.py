@@ -53,7 +53,7 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
         rows = min(_MOST_GROUP_ROWS, max(_LEAST_GROUP_ROWS, PART_BYTES // (8 * width)))
         with made(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
     return [path]
 
@@ -66,21 +66,23 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
     """
     import pyarrow as pa
 
+    from bigforest.arrow import frame_of, naming_faults, schema_of
+
     check_names(reader.schema.names, where)
+    schema_of(reader.schema, where)
     folder = scratch / f"source-{secrets.token_hex(4)}"
     folder.mkdir()
     files: list[Path] = []
 
     def write(batches: list[Any]) -> None:
-        part = pl.from_arrow(pa.Table.from_batches(batches, reader.schema))
-        assert isinstance(part, pl.DataFrame)
+        part = frame_of(pa.Table.from_batches(batches, reader.schema), where)
         files.append(folder / f"part-{len(files):06}.parquet")
         with made(files[-1]) as file:
             part.write_parquet(file, compression="lz4", statistics=False)
 
     held: list[Any] = []
     size = 0
-    try:
+    with naming_faults(lambda what: DataError(f"{where}: the table cannot be read: {what}")):
         for batch in reader:
             held.append(batch)
             size += batch.nbytes
@@ -89,6 +91,4 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
                 held, size = [], 0
         if held or not files:
             write(held)
-    except (pa.ArrowException, ValueError, TypeError, OSError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
     return files

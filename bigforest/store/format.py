@@ -37,9 +37,10 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.encode.dataspec import DataSpec, json_object, most_number
+from bigforest.encode.dataspec import LARGEST_NUMBER, DataSpec, json_object, most_number
 from bigforest.errors import FormatError
 from bigforest.options import MAX_BINS
+from bigforest.regular import read_json_text
 
 FORMAT = "bigforest-store"
 VERSION = 3
@@ -123,15 +124,15 @@ class Manifest:
         if not (path / MANIFEST).is_file():
             raise FormatError(f"{path}: not a store (it has no {MANIFEST}); check the path")
         try:
-            raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-        except (ValueError, RecursionError) as error:
+            raw = json.loads(read_json_text(path / MANIFEST))
+        except (ValueError, RecursionError, MemoryError) as error:
             raise FormatError(f"{path / MANIFEST}: not JSON ({error}); encode the table again") from error
         if not isinstance(raw, dict) or raw.get("format") != FORMAT:
             raise FormatError(f"{path}: not a store of bigforest; check the path")
         version = raw.get("version")
         if type(version) is int and 0 < version < VERSION:
             raise FormatError(f"{path}: a store of version {version}, of an older bigforest; encode the table again")
-        if version != VERSION:
+        if type(version) is not int or version != VERSION:
             raise FormatError(f"{path}: a store of version {version}; upgrade bigforest to read it")
         return cls._checked(raw, path)
 
@@ -139,12 +140,19 @@ class Manifest:
     def _checked(cls, raw: dict[str, Any], path: Path) -> Manifest:
         damaged = f"{path / MANIFEST}: the manifest is damaged"
         expected = {"format", "version", "block_rows", "max_bins", "bytes", "crc32", "dataspec"}
-        if set(raw) != expected or raw["block_rows"] != BLOCK_ROWS or not _is_max_bins(raw["max_bins"]):
+        if (
+            set(raw) != expected
+            or type(raw["block_rows"]) is not int
+            or raw["block_rows"] != BLOCK_ROWS
+            or not _is_max_bins(raw["max_bins"])
+        ):
             raise FormatError(f"{damaged}; encode the table again")
         try:
             spec = DataSpec.from_json(json.dumps(raw["dataspec"]))
         except FormatError as error:
             raise FormatError(f"{damaged}: {error}") from error
+        if (problem := _contradiction(spec)) is not None:
+            raise FormatError(f"{damaged}: {problem}; encode the table again")
         levels = raw["bytes"].get(LEVELS, 0) if isinstance(raw["bytes"], dict) else 0
         manifest = cls(spec, raw["block_rows"], raw["max_bins"], raw["crc32"], levels)
         whole = {LOW, HIGH, NUMBERS, ROW_NUMBERS, GROUPS, WEIGHT, LEVELS, CHECKSUMS} & set(manifest.sizes())
@@ -157,8 +165,8 @@ class Manifest:
 def is_store(path: Path) -> bool:
     """Whether `path` is a directory with the manifest of a store, of whatever version and state."""
     try:
-        raw = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        raw = json.loads(read_json_text(path / MANIFEST))
+    except (OSError, ValueError, RecursionError, MemoryError, FormatError):
         return False
     return isinstance(raw, dict) and raw.get("format") == FORMAT
 
@@ -179,6 +187,16 @@ def target_span(spec: DataSpec) -> tuple[int, int]:
 def blocks(rows: int, block_rows: int) -> range:
     """First row of every block."""
     return range(0, rows, block_rows)
+
+
+def _contradiction(spec: DataSpec) -> str | None:
+    """What a table of so many rows cannot have, if anything."""
+    target = spec.target
+    if len(target.classes) > spec.rows:
+        return f"it names {len(target.classes):,} classes of {spec.rows:,} rows"
+    if abs(target.offset) > LARGEST_NUMBER or target.step * target_span(spec)[1] > 4 * LARGEST_NUMBER:
+        return f"targets of offset {target.offset!r} and step {target.step!r} are too large to be learned"
+    return None
 
 
 def _is_max_bins(raw: object) -> bool:
