@@ -24,7 +24,7 @@ from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError,
 from bigforest.forest.forest import is_forest
 from bigforest.lock import Lock, is_lease, take
 from bigforest.output import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
-from bigforest.places import UNFINISHED, copy_folder, made, place_of, workshop
+from bigforest.places import UNFINISHED, copy_folder, made, place_of, remove_half_made, workshop
 from bigforest.state import State
 
 _LOCK = "lock"
@@ -80,8 +80,7 @@ class Unfinished:
 
     def clean(self) -> None:
         """Remove what a killed process left half-written, and make the folders there must be."""
-        for file in list(self.forest.rglob(".*")):
-            file.unlink()
+        remove_half_made(self.forest)
         remove(self.temporary)
         self.temporary.mkdir(parents=True)
 

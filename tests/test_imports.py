@@ -24,7 +24,20 @@ SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
 # What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
 # right, because Forest.predict hands on to it.
 COMMON = {
-    *("columns", "config", "copies", "errors", "events", "levels", "memory", "metrics", "objects", "options", "output"),
+    *(
+        "columns",
+        "config",
+        "copies",
+        "errors",
+        "events",
+        "held",
+        "levels",
+        "memory",
+        "metrics",
+        "objects",
+        "options",
+        "output",
+    ),
     *("arguments", "places", "resources", "schedule", "sizes", "version"),
 }
 MAY_IMPORT = {
