@@ -277,6 +277,7 @@ def _write_forest(
     write_features(directory, store.spec, config)
     if validation is not None:
         write_validation(directory, validation, resources, clock)
+    store.check_unchanged()
     remove_half_made(directory)  # by workers of a cluster that were lost
     write_run(directory, clock.seconds, resources.crew().size, store.spec, config, origin)
 
