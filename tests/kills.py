@@ -132,6 +132,8 @@ class Kills:
     def kill(self, case: str) -> bool:
         """Kill a case once, do it again to its end and check; whether it was killed before it had ended."""
         out = self.place / f"out.{case}"
+        if any(path != out for path in self.place.iterdir()):
+            self._clear()
         if case not in self._expected:
             for _ in range(2):  # the first compiles
                 self._clear()
