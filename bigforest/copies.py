@@ -7,27 +7,19 @@ ended, however they did, are removed by the next one.
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import tempfile
 import threading
 import time
 import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO
 
 from bigforest.errors import ConfigError
+from bigforest.held import hold, sweep
 from bigforest.sizes import parse_bytes
 
-try:
-    import fcntl
-except ImportError:  # not POSIX: folders of dead processes are left to the system
-    fcntl = None  # type: ignore[assignment]
-
 _PREFIX = "bigforest-copies-"
-_LOCK = "lock"
 # Seconds for which a copy stays that was asked for: by then it is open, and removing its name does no harm.
 _KEPT = 60.0
 
@@ -41,10 +33,10 @@ class Copies:
         self._limit = None if limit is None else parse_bytes(limit, "BIGFOREST_CACHE_SIZE")
         if not home.is_dir():
             raise ConfigError(f"the folder {home} for local copies does not exist; create it, or set BIGFOREST_CACHE")
-        _sweep(home)
-        self.folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=home))
-        weakref.finalize(self, shutil.rmtree, self.folder, ignore_errors=True)
-        self._held_lock = _lock(self.folder)
+        sweep(home, _PREFIX)
+        held = hold(home, _PREFIX)
+        self.folder = held.path
+        weakref.finalize(self, held.remove)
         self._lock = threading.Lock()
         self._making: dict[tuple[object, ...], threading.Lock] = {}
         self._files: dict[tuple[object, ...], tuple[Path, int, float]] = {}
@@ -97,28 +89,3 @@ class Copies:
         """Count `size` bytes as no longer used."""
         with self._lock:
             self._used -= size
-
-
-def _sweep(home: Path) -> None:
-    """Remove the folders of processes that have ended."""
-    for folder in home.glob(f"{_PREFIX}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - folder.stat().st_mtime < _KEPT:  # not locked yet, perhaps
-                continue
-            lock = _lock(folder)
-            if lock is not None:
-                shutil.rmtree(folder, ignore_errors=True)
-                lock.close()
-
-
-def _lock(folder: Path) -> IO[bytes] | None:
-    """The lock of a folder, which its process holds until it ends; None where it is held, or cannot be."""
-    file = (folder / _LOCK).open("ab")
-    try:
-        if fcntl is not None:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return file
-    except BlockingIOError:
-        pass
-    file.close()
-    return None

@@ -8,6 +8,15 @@ def reason(error: BaseException) -> str:
     return str(error).strip().partition("\n")[0]
 
 
+def shown(value: object) -> str:
+    """A value of an option as messages show it: cut short where it is long."""
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no numbers of more than 4,300 digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 80 else f"{text[:40]}...{text[-20:]}"
+
+
 class BigForestError(Exception):
     """Base of every error that bigforest raises on purpose."""
 

@@ -9,19 +9,14 @@ was not put again for a minute, by the clock of the store, is of a process that 
 from __future__ import annotations
 
 import contextlib
-import os
 import secrets
 import threading
 from pathlib import Path
-from typing import IO, Protocol
+from typing import Protocol
 
 from bigforest.errors import StorageError
+from bigforest.held import FileLock
 from bigforest.places import is_remote
-
-try:
-    import fcntl
-except ImportError:  # not POSIX: no lock, the state still refuses a second run that comes later
-    fcntl = None  # type: ignore[assignment]
 
 _PREFIX = "lease-"
 # Seconds between two signs of life, and without one until a process counts as dead.
@@ -44,7 +39,7 @@ def take(path: Path) -> Lock | None:
 
     Raises FileNotFoundError when there is no such folder.
     """
-    taken = _Lease(path) if is_remote(path) else _FileLock(path)
+    taken = _Lease(path) if is_remote(path) else FileLock(path)
     if taken.acquire():
         return taken
     taken.close()
@@ -54,32 +49,6 @@ def take(path: Path) -> Lock | None:
 def is_lease(path: Path) -> bool:
     """Whether a file is the sign of a process that works in its folder."""
     return path.name.startswith(_PREFIX)
-
-
-class _FileLock:
-    """A lock of a file on a disk, once it is acquired."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._file: IO[bytes] = path.open("ab")
-
-    def acquire(self) -> bool:
-        """Take it, unless another process has it; whether it is ours."""
-        try:
-            if fcntl is not None:
-                fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return False
-        return True
-
-    def held(self) -> bool:
-        """See Lock: whoever had it may have removed the file between our opening and locking it."""
-        with contextlib.suppress(FileNotFoundError):
-            return os.path.samestat(os.fstat(self._file.fileno()), self._path.stat())
-        return False
-
-    def close(self) -> None:
-        self._file.close()
 
 
 class _Lease:

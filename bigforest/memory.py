@@ -5,8 +5,10 @@ middle. Every stage has a function that says its `Need` for a `Shape`; plan.py p
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import NamedTuple
 
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
@@ -87,6 +89,17 @@ class Need:
     scratch: int = 0
     passes: int = 1
     trees: int = 0
+
+
+def machine_bytes() -> int | None:
+    """Memory of this machine, or of the container that this process is in; None where it cannot be asked."""
+    limits: list[int] = []
+    with suppress(OSError, AttributeError, ValueError):
+        limits.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # of version 2 and 1; "max" where there is none
+        with suppress(OSError, ValueError):
+            limits.append(int(Path("/sys/fs/cgroup", file).read_text()))
+    return min((limit for limit in limits if limit > 0), default=None)
 
 
 def release_freed() -> None:

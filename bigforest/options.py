@@ -7,7 +7,7 @@ import sys
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, shown
 
 if TYPE_CHECKING:
     from bigforest.config import TrainConfig
@@ -32,6 +32,7 @@ ClassWeight = str | tuple[tuple[str, float], ...] | None
 MAX_TREES = 1_000_000
 MAX_BINS = 65_536
 MAX_PROJECTIONS = 2**31 - 1
+MAX_AXES = 65_536
 MAX_STEPS = 65_536
 MAX_EPOCHS = 1_000_000
 
@@ -184,7 +185,7 @@ def check_family(config: TrainConfig) -> None:
     if config.feature_fraction is not None and config.mtry not in ("sqrt", "all"):
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if config.axes is not None:
-        _check_int("axes", config.axes, 1, MAX_PROJECTIONS)
+        _check_int("axes", config.axes, 1, MAX_AXES)
     if config.family == "tree" and (config.trees != 1 or config.bootstrap):
         raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
     _check_subspaces(config)
@@ -213,7 +214,7 @@ def _check_subspaces(config: TrainConfig) -> None:
 
 def _check_int(name: str, value: object, low: int, high: int) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-        raise ConfigError(f"{name} must be a whole number from {low} to {high}, not {value!r}")
+        raise ConfigError(f"{name} must be a whole number from {low} to {high}, not {shown(value)}")
 
 
 def _check_bool(name: str, value: object) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
+import secrets
 import tempfile
 import weakref
 from collections.abc import Callable, Iterator
@@ -17,13 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.errors import ConfigError, OutputExistsError, StorageError, reason
-from bigforest.places import copy, free_bytes, is_folder, is_remote, new_folder, place_of, remove_folder, workshop
-
-# A thread that still writes while its folder is being removed leaves one more file for the next attempt.
-_REMOVALS = 5
+from bigforest.held import Held, hold, remove_tree, sweep
+from bigforest.places import copy, free_bytes, is_folder, is_remote, place_of, remove_folder, workshop
 
 # Names that end so promise what no output of ours is: these are Parquet files, or folders.
 _OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
+
+# Where an output that is replaced is for an instant, in the hidden folder in which the new one is made.
+_REPLACED = "replaced"
+# What the names of temporary folders begin with.
+_PREFIX = "bigforest-"
 
 # The temporary folders of this process.
 _temporary: set[Path] = set()
@@ -45,17 +48,34 @@ def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Pa
             install(folder / place.name, place, folder)
         return
     try:
-        workspace = Path(tempfile.mkdtemp(prefix=f".{place.name}.", dir=place.parent))
+        workspace = hold(place.parent, _hidden(place))
     except OSError as error:
         raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
     try:
-        made = workspace / place.name
+        made = workspace.path / "new" / place.name
+        made.parent.mkdir()
         yield made
         _check_free(out, place, overwrite=overwrite)
         sync_all(made)
-        install(made, place, workspace / "replaced")
+        install(made, place, workspace.path / _REPLACED)
     finally:
-        remove(workspace)
+        workspace.remove()
+
+
+def _hidden(place: Path) -> str:
+    """What the names of the hidden folders begin with in which the output is made."""
+    return f".{place.name}."
+
+
+def _sweep_beside(place: Path) -> None:
+    """Remove what killed processes left beside an output, and put back what was there where they were replacing it."""
+
+    def put_back(folder: Path) -> None:
+        if is_there(folder / _REPLACED) and not is_there(place):
+            (folder / _REPLACED).rename(place)
+
+    if not is_remote(place):
+        sweep(place.parent, _hidden(place), put_back)
 
 
 def _check_free(out: str | Path, place: Path, *, overwrite: bool) -> None:
@@ -66,7 +86,8 @@ def _check_free(out: str | Path, place: Path, *, overwrite: bool) -> None:
 def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
     """The resolved path of an output that may be written; arguments and errors as in `staged`.
 
-    A link is followed, so that what is behind it is replaced and it stays a link.
+    A link is followed, so that what is behind it is replaced and it stays a link. What killed processes left beside
+    the output is removed.
     """
     if not isinstance(overwrite, bool):
         raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
@@ -75,6 +96,7 @@ def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callab
         raise ConfigError(f"{out} has the name of another kind of file than a bigforest {kind}; leave out {out.suffix}")
     try:
         place = out.resolve()
+        _sweep_beside(place)
         taken = place.exists()
     except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle
         raise ConfigError(f"{out} cannot be written ({reason(error)}); choose another output") from error
@@ -110,13 +132,21 @@ def naming_full_disk(*folders: Path) -> Iterator[None]:
 class TemporaryFolder:
     """A folder that is removed when this object goes away, or at the end of a `with` block of it.
 
-    As nothing in it is to outlive this process, `sync` waits for no disk there.
+    As nothing in it is to outlive this process, `sync` waits for no disk there. What processes that were killed left
+    in `parent` is removed.
     """
 
     def __init__(self, parent: Path | None) -> None:
-        self.path = new_folder(Path(tempfile.gettempdir()) if parent is None else parent, "bigforest-")
+        parent = Path(tempfile.gettempdir()) if parent is None else parent
+        held = None
+        if is_remote(parent):
+            self.path = parent / f"{_PREFIX}{secrets.token_hex(8)}"
+        else:
+            sweep(parent, _PREFIX)
+            held = hold(parent, _PREFIX)
+            self.path = held.path
         _temporary.add(self.path)
-        self.remove = weakref.finalize(self, _remove_temporary, self.path)
+        self.remove = weakref.finalize(self, _remove_temporary, self.path, held)
 
     def __enter__(self) -> Path:
         return self.path
@@ -125,8 +155,8 @@ class TemporaryFolder:
         self.remove()
 
 
-def _remove_temporary(path: Path) -> None:
-    remove(path)
+def _remove_temporary(path: Path, held: Held | None) -> None:
+    remove(path) if held is None else held.remove()
     _temporary.discard(path)
 
 
@@ -135,11 +165,8 @@ def remove(path: Path) -> None:
     if is_remote(path):
         with contextlib.suppress(StorageError):
             remove_folder(path)
-        return
-    for _ in range(_REMOVALS):
-        shutil.rmtree(path, ignore_errors=True)
-        if not path.exists():
-            return
+    else:
+        remove_tree(path)
 
 
 def install(made: Path, place: Path, aside: Path) -> None:

@@ -31,6 +31,8 @@ from bigforest.objects import ROOT, SCHEME, ObjectPath
 _AT_ONCE = 16
 # Files by which a folder is known for what it is; they are put last and removed first.
 _LAST = ("manifest.json", "run.parquet")
+# How the name of a file ends that is being made.
+_HALF_MADE = ".tmp"
 # What the folder of a run is called, after its output.
 UNFINISHED = ".unfinished"
 # What is in each kind of folder of ours, together, and in no other.
@@ -146,13 +148,19 @@ def made(path: Path) -> Iterator[Path]:
             _copy(folder / path.name, path)
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_HALF_MADE}")
     try:
         yield temporary
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def remove_half_made(folder: Path) -> None:
+    """Remove what processes that were killed were making in a folder with `made`."""
+    for file in list(folder.rglob(f".*{_HALF_MADE}")):
+        file.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -199,13 +207,6 @@ def remove_folder(folder: Path) -> None:
     for name in _LAST:
         (folder / name).unlink(missing_ok=True)
     folder.remove_all()
-
-
-def new_folder(parent: Path, prefix: str) -> Path:
-    """A new folder with a name of its own."""
-    if not is_remote(parent):
-        return Path(tempfile.mkdtemp(prefix=prefix, dir=parent))
-    return parent / f"{prefix}{secrets.token_hex(8)}"
 
 
 def _each(function: Callable[[Path, Path], None], paths: Sequence[Path], places: Sequence[Path]) -> None:

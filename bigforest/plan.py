@@ -11,16 +11,17 @@ from typing import Any
 from bigforest.compiling import ENCODING, growing, is_compiled
 from bigforest.config import TrainConfig
 from bigforest.encode.need import encode_need
+from bigforest.errors import ConfigError
 from bigforest.grow.need import grow_need
 from bigforest.grow.need_whole import drawn_from
-from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.memory import BASE_BYTES, Need, Shape, machine_bytes
 from bigforest.oob.plan import oob_need
 from bigforest.oob.residents import residents_need
 from bigforest.places import free_bytes
 from bigforest.resources import Resources
 from bigforest.sample import block_count
 from bigforest.shape import shape_of
-from bigforest.sizes import over_budget
+from bigforest.sizes import megabytes, over_budget
 from bigforest.source import Source
 from bigforest.store.store import Store
 
@@ -148,6 +149,23 @@ def check_budget(
     worst = max(needs, key=lambda need: need.smallest)
     if worst.smallest > resources.memory:
         raise over_budget(f"the stage {worst.stage}", worst.smallest, resources.memory)
+
+
+def check_machine(store: Store, config: TrainConfig, resources: Resources, machine: int | None = None) -> None:
+    """Raise ConfigError where a run without a budget would need more memory than the machine has, however it goes.
+
+    machine  bytes of memory; None for those of this machine. A cluster's machines are not known.
+    """
+    machine = machine_bytes() if machine is None else machine
+    if resources.memory is not None or resources.cluster is not None or machine is None:
+        return
+    worst = max(_needs(store, store.shape, config, resources), key=lambda need: need.smallest)
+    if worst.smallest > machine:
+        raise ConfigError(
+            f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for {store.rows} rows, "
+            f"{store.shape.features} features and {store.shape.classes} classes, and this machine has "
+            f"{megabytes(machine)}; take fewer of them, or set memory to that much to try all the same"
+        )
 
 
 def store_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:

@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, shown
 from bigforest.places import is_folder
 from bigforest.sizes import parse_bytes
 
 if TYPE_CHECKING:
     from bigforest.schedule.cluster import Cluster
     from bigforest.schedule.crew import Crew
+
+# Of each process. More than any machine has; the system gives a process some ten thousand.
+MAX_THREADS = 1024
 
 
 def available_threads() -> int:
@@ -38,10 +41,11 @@ class Resources:
     cluster: Cluster | None = None
 
     def __post_init__(self) -> None:
-        if self.threads is not None and (
-            not isinstance(self.threads, int) or isinstance(self.threads, bool) or self.threads < 1
+        threads = self.threads
+        if threads is not None and (
+            not isinstance(threads, int) or isinstance(threads, bool) or not 1 <= threads <= MAX_THREADS
         ):
-            raise ConfigError(f"threads must be a whole number of at least 1, not {self.threads!r}")
+            raise ConfigError(f"threads must be a whole number from 1 to {MAX_THREADS}, not {shown(threads)}")
         if self.scratch is not None and not is_folder(self.scratch):
             raise ConfigError(f"scratch folder {self.scratch} does not exist; create it or name another")
         if self.memory is not None:

@@ -29,7 +29,7 @@ from bigforest.grow.ranked import ranked_store
 from bigforest.oob.pipeline import write_oob
 from bigforest.oob.residents import write_residents
 from bigforest.output import disk_full, install, remove
-from bigforest.places import free_bytes, place_of, workshop
+from bigforest.places import free_bytes, place_of, remove_half_made, workshop
 from bigforest.resources import Resources
 from bigforest.settle import grow_until_settled
 from bigforest.source import Source, open_source
@@ -280,6 +280,8 @@ def _write_forest(
     write_features(directory, store.spec, config)
     if validation is not None:
         write_validation(directory, validation, resources, clock)
+    store.check_unchanged()
+    remove_half_made(directory)  # by workers of a cluster that were lost
     write_run(directory, clock.seconds, resources.crew().size, store.spec, config, origin)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from bigforest.errors import ConfigError
+from bigforest.errors import ConfigError, shown
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_MOST = 2**63 - 1
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
 
 
@@ -15,13 +16,16 @@ def parse_bytes(size: str | int, name: str = "memory") -> int:
 
     Raises ConfigError, which says that `name` is wrong.
     """
-    if isinstance(size, int) and not isinstance(size, bool) and size > 0:
-        return size
-    found = _SIZE.fullmatch(size) if isinstance(size, str) else None
-    total = int(float(found[1]) * _UNITS[(found[2] or "").lower()]) if found else 0
-    if total < 1:
-        raise ConfigError(f"{name} must be a size such as 4GB, 512MiB or a number of bytes, not {size!r}")
-    return total
+    total: float = 0
+    if isinstance(size, int) and not isinstance(size, bool):
+        total = size
+    elif isinstance(size, str) and (found := _SIZE.fullmatch(size)):
+        total = float(found[1]) * _UNITS[(found[2] or "").lower()]
+    if not 1 <= total <= _MOST:
+        raise ConfigError(
+            f"{name} must be a size such as 4GB, 512MiB or a number of bytes, at most {_MOST}, not {shown(size)}"
+        )
+    return int(total)
 
 
 def megabytes(size: int) -> str:

@@ -15,7 +15,7 @@ from bigforest.errors import ConfigError
 from bigforest.events import Listener
 from bigforest.options import check_features
 from bigforest.places import absolute, place_of
-from bigforest.plan import check_budget
+from bigforest.plan import check_budget, check_machine
 from bigforest.resources import Resources
 from bigforest.source import Source, open_source
 from bigforest.store.format import is_store
@@ -66,10 +66,11 @@ def make_store(
     if isinstance(table, Store):
         config = agreed(table, task)
     check_budget(table, task.data, target, exclude, config, resources)
-    if isinstance(table, Store):
-        return table, config
-    store = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=listener)
-    return store, config.settled(store.spec.target.task)
+    if not isinstance(table, Store):
+        table = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=listener)
+        config = config.settled(table.spec.target.task)
+    check_machine(table, config, resources)
+    return table, config
 
 
 def agreed(store: Store, task: Task) -> TrainConfig:

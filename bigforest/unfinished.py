@@ -25,7 +25,7 @@ from bigforest.errors import BusyError, ConfigError, DiskFullError, FormatError,
 from bigforest.forest.forest import is_forest
 from bigforest.lock import Lock, is_lease, take
 from bigforest.output import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
-from bigforest.places import UNFINISHED, copy_folder, made, place_of, workshop
+from bigforest.places import UNFINISHED, copy_folder, made, place_of, remove_half_made, workshop
 from bigforest.regular import is_own_folder, read_json_text
 from bigforest.state import State
 
@@ -85,8 +85,7 @@ class Unfinished:
         """Remove what a killed process left half-written, and make the folders there must be."""
         if not is_own_folder(self.forest):
             raise FormatError(f"{self.forest} is no folder that a run made; remove {self.folder}")
-        for file in list(self.forest.rglob(".*")):
-            file.unlink()
+        remove_half_made(self.forest)
         _check_work(self.folder, self.state)
         remove(self.temporary)
         self.temporary.mkdir(parents=True, exist_ok=True)

@@ -6,6 +6,7 @@ Nothing of bigforest is imported here or at the top of a command's module, so th
 from __future__ import annotations
 
 import _thread
+import os
 import signal
 import sys
 import threading
@@ -30,6 +31,7 @@ from .warm_up import warm_up
 
 # Seconds after which a signal is given once more.
 _MOMENT = 0.1
+_EXIT_CLOSED_PIPE = 141
 
 app = typer.Typer(
     name="bigforest",
@@ -92,4 +94,20 @@ def main() -> None:
         number = getattr(signal, name, None)  # Windows lacks the second; nohup ignores it and must go on doing so
         if number is not None and signal.getsignal(number) is signal.SIG_DFL:
             signal.signal(number, _stop)
-    app(prog_name="bigforest")
+    try:
+        app(prog_name="bigforest")
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError) and _flushed():
+            raise
+    # Whoever read our output went away. Nothing is said, and the exit code is the shell's for that.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(_EXIT_CLOSED_PIPE)
+
+
+def _flushed() -> bool:
+    """Whether all that was printed has been read, or waits in a pipe to be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return False
+    return True

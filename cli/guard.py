@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import traceback
 from typing import Any
 
 import typer
 from typer.core import TyperCommand
 
+from .flags import in_flags
 from .text import plain
 
 EXIT_UNEXPECTED = 1
@@ -16,7 +18,20 @@ EXIT_INTERRUPTED = 130
 
 
 class GuardedCommand(TyperCommand):
-    """A command whose errors are printed as one red line on stderr, with the traceback only under --debug."""
+    """A command whose errors are printed as one red line on stderr, with the traceback only under --debug.
+
+    With --json they are printed as an object on stdout, too.
+    """
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the arguments; wrong ones show the usage."""
+        wants_json = "--json" in args  # which are used up
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if wants_json and hasattr(error, "format_message"):
+                _print_object(error.format_message(), "UsageError")
+            raise
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; exit 2 for what the user can mend, 1 for a fault of ours, 130 after Ctrl-C.
@@ -31,9 +46,12 @@ class GuardedCommand(TyperCommand):
             message, code = _explain(error)
             # A note says how to go on with an interrupted run.
             message = "; ".join([message, *getattr(error, "__notes__", [])])
+            message = in_flags(message, ctx.command)
             if ctx.find_root().params.get("debug"):
                 traceback.print_exception(error)
             _print_error(message)
+            if ctx.params.get("json"):
+                _print_object(message, type(error).__name__)
             raise typer.Exit(code) from error
 
 
@@ -62,3 +80,7 @@ def _explain(error: BaseException) -> tuple[str, int]:
 def _print_error(message: str) -> None:
     typer.secho("error: ", fg=typer.colors.RED, bold=True, err=True, nl=False)
     typer.secho(plain(" ".join(message.split("\n"))), fg=typer.colors.RED, err=True)
+
+
+def _print_object(message: str, kind: str) -> None:
+    typer.echo(json.dumps({"error": " ".join(message.split("\n")), "kind": kind}, ensure_ascii=False))

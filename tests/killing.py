@@ -83,7 +83,7 @@ def _listener(stage: str, number: int) -> Any:
     return listen
 
 
-def _die_at_call(names: tuple[str, ...], number: int, after: str | None) -> None:
+def die_at_call(names: tuple[str, ...], number: int, after: str | None) -> None:
     """Die before call `number` of the functions `names` of os, counted from the first with the path `after`."""
     left = number
     begun = after is None
@@ -109,10 +109,10 @@ def _run(order: dict[str, Any]) -> None:
     if "fsize" in order:
         resource.setrlimit(resource.RLIMIT_FSIZE, (order["fsize"], order["fsize"]))
     if "call" in order:
-        _die_at_call(("rename", "replace", "fsync"), order["call"], None)
+        die_at_call(("rename", "replace", "fsync"), order["call"], None)
     if "end" in order:
         out = order["train"].get("out") or order["train"]["resume"]
-        _die_at_call(("rename", "replace", "fsync", "unlink", "rmdir"), order["end"], out)
+        die_at_call(("rename", "replace", "fsync", "unlink", "rmdir"), order["end"], out)
     if "delay" in order:
         timer = threading.Timer(order["delay"], _die)
         timer.daemon = True

@@ -105,3 +105,21 @@ def test_store__is_not_asked_for_more_features_than_it_has(tmp_path: Path) -> No
                 function(kept, mtry=3)  # type: ignore[operator]
         with pytest.raises(ConfigError, match="was made with target 'y'"):
             bigforest.plan_training(kept, "a")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"threads": 10**6}, "threads must be a whole number from 1 to 1024, not 1000000$"),
+        ({"threads": 10**5000}, "threads must be .* not a number of thousands of digits$"),
+        ({"memory": "9" * 400}, "memory must be a size such as .*, at most 9223372036854775807, not '9{39}...9{19}'$"),
+        ({"memory": "9" * 400 + "GB"}, "memory must be a size"),
+        ({"memory": 10**400}, "memory must be a size"),
+        ({"axes": 10**9, "family": "rotation"}, "axes must be a whole number from 1 to 65536, not 1000000000$"),
+        ({"trees": 10**400}, "trees must be a whole number from 1 to 1000000, not 10{39}...0{20}$"),
+    ],
+)
+def test_train__numbers_beyond_all_reason(arguments: dict[str, Any], message: str) -> None:
+    table = pl.DataFrame({"x": [1, 2, 3, 4], "y": ["a", "b", "a", "b"]})
+    with pytest.raises(ConfigError, match=message):
+        bigforest.train(table, "y", **arguments)

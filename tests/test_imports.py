@@ -31,6 +31,7 @@ COMMON = {
         "copies",
         "errors",
         "events",
+        "held",
         "levels",
         "memory",
         "metrics",

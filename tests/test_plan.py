@@ -18,8 +18,8 @@ from bigforest import plan as plan_module
 from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.kernels.category import levels_bytes, make_levels
-from bigforest.memory import Need, Shape
-from bigforest.plan import store_bytes
+from bigforest.memory import Need, Shape, machine_bytes
+from bigforest.plan import check_machine, store_bytes
 from bigforest.resources import Resources
 from bigforest.shape import shape_of
 from bigforest.source import open_source, spool
@@ -46,6 +46,22 @@ def frame(rows: int = 400) -> pl.DataFrame:
 
 def shape(data: Any, target: str, scratch: Path, **config: Any) -> Shape:
     return shape_of(open_source(data, scratch=scratch), data, target, (), TrainConfig(**config))
+
+
+def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Path) -> None:
+    """20,000 classes of a row each: the counts of the nodes alone are gigabytes, and so are the votes."""
+    rows = np.arange(20_000)
+    table = pl.DataFrame({"x": rows, "y": rows.astype(str)})
+    store = bigforest.encode_store(table, tmp_path / "s", target="y")
+    config = TrainConfig().settled("classification")
+    with pytest.raises(ConfigError, match=r"the stage grow needs up to \d+MB of memory for 20000 rows, 1 features and"):
+        check_machine(store, config, Resources(), 4 << 30)
+    check_machine(store, config, Resources(), 1 << 50)
+    check_machine(store, config, Resources(memory=1 << 40), 4 << 30)
+    machine = machine_bytes()
+    if machine is not None and machine < 40e9:
+        with pytest.raises(ConfigError, match="and this machine has"):
+            bigforest.train(store)
 
 
 @pytest.mark.parametrize("codes", [0, 30_000, 200_000])

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import bigforest
-from bigforest import lock
+from bigforest import held
 from bigforest.events import Event, Notice, StageAdvanced
 from bigforest.forest import nodes as forest_nodes
 from bigforest.forest.nodes import part_path
@@ -104,6 +104,20 @@ def test_resume__keeps_what_is_finished(table: Path, tmp_path: Path) -> None:
     assert not [event for event in seen if getattr(event, "stage", "") == "encode"]
     grown = [event.done for event in seen if isinstance(event, StageAdvanced) and event.stage == "grow"]
     assert (grown[0], grown[-1]) == (3 * len(parts), 9)
+
+
+def test_train__what_lost_workers_were_writing_is_removed(
+    table: Path, tmp_path: Path, expected: dict[str, bytes]
+) -> None:
+    """A worker that is killed leaves the part that it was writing, while the run goes on."""
+    half = tmp_path / "f.unfinished/forest/trees/.part-0000003.parquet.0123456789abcdef.tmp"
+
+    def leave(event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == "grow":
+            half.write_bytes(b"half")
+
+    bigforest.train(table, "kind", out=tmp_path / "f", listener=leave, **OPTIONS)
+    assert files(tmp_path / "f") == expected
 
 
 def test_resume__by_the_name_of_the_folder(table: Path, tmp_path: Path, expected: dict[str, bytes]) -> None:
@@ -425,7 +439,7 @@ def test_lock__is_held_until_the_run_ends(table: Path, tmp_path: Path) -> None:
 def test_lock__works_where_the_system_has_none(
     table: Path, tmp_path: Path, expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lock, "fcntl", None)
+    monkeypatch.setattr(held, "fcntl", None)
     interrupted(table, tmp_path / "f")
     bigforest.train(resume=tmp_path / "f")
     assert files(tmp_path / "f") == expected

@@ -305,16 +305,6 @@ def test_copies__stay_within_their_limit(tmp_path: Path, monkeypatch: pytest.Mon
         held.take(101)
 
 
-def test_copies__of_dead_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("BIGFOREST_CACHE", str(tmp_path))
-    (tmp_path / "bigforest-copies-dead").mkdir()
-    monkeypatch.setattr(copies, "_KEPT", -1.0)
-    living = copies.Copies()
-    copies.Copies()
-    assert living.folder.exists()
-    assert not (tmp_path / "bigforest-copies-dead").exists()
-
-
 def test_place__is_never_a_local_path(home: Path) -> None:
     place = place_of(Path("s3://bucket/a/b.parquet"))
     assert str(place) == "s3://bucket/a/b.parquet" == str(pickle.loads(pickle.dumps(place)))

@@ -6,6 +6,7 @@ import json
 import shutil
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,16 +16,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from bigforest import train
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import FormatError
-from bigforest.events import silent
+from bigforest.events import Event, StageAdvanced, StageFinished, silent
+from bigforest.grow.forest import grow_forest
+from bigforest.grow.need import Way
+from bigforest.grow.top import Limits
+from bigforest.grow.whole import grow_trees
 from bigforest.resources import Resources
 from bigforest.source import open_source
+from bigforest.store.blocks import BlockReader
 from bigforest.store.format import BLOCK_ROWS, is_store
 from bigforest.store.store import Store
 
 ROWS = BLOCK_ROWS * 3 // 2
+PASSES = Way(1, Limits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 2, 0)
 
 
 def make(folder: Path, **options: Any) -> Path:
@@ -283,3 +291,68 @@ def test_open__any_entry_changed_is_refused_or_harmless(data: st.DataObject, ori
     text = place[-1] in ("name", "dtype", "dropped", "missing") or place[-2:-1] == ("classes",) or place[0] == "crc32"
     assert text or manifest == json.loads((original / "manifest.json").read_text())
     assert store.codes.u8.shape == (2, store.rows)
+
+
+def test_check_unchanged__says_which_file(copy: Path) -> None:
+    store = Store.open(copy)
+    store.check_unchanged()
+    with (copy / "target.bin").open("r+b") as file:
+        file.write(b"\xff")
+    with pytest.raises(FormatError, match=r"target.bin was changed while it was read"):
+        store.check_unchanged()
+
+
+class Meddler:
+    """A listener that writes to a file of a store when some trees are grown."""
+
+    def __init__(self, file: Path, content: bytes) -> None:
+        self._file, self._content = file, content
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == "grow":
+            with self._file.open("r+b") as file:
+                file.write(self._content)
+
+
+@pytest.mark.parametrize("way", [None, PASSES])
+def test_grow_forest__a_store_that_is_overwritten_meanwhile(copy: Path, tmp_path: Path, way: Way | None) -> None:
+    """What was grown on other codes than those checked is kept nowhere."""
+    config = TrainConfig(trees=8, max_depth=3).settled("classification")
+    meddler = Meddler(copy / "codes-u8.bin", bytes(5000))
+    with pytest.raises(FormatError, match="was changed while it was read"):
+        grow_forest(Store.open(copy), config, tmp_path, resources=Resources(threads=1), listener=meddler, way=way)
+    assert len(list((tmp_path / "trees").iterdir())) < 4
+
+
+def test_train__a_store_that_is_overwritten_while_it_ends(copy: Path, tmp_path: Path) -> None:
+    def meddle(event: Event) -> None:
+        if isinstance(event, StageFinished) and event.stage == "oob":
+            Meddler(copy / "codes-u8.bin", b"0")(StageAdvanced("grow", 1))
+
+    with pytest.raises(FormatError, match="was changed while it was read"):
+        train(copy, out=tmp_path / "f", trees=2, threads=1, max_depth=3, listener=meddle)
+    assert not (tmp_path / "f").exists()
+
+
+def test_kernels__never_see_codes_that_are_out_of_range(copy: Path, tmp_path: Path) -> None:
+    """Of a store that was changed after it was checked, in the moment after another look at its files."""
+    config = TrainConfig(trees=1, max_depth=2).settled("classification")
+    for name, message in (("target.bin", "a class is out of range"), ("codes-u8.bin", "a code is out of range")):
+        store = Store.open(copy)
+        before = (copy / name).read_bytes()
+        (copy / name).write_bytes(bytes([255]) * len(before))
+        changed = replace(store, _stamps={})
+        with pytest.raises(FormatError, match=message):
+            list(grow_trees(changed, config, range(1)))
+        (tmp_path / name).mkdir()
+        with pytest.raises(FormatError, match=message):
+            grow_forest(changed, config, tmp_path / name, resources=Resources(threads=1), listener=silent, way=PASSES)
+        (copy / name).write_bytes(before)
+
+
+def test_blocks__codes_out_of_range_are_refused(copy: Path) -> None:
+    (copy / "codes-u8.bin").write_bytes(bytes([255]) * (copy / "codes-u8.bin").stat().st_size)
+    store = Store.open(copy, verify=False)
+    reader = BlockReader(copy, store.spec, store.block_rows, store.place, again=False)
+    with reader, pytest.raises(FormatError, match=r"codes-u8.bin, block 0: a code is out of range"):
+        reader.read(0, range(len(store.spec.features)))

@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.errors import FormatError
 from bigforest.grow.question import choose, merged_all, tell
 from bigforest.grow.standing import Standing, Stood
 from bigforest.grow.top import Ground, TreeTop
@@ -144,12 +145,26 @@ def walk(
             before = asked.standing.get(blocks.start)
             standing.append(stack.enter_context(Standing(table.sampler, asked.tree, before, out)))
         for block in blocks:
+            store.check_unchanged()
             cells = read(block, block + 1 if block + 1 in blocks else None)
             start = block * store.block_rows
-            target = store.labels(start, min(start + store.block_rows, store.rows))
+            target = _labels(store, start, min(start + store.block_rows, store.rows))
             for at, asked in enumerate(questions):
                 classes = None if store.spec.target.task == "regression" else target
                 here, begin, end = standing[at].take(block, target.size, classes, asked.nodes, items)
                 seen = send(cells, at, here, begin, end)
                 standing[at].keep(here, begin, end)
                 yield at, ((here, begin, end), target), seen
+
+
+def _labels(store: Store, start: int, stop: int) -> NDArray[Any]:
+    """The targets of some rows in memory of our own, where nobody else can change them: kernels count by class.
+
+    Raises FormatError for classes that are none.
+    """
+    target = np.array(store.labels(start, stop))
+    target.flags.writeable = False  # as those of a file, or kernels would be compiled apart
+    classes = len(store.spec.target.classes)
+    if classes and target.size and target.max() >= classes:
+        raise FormatError(f"{store.path}: a class is out of range; encode the table again")
+    return target

@@ -8,6 +8,9 @@ from __future__ import annotations
 import threading
 from typing import NamedTuple
 
+import numpy as np
+
+from bigforest.errors import FormatError
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.rows import empty_rows, fill_rows
 from bigforest.kernels.wide import Wide, empty_wide, fill_wide, no_wide
@@ -44,6 +47,7 @@ class _Copying:
             stop = min(start + _COPY_ROWS, store.rows)
             try:
                 fill_rows(store.codes, self._copies.by_row, start, stop)
+                self._check(start, stop)
                 if self._values is not None:
                     fill_wide(store.codes, *self._values, self._copies.wide, start, stop)
             finally:
@@ -53,6 +57,14 @@ class _Copying:
         with self._changed:
             self._changed.wait_for(lambda: self._busy == 0)
         return self._copies
+
+    def _check(self, start: int, stop: int) -> None:
+        """Check codes once more in memory of our own, where nobody else can change them: kernels do not."""
+        by_row = self._copies.by_row
+        for width, rows in ((1, by_row.r8), (2, by_row.r16), (4, by_row.r32)):
+            codes = [feature.codes for feature in self._store.spec.features if feature.width == width]
+            if codes and (rows[start:stop].max(axis=0) >= np.array(codes)).any():
+                raise FormatError(f"{self._store.path}: a code is out of range; encode the table again")
 
     def _take(self) -> int | None:
         with self._changed:

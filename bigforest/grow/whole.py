@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.config import TrainConfig
+from bigforest.errors import FormatError
 from bigforest.forest.nodes import TreeArrays
 from bigforest.grow.arrays import drawn_of_trees, tree_arrays
 from bigforest.grow.bag import check_bag, weighed
@@ -45,10 +46,15 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 
 
 def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[TreeArrays]:
-    """Consecutive trees; those of small bags some in a call of the kernel, and together."""
+    """Consecutive trees; those of small bags some in a call of the kernel, and together.
+
+    Raises FormatError when the store is written to meanwhile.
+    """
     together = trees_together(store.shape, config)
     for first in range(trees.start, trees.stop, together):
+        store.check_unchanged()
         yield _grow(shared_of(store, config), range(first, min(first + together, trees.stop)))
+    store.check_unchanged()  # or the trees would be kept
 
 
 class Shared(NamedTuple):
@@ -139,6 +145,10 @@ def _bag(shared: Shared, tree: int) -> NDArray[np.uint64]:
     if store.weight is not None:
         check_bag(int(weight.sum(dtype=np.int64)))
     pack_items(classes, weight, items)
+    if classes is not None and items.size:
+        most = int(((items >> np.uint64(16)) & np.uint64(0xFFFF)).max())
+        if most >= len(store.spec.target.classes):  # they are counted by class, and were checked before they changed
+            raise FormatError(f"{store.path}: a class is out of range; encode the table again")
     return items
 
 

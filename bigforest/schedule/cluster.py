@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from bigforest.errors import BigForestError, ClusterError
+from bigforest.output import TemporaryFolder
 from bigforest.schedule import worker
 from bigforest.schedule.crew import Crew, Job
 from bigforest.schedule.worker import Done, Facts, Ledger, Order
@@ -72,10 +73,10 @@ class Cluster:
 
     def check_folder(self, folder: Path, option: str) -> None:
         """Raise ClusterError, naming the option to change, unless all workers see `folder` and may write there."""
-        question, answer, content = f".{secrets.token_hex(8)}", f".{secrets.token_hex(8)}", secrets.token_hex(16)
-        asked = folder.resolve() / question
-        asked.write_text(content, encoding="utf-8")
-        try:
+        question, answer, content = secrets.token_hex(8), secrets.token_hex(8), secrets.token_hex(16)
+        with TemporaryFolder(folder.resolve()) as here:
+            asked = here / question
+            asked.write_text(content, encoding="utf-8")
             found = self.on_each(worker.look, str(asked), content, answer)
             for address, wrong in found.items():
                 if wrong:
@@ -83,14 +84,11 @@ class Cluster:
                         f"the worker {address} cannot use the folder {folder} ({wrong}); give as {option} a folder on "
                         "a disk that all machines share under the same path"
                     )
-            if len(list(asked.parent.glob(f"{answer}-*"))) < len(found):
+            if len(list(here.glob(f"{answer}-*"))) < len(found):
                 raise ClusterError(
                     f"what workers write to {folder} does not arrive here; give as {option} a folder on a disk that "
                     "all machines share under the same path"
                 )
-        finally:
-            for file in [asked, *asked.parent.glob(f"{answer}-*")]:
-                file.unlink(missing_ok=True)
 
     def on_each(self, function: Callable[..., Result], *arguments: Any) -> dict[str, Result]:
         """What the function returns in each worker; a worker that goes away meanwhile is left out."""

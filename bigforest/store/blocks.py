@@ -35,6 +35,7 @@ class BlockReader:
         self._rows = spec.rows
         self._block_rows = block_rows
         self._place = place
+        self._codes = [feature.codes for feature in spec.features]
         columns = {width: sum(f.width == width for f in spec.features) for width in CODES}
         self._files = {
             width: ColumnFile(path / CODES[width], 0, CODE_TYPES[width], count, spec.rows, block_rows, again)
@@ -66,6 +67,9 @@ class BlockReader:
             width, slot = (int(number) for number in self._place[feature])
             file = self._files[width]
             file.read(slot, block * self._block_rows, self.size(block))
+            # What is in memory of our own cannot change any more: kernels count by codes and do not check bounds.
+            if file.matrix[slot, : self.size(block)].max() >= self._codes[feature]:
+                raise FormatError(f"{file.path}, block {block}: a code is out of range; encode the table again")
             if following is not None:
                 file.announce(slot, following * self._block_rows, self.size(following))
         u8, u16, u32 = (self._files[width].matrix for width in CODES)
@@ -79,6 +83,7 @@ class ColumnFile:
     then, which saves the system looking for pages to give up, and copying (half of the seconds of processor of growing
     on 30 million rows). What is in the cache is taken from there, so files that fit it are read once.
 
+    path    the file.
     matrix  [columns, room for `most` rows], read-only: row 0 of what was read last of each column comes first.
     """
 
@@ -89,7 +94,7 @@ class ColumnFile:
 
         Raises OSError when it cannot be opened.
         """
-        self._path = path
+        self.path = path
         self._start = start
         self._rows = rows
         self._size = dtype.itemsize
@@ -123,7 +128,7 @@ class ColumnFile:
         if self._direct >= 0 and not self._is_cached(place, size) and self._read_past(at, place, size):
             return
         if os.preadv(self._file, [target], place) != size:
-            raise FormatError(f"{self._path} is cut short; make it again")
+            raise FormatError(f"{self.path} is cut short; make it again")
 
     def announce(self, slot: int, first: int, count: int) -> None:
         """Tell the system what will be read next: the rows of a block are one piece of every column, so without that a

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,24 @@ from bigforest.store.format import (
 
 if TYPE_CHECKING:
     from bigforest.store.store import Store
+
+
+class Stamp(NamedTuple):
+    """What changes when a file is written to, cut short or replaced."""
+
+    size: int
+    time_ns: int
+    device: int
+    number: int
+
+
+def stamp_of(file: Path) -> Stamp | None:
+    """The stamp of a file; None where there is none."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return None
+    return Stamp(found.st_size, found.st_mtime_ns, found.st_dev, found.st_ino)
 
 
 def check_sizes(path: Path, manifest: Manifest) -> None:

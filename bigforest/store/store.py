@@ -21,7 +21,7 @@ from bigforest.levels import Levels, read_levels
 from bigforest.memory import Extras, Shape
 from bigforest.objects import ObjectPath
 from bigforest.places import place_of
-from bigforest.store.check import check_columns, check_sizes, check_whole_files
+from bigforest.store.check import Stamp, check_columns, check_sizes, check_whole_files, stamp_of
 from bigforest.store.format import (
     CHECKSUM_TYPE,
     CHECKSUMS,
@@ -97,6 +97,7 @@ class Store:
     _high: NDArray[np.float64]
     _offsets: NDArray[np.int64]
     _copy: LocalCopy | None
+    _stamps: dict[Path, Stamp | None]
     _made_by: Callable[[Store], Store] | None = None
 
     @classmethod
@@ -113,6 +114,7 @@ class Store:
         manifest = Manifest.read(path)
         check_sizes(path, manifest)
         copy = LocalCopy(path, manifest) if isinstance(path, ObjectPath) else None
+        stamps = {} if copy is not None else {path / name: stamp_of(path / name) for name in manifest.sizes()}
         here = path if copy is None else copy.folder
         spec = manifest.spec
         rows, features = spec.rows, len(spec.features)
@@ -141,6 +143,7 @@ class Store:
             checksums=_map(here / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
             crc=dict(manifest.crc),
             _copy=copy,
+            _stamps=stamps,
         )
         if verify:
             check_whole_files(store) if copy is not None else store.verify()
@@ -307,6 +310,17 @@ class Store:
         """
         values.flags.writeable = False  # as those of a file, or kernels would be compiled apart
         return replace(self, _low=values, _high=values, _made_by=made_by)
+
+    def check_unchanged(self) -> None:
+        """Check, by sizes and times, that nobody has written to the files since they were opened; some microseconds.
+
+        To be called again and again while they are worked on. Raises FormatError.
+        """
+        for file, stamp in self._stamps.items():
+            if stamp_of(file) != stamp:
+                raise FormatError(
+                    f"{file} was changed while it was read: keep others from writing there, and encode the table again"
+                )
 
     def verify(self) -> None:
         """Read the whole store and check that it is as it was written and that kernels may trust it.

@@ -1,0 +1,239 @@
+"""Kills commands at random moments, runs them again, and compares what they make with what an undisturbed run makes.
+
+    python -m tests.kills --kills 200 --seed 1 --folder DIR
+
+Every kill is of a forked child, by SIGKILL, after a random time or before a random rename, fsync or removal. Afterwards
+the same is done once more to its end (a training is resumed): the output has to be that of an undisturbed run, byte
+for byte but for timings, and nothing else may be left, neither beside it nor in the temporary folder. The case `dask`
+kills a worker of a cluster instead, while the run goes on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+import bigforest
+
+# Loaded once, before any fork.
+import bigforest.api
+import bigforest.calibrate
+import bigforest.forest.merge
+import bigforest.grow.forest
+import bigforest.prune
+import bigforest.run
+import bigforest.validate
+from tests.killing import die_at_call
+
+_CALLS = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir")
+_MOST_CALLS = 60
+TREES = 8
+
+
+def _tables(home: Path) -> None:
+    """The tables and forests that the cases read."""
+    import polars as pl
+
+    draw = np.random.default_rng(5)
+    rows = 6_000
+    columns = {f"x{i}": draw.normal(size=rows).round(3) for i in range(5)}
+    late = columns["x0"] + columns["x1"] + draw.normal(size=rows) > 0
+    table = pl.DataFrame({**columns, "y": np.where(late, "late", "fine")})
+    table.head(4_000).write_parquet(home / "table.parquet")
+    table.tail(2_000).write_parquet(home / "test.parquet")
+    bigforest.train(home / "table.parquet", "y", out=home / "a.forest", trees=TREES, threads=2)
+    bigforest.train(home / "table.parquet", "y", out=home / "b.forest", trees=TREES, threads=2, seed=9)
+    bigforest.train(home / "table.parquet", "y", out=home / "t.forest", family="tree", threads=2)
+    plan = bigforest.plan_training(home / "table.parquet", "y", trees=TREES)
+    (home / "memory").write_text(str(plan.smallest))
+
+
+def _train(home: Path, out: Path, memory: str | None = None) -> None:
+    unfinished = out.with_name(out.name + ".unfinished")
+    options = {"trees": TREES, "threads": 2, "memory": memory}
+    if (unfinished / "forest").is_dir():
+        bigforest.train(resume=out, threads=2, memory=memory)
+    else:
+        bigforest.train(home / "table.parquet", "y", out=out, overwrite=True, **options)  # type: ignore[arg-type]
+
+
+def _passes(home: Path, out: Path) -> None:
+    _train(home, out, (home / "memory").read_text())
+
+
+def _encode(home: Path, out: Path) -> None:
+    bigforest.encode_store(home / "table.parquet", out, target="y", threads=2, overwrite=True)
+
+
+def _predict(home: Path, out: Path) -> None:
+    bigforest.predict_file(home / "a.forest", home / "test.parquet", out, proba=True, threads=2, overwrite=True)
+
+
+def _merge(home: Path, out: Path) -> None:
+    bigforest.merge([home / "a.forest", home / "b.forest"], out, overwrite=True)
+
+
+def _calibrate(home: Path, out: Path) -> None:
+    bigforest.calibrate_forest(home / "a.forest", home / "test.parquet", out, threads=2, overwrite=True)
+
+
+def _prune(home: Path, out: Path) -> None:
+    bigforest.prune_forest(home / "t.forest", home / "test.parquet", out, threads=2, overwrite=True)
+
+
+def _validate(home: Path, out: Path) -> None:
+    bigforest.validate_forest(home / "a.forest", home / "test.parquet", out=out, threads=2, overwrite=True)
+
+
+CASES: dict[str, Callable[[Path, Path], object]] = {
+    "train": _train,
+    "passes": _passes,
+    "encode": _encode,
+    "predict": _predict,
+    "merge": _merge,
+    "calibrate": _calibrate,
+    "prune": _prune,
+    "validate": _validate,
+}
+
+
+def content(out: Path) -> dict[str, bytes]:
+    """What is in an output, but for the file with timings."""
+    if out.is_file():
+        return {"": out.read_bytes()}
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "run.parquet"]
+    return {str(path.relative_to(out)): path.read_bytes() for path in files}
+
+
+class Kills:
+    """Kills cases in a folder, with what they make of themselves as a standard."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.home, self.place, self.scratch = (folder / name for name in ("home", "place", "scratch"))
+        for made in (self.home, self.place, self.scratch):
+            made.mkdir()
+        self._draw = random.Random(seed)
+        self._expected: dict[str, dict[str, bytes]] = {}
+        self._seconds: dict[str, float] = {}
+        assert self._child(lambda: _tables(self.home)) == 0
+
+    def kill(self, case: str) -> bool:
+        """Kill a case once, do it again to its end and check; whether it was killed before it had ended."""
+        out = self.place / f"out.{case}"
+        if any(path != out for path in self.place.iterdir()):
+            self._clear()
+        if case not in self._expected:
+            for _ in range(2):  # the first compiles
+                self._clear()
+                begun = time.perf_counter()
+                assert self._child(lambda: CASES[case](self.home, out)) == 0
+                self._seconds[case] = time.perf_counter() - begun
+            self._expected[case] = content(out)
+        if self._draw.random() < 0.5:
+            self._clear()
+        else:
+            assert not out.exists() or content(out) == self._expected[case]
+        delay = calls = None
+        if self._draw.random() < 0.6:
+            delay = self._draw.uniform(0.0, self._seconds[case])
+        else:
+            calls = self._draw.randrange(_MOST_CALLS)
+        died = self._child(lambda: CASES[case](self.home, out), delay, calls)
+        assert died in (0, signal.SIGKILL), died
+        how = f"{case}, killed after {delay} s or before call {calls}"
+        assert self._child(lambda: CASES[case](self.home, out)) == 0, how
+        assert content(out) == self._expected[case], how
+        assert [path.name for path in self.place.iterdir()] == [out.name], (how, list(self.place.iterdir()))
+        assert not list(self.scratch.iterdir()), (how, list(self.scratch.iterdir()))
+        return died == signal.SIGKILL
+
+    def kill_worker(self) -> bool:
+        """Train on two workers, of which one is killed at a random moment; whether it was before the end."""
+        import dask
+        from distributed import Client, LocalCluster
+
+        self._clear()
+        out = self.place / "out.dask"
+        killed = False
+
+        def kill(event: object) -> None:
+            nonlocal killed
+            if not killed and self._draw.random() < 0.1:
+                killed = True
+                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
+
+        quiet = {"dashboard_address": None, "silence_logs": 50}
+        with (
+            dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
+            LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **quiet) as cluster,
+            Client(cluster, set_as_default=False) as client,
+        ):
+            bigforest.train(
+                self.home / "table.parquet",
+                "y",
+                out=out,
+                trees=TREES,
+                scheduler=client,
+                listener=kill,
+            )
+        assert content(out) == content(self.home / "a.forest")
+        assert [path.name for path in self.place.iterdir()] == [out.name], list(self.place.iterdir())
+        return killed
+
+    def _clear(self) -> None:
+        for path in self.place.iterdir():
+            shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def _child(self, work: Callable[[], object], delay: float | None = None, calls: int | None = None) -> int:
+        """Do it in a forked child, which is killed; the signal that it died of, 0 for none."""
+        child = os.fork()
+        if child == 0:
+            try:
+                tempfile.tempdir = str(self.scratch)
+                if calls is not None:
+                    die_at_call(_CALLS, calls, None)
+                work()
+            except BaseException:
+                traceback.print_exc()
+                os._exit(1)
+            # A child of a process is not ended by its exit handlers: what is to go with the last object goes now.
+            os._exit(0)
+        if delay is not None:
+            time.sleep(delay)
+            os.kill(child, signal.SIGKILL)
+        status = os.waitpid(child, 0)[1]
+        return os.WTERMSIG(status) if os.WIFSIGNALED(status) else -os.WEXITSTATUS(status)
+
+
+def main() -> None:
+    """Kill as often as asked, and say how often which case was killed before it had ended."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kills", type=int, default=200)
+    parser.add_argument("--workers", type=int, default=0, help="besides, how often a worker of Dask is killed")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--folder", type=Path, help="an empty folder; a temporary one unless given")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+        kills, killed, tried = Kills(Path(folder), given.seed), Counter[str](), Counter[str]()
+        for number in range(given.kills + given.workers):
+            case = list(CASES)[number % len(CASES)] if number < given.kills else "dask"
+            tried[case] += 1
+            killed[case] += kills.kill_worker() if case == "dask" else kills.kill(case)
+            print(f"\r{number + 1} of {given.kills + given.workers}", end="", file=sys.stderr, flush=True)
+    print("".join(f"\n{case}: killed {killed[case]} of {tried[case]} times" for case in tried))
+
+
+if __name__ == "__main__":
+    main()
