@@ -169,9 +169,12 @@ def check_machine(store: Store, config: TrainConfig, resources: Resources, machi
 
 
 def store_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:
-    """Bytes of a store of this shape: codes, dictionaries, targets, weights, checksums; the text of levels aside."""
+    """Bytes of a store of this shape: codes, dictionaries, targets, weights, checksums; the text of levels aside.
+
+    Weights are taken to be wide, and numbers to be exact as whole ones.
+    """
     target = 2 if shape.classes > 1 else 8
-    cells = shape.rows * (shape.row_bytes + target + (2 if weighted else 0))
+    cells = shape.rows * (shape.row_bytes + target + (8 if weighted else 0))
     return cells + shape.codes * (16 if binned else 8) + (shape.features + 1) * block_count(shape.rows) * 4
 
 
