@@ -106,6 +106,7 @@ def make_plan(
     """
     kept = isinstance(table, Store)
     shape = shape_of(table, data, target, exclude, config)
+    config = _settled(config, shape)
     needs = {need.stage: need for need in _needs(table, shape, config, resources)}
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
@@ -138,10 +139,15 @@ def check_budget(
     if resources.memory is None:
         return
     shape = shape_of(table, data, target, exclude, config)
+    config = _settled(config, shape)
     needs = _needs(table, shape, config, resources)
     worst = max(needs, key=lambda need: need.smallest)
     if worst.smallest > resources.memory:
         raise over_budget(f"the stage {worst.stage}", worst.smallest, resources.memory)
+
+
+def _settled(config: TrainConfig, shape: Shape) -> TrainConfig:
+    return config.settled("regression" if shape.extras.numbers else "classification")
 
 
 def store_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:
