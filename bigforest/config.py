@@ -52,13 +52,13 @@ class TrainConfig:
 
     trees            number of trees.
     seed             any integer from 0 to 2**63 - 1.
-    mtry             features drawn per node: "sqrt" of them or "log2", rounded down, a "third" of them, rounded up, "all",
-                     a count, or a fraction of the features in (0, 1). None for "sqrt", of a regression "third".
+    mtry             features drawn per node: "sqrt" of them or "log2", rounded down, "half" of them, rounded up, "all", a
+                     count, or a fraction of the features in (0, 1). None for "sqrt", of a regression "half".
     impurity         "gini", "entropy" or "error" (Tomasi 2017, section 3), or "variance", of a regression; None for
                      "gini", or "variance".
     max_depth        deepest level a leaf may have, the root being 0; None is unlimited.
     min_split        a node with fewer bag rows than this is a leaf.
-    min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
+    min_leaf         no child has fewer bag rows than this; None for 1, of a regression 2. Where rows have weights,
                      all rows beyond the least that can be asked for (1; 2 for min_split) count as their mean weight.
     min_level        levels of a category with fewer bag rows than this in a node go to one side together there, except
                      the heaviest: as many may be split off as the number of the node's rows has binary digits (10 for
@@ -206,7 +206,7 @@ class TrainConfig:
             raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
         if self.sampling != "uniform" or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; leave them away")
-        config = replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 5)
+        config = replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 2)
         return replace(config, mtry=config.draw_rule)
 
     def drawn_projections(self, features: int) -> int:
@@ -245,7 +245,7 @@ class TrainConfig:
     @property
     def draw_rule(self) -> str | int | float:
         """mtry, also where it was not said."""
-        unsaid = "third" if self.task == "regression" else "sqrt"
+        unsaid = "half" if self.task == "regression" else "sqrt"
         return unsaid if self.mtry is None else self.mtry
 
     @property
@@ -281,8 +281,8 @@ class TrainConfig:
             wanted = features
         elif rule == "sqrt":
             wanted = math.isqrt(features)
-        elif rule == "third":
-            wanted = -(-features // 3)
+        elif rule == "half":
+            wanted = -(-features // 2)
         elif rule == "log2":
             wanted = int(math.log2(features))
         elif isinstance(rule, int) and not isinstance(rule, bool) and rule >= 1:
@@ -291,7 +291,7 @@ class TrainConfig:
             wanted = int(rule * features)
         else:
             raise ConfigError(
-                'mtry must be "sqrt", "log2", "third", "all", a count of at least 1 or a fraction between 0 and 1, '
+                'mtry must be "sqrt", "log2", "half", "all", a count of at least 1 or a fraction between 0 and 1, '
                 f"not {rule!r}"
             )
         return min(max(wanted, 1), features)

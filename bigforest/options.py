@@ -183,7 +183,7 @@ def check_family(config: TrainConfig) -> None:
         raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
     if config.rotation == "pca" and not config.orthogonal:
         raise ConfigError("principal components are orthogonal; drop orthogonal, or choose random axes")
-    if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "third", "all"):
+    if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if config.axes is not None:
         _check_int("axes", config.axes, 1, MAX_PROJECTIONS)

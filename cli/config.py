@@ -11,8 +11,8 @@ CONFIG: dict[str, Choice] = {
     "mtry": option(
         str | None,
         None,
-        "sqrt|log2|third|all|INT|FRACTION",
-        "Features drawn per node: sqrt unless given, third for regression.",
+        "sqrt|log2|half|all|INT|FRACTION",
+        "Features drawn per node: sqrt unless given, half for regression.",
         read=number_or_word,
     ),
     "impurity": option(
@@ -20,7 +20,7 @@ CONFIG: dict[str, Choice] = {
     ),
     "max_depth": option(int | None, None, "N", "Deepest level, the root being 0; unlimited unless given."),
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
-    "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),
+    "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 2 for regression."),
     "min_level": option(
         int,
         5,
