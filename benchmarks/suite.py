@@ -149,7 +149,9 @@ def main() -> None:
     options.out.mkdir(parents=True, exist_ok=True)
     journal = options.out / "suite.ndjson"
     run(options, journal)
-    write_report(pl.DataFrame(_rows(journal), infer_schema_length=None), options.peers.split(",")[0], machine(), options.out)
+    write_report(
+        pl.DataFrame(_rows(journal), infer_schema_length=None), options.peers.split(",")[0], machine(), options.out
+    )
 
 
 if __name__ == "__main__":

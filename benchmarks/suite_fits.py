@@ -1,8 +1,9 @@
 """The contestants of suite.py, each at the defaults of its makers but for the number of trees, threads and the seed.
 
-LightGBM has no forest without options: its mode "rf" is given bags of 0.632 of the rows and no more, so that its trees
-have 31 leaves. scikit-learn takes numbers only, and gets the rank of a category's text; YDF and LightGBM take categories
-and missing values as they are. A contestant of ours may have options of training after colons, as bigforest:mtry=4.
+LightGBM has no forest without options: its mode "rf" is given bags of 0.632 of the rows and no more, so that its
+trees have 31 leaves. scikit-learn takes numbers only, and gets the rank of a category's text; YDF and LightGBM take
+categories and missing values as they are. A contestant of ours may have options of training after colons, as
+bigforest:mtry=4.
 """
 
 from __future__ import annotations

@@ -44,6 +44,8 @@ _CONTESTANTS = {
 
 def means_of(runs: pl.DataFrame, first: str) -> pl.DataFrame:
     """One row per set and contestant: means over the rounds, `ahead` of `first` over it, and its error."""
+    everyone = pl.col("contestant").n_unique()
+    runs = runs.filter(everyone.over("set", "round") == everyone.over("set"))  # an unfinished round is left out
     own = runs.filter(pl.col("contestant") == first).select("set", "round", pl.col("score").alias("own"))
     rounds = pl.len().cast(pl.Float64)
     overlap = pl.col("test_rows").first() / pl.col("rows").first()
@@ -147,7 +149,7 @@ def _head(runs: pl.DataFrame, about: str) -> str:
         f"Written by `benchmarks/suite.py` on {days}: {runs['set'].n_unique()} sets, {rounds.min()} to {rounds.max()} "
         f"rounds, {', '.join(map(str, trees))} trees{rows}. {about}.\n\n"
         "All at their defaults. Scores are accuracies, or R2; seconds by the clock, medians of ratios over the sets. "
-        "What the columns mean: the heads of suite.py, suite_fits.py and suite_report.py. Only what is in the tables was run."
+        "What the columns mean: the heads of suite.py, suite_fits.py and suite_report.py. What is not here was not run."
     )
 
 
@@ -156,15 +158,16 @@ def _each(means: pl.DataFrame, first: str, group: str) -> str:
     if not means.filter(pl.col("contestant") == first).height or means["contestant"].n_unique() < 2:
         return ""
     table = behind(means, first)
-    names = [name for name in means["contestant"].unique(maintain_order=True)]
+    names = list(means["contestant"].unique(maintain_order=True))
     columns = {"set": ("set", "{}"), "half": ("half", "{}"), "rows": ("rows", "{:,}"), "features": ("features", "{}")}
     columns |= {name: (name, "{:.4f}") for name in names}
     columns |= {"ahead": ("ours - best other forest", "{:+.4f}"), "error": ("error", "{:.4f}")}
     lines = [f"## {GROUPS[group]}: each set", "", markdown(table, columns)]
     if group in BARS:
         missed = table.filter(pl.col("ahead") < -BARS[group])
-        which = ", ".join(f"{name} ({by:+.4f}, error {error or 0:.4f})" for name, by, error in missed.select("set", "ahead", "error").rows())
-        lines += ["", f"More than {BARS[group]} behind the best other forest: {missed.height} of {table.height}. {which}"]
+        named = [f"{name} ({by:+.4f})" for name, by in missed.select("set", "ahead").rows()]
+        lines += ["", f"More than {BARS[group]} behind the best other forest: {missed.height} of {table.height}."]
+        lines += [", ".join(named)] * bool(named)
     return "\n".join(lines)
 
 
@@ -180,7 +183,9 @@ def draw(means: pl.DataFrame, first: str, path: Path) -> None:
         inside = means.filter((pl.col("group") == group) & (pl.col("contestant") != first))
         for name in inside["contestant"].unique(maintain_order=True):
             ahead = inside.filter(pl.col("contestant") == name)["ahead"].drop_nulls().sort()
-            place.plot(range(len(ahead)), ahead.clip(-0.1, 0.1), ".-", markersize=4, linewidth=0.8, label=f"{first} - {name}")
+            place.plot(
+                range(len(ahead)), ahead.clip(-0.1, 0.1), ".-", markersize=4, linewidth=0.8, label=f"{first} - {name}"
+            )
         place.axhline(0.0, color="black", linewidth=0.8)
         place.axhline(-BARS[group], color="gray", linewidth=0.8, linestyle=":")
         place.set_title(GROUPS[group], fontsize=9)

@@ -1,9 +1,9 @@
 """The sets of suite.py: their tables, how they are split, and to which half each belongs.
 
-    uci/NAME     the UCI sets of Fernandez-Delgado et al. 2014, under DATA/uci, with index.csv
-    real/NAME    the tables under DATA/real, with categories, missing values and numbers to predict
-    number/NAME  UCI sets whose classes are in order, predicted as numbers
-    sim/NAME     simulated here: categories with and without signal, and columns of no use
+uci/NAME     the UCI sets of Fernandez-Delgado et al. 2014, under DATA/uci, with index.csv
+real/NAME    the tables under DATA/real, with categories, missing values and numbers to predict
+number/NAME  UCI sets whose classes are in order, predicted as numbers
+sim/NAME     simulated here: categories with and without signal, and columns of no use
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _ORDERED = ("wine-quality-red", "wine-quality-white", "chess-krvk", "abalone", "
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """One set: whether its target is a number, its rows, and how many of them are in front as the official training part."""
+    """One set: whether its target is a number, its rows, and how many in front are the official training part."""
 
     name: str
     regression: bool
@@ -50,11 +50,11 @@ class Set:
 
     @property
     def half(self) -> str:
-        """"choose" or "report", by a hash of the name without its kind, so that a table is in one of them only."""
+        """ "choose" or "report", by a hash of the name without its kind, so that a table is in one of them only."""
         return HALVES[hashlib.sha256(self.name.partition("/")[2].encode()).digest()[0] % 2]
 
     def parts(self, round_: int, most: int) -> tuple[pl.DataFrame, pl.DataFrame]:
-        """Training and test rows of a round, `most` rows in all or, of an official part, each; drawn, in their order."""
+        """Training and test rows of a round, `most` rows in all or, of an official part, in each; drawn."""
         frame = self.read()
         if self.official:
             return _at_most(frame[: self.official], most), _at_most(frame[self.official :], most)
@@ -108,7 +108,7 @@ def _levels(levels: int, rows: int, effect: float, classes: bool) -> pl.DataFram
 
 
 def _named(rows: int, repeats: float, classes: bool) -> pl.DataFrame:
-    """Three numbers that matter, three that do not, and two categories of names that do not, of a row or two a level."""
+    """Three numbers that matter, three that do not, and two categories of names that do not, of few rows a level."""
     random = np.random.default_rng([rows, classes])
     numbers = random.standard_normal((rows, 6))
     signal = numbers[:, 0] + 0.7 * numbers[:, 1] * numbers[:, 2]

@@ -52,8 +52,8 @@ class TrainConfig:
 
     trees            number of trees.
     seed             any integer from 0 to 2**63 - 1.
-    mtry             features drawn per node: "sqrt" of them or "log2", rounded down, "half" of them, rounded up, "all", a
-                     count, or a fraction of the features in (0, 1). None for "sqrt", of a regression "half".
+    mtry             features drawn per node: "sqrt" of them or "log2", rounded down, "half" of them, rounded up, "all",
+                     a count, or a fraction of the features in (0, 1). None for "sqrt", of a regression "half".
     impurity         "gini", "entropy" or "error" (Tomasi 2017, section 3), or "variance", of a regression; None for
                      "gini", or "variance".
     max_depth        deepest level a leaf may have, the root being 0; None is unlimited.

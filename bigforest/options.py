@@ -59,7 +59,7 @@ _FAMILIES = {
     "ties": SUBSPACE_FAMILIES,
     **dict.fromkeys(("impurity", "weight", "class_weight"), ("axis", "tree", "rotation", "sparse-oblique")),
 }
-# What such an option may be elsewhere besides its default: as it is once settled, and was by default in earlier forests.
+# What such an option may be elsewhere: its default, now or in earlier forests, and what it is once settled.
 _UNSAID: dict[str, tuple[object, ...]] = {"impurity": (None, "gini"), "mtry": (None, "sqrt"), "min_level": (5, 1000)}
 
 

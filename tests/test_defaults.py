@@ -80,7 +80,7 @@ def test_train__a_regression_draws_half_of_the_features() -> None:
 
 
 def test_train__a_category_of_many_levels_is_learnt() -> None:
-    """Levels of some forty rows, which a threshold of a thousand rows keeps together in all nodes but for the largest."""
+    """Levels of some forty rows, most of which a threshold of a thousand rows keeps together in all nodes."""
     frame = numbers(2000, 45)
     found = bf.train(frame, "y", trees=30).oob.metrics["r2"].item()
     assert found > 0.75
