@@ -8,6 +8,7 @@ times 1/rounds + test rows/training rows (Nadeau and Bengio 2003).
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -149,7 +150,9 @@ def _head(runs: pl.DataFrame, about: str) -> str:
         f"Written by `benchmarks/suite.py` on {days}: {runs['set'].n_unique()} sets, {rounds.min()} to {rounds.max()} "
         f"rounds, {', '.join(map(str, trees))} trees{rows}. {about}.\n\n"
         "All at their defaults. Scores are accuracies, or R2; seconds by the clock, medians of ratios over the sets. "
-        "What the columns mean: the heads of suite.py, suite_fits.py and suite_report.py. What is not here was not run."
+        "What the columns mean: the heads of suite.py, suite_fits.py and suite_report.py. "
+        f"What is not here was not run. Load of the machine at the end: {os.getloadavg()[0]:.0f}.\n\n"
+        "![Difference of the mean scores](suite.png)"
     )
 
 
@@ -157,7 +160,7 @@ def _each(means: pl.DataFrame, first: str, group: str) -> str:
     """The scores on every set of a group, the worst for ours first."""
     if not means.filter(pl.col("contestant") == first).height or means["contestant"].n_unique() < 2:
         return ""
-    table = behind(means, first)
+    table = behind(means, first).drop_nulls("ahead")
     names = list(means["contestant"].unique(maintain_order=True))
     columns = {"set": ("set", "{}"), "half": ("half", "{}"), "rows": ("rows", "{:,}"), "features": ("features", "{}")}
     columns |= {name: (name, "{:.4f}") for name in names}
