@@ -236,10 +236,10 @@ FITS: dict[str, Callable[[pl.DataFrame, bool, Any, Clock], Predict]] = {
 def fit_of(contestant: str) -> Callable[[pl.DataFrame, bool, Any, Clock], Predict]:
     """How a contestant is fitted; one of ours may have options of training after colons, as bigforest:mtry=4."""
     name, *given = contestant.split(":")
-    return partial(FITS[name], **dict(map(_option, given)))
+    return partial(FITS[name], **dict(map(option, given)))
 
 
-def _option(text: str) -> tuple[str, Any]:
+def option(text: str) -> tuple[str, Any]:
     name, _, value = text.partition("=")
     try:
         return name, json.loads(value)

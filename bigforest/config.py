@@ -52,12 +52,13 @@ class TrainConfig:
 
     trees            number of trees.
     seed             any integer from 0 to 2**63 - 1.
-    mtry             features drawn per node: "sqrt", "log2", "all", a count, or a fraction of the features in (0, 1).
+    mtry             features drawn per node: "sqrt" of them or "log2", rounded down, "half" of them, rounded up, "all",
+                     a count, or a fraction of the features in (0, 1). None for "sqrt", of a regression "half".
     impurity         "gini", "entropy" or "error" (Tomasi 2017, section 3), or "variance", of a regression; None for
                      "gini", or "variance".
     max_depth        deepest level a leaf may have, the root being 0; None is unlimited.
     min_split        a node with fewer bag rows than this is a leaf.
-    min_leaf         no child has fewer bag rows than this; None for 1, of a regression 5. Where rows have weights,
+    min_leaf         no child has fewer bag rows than this; None for 1, of a regression 2. Where rows have weights,
                      all rows beyond the least that can be asked for (1; 2 for min_split) count as their mean weight.
     min_level        levels of a category with fewer bag rows than this in a node go to one side together there, except
                      the heaviest: as many may be split off as the number of the node's rows has binary digits (10 for
@@ -125,12 +126,12 @@ class TrainConfig:
 
     trees: int = 100
     seed: int = 0
-    mtry: str | int | float = "sqrt"
+    mtry: str | int | float | None = None
     impurity: Impurity | None = None
     max_depth: int | None = None
     min_split: int = 2
     min_leaf: int | None = None
-    min_level: int = 1000
+    min_level: int = 5
     bootstrap: bool = True
     stop_oob: float | None = None
     sample_fraction: float = 1.0
@@ -194,7 +195,9 @@ class TrainConfig:
                 raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; leave it away")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
-            return replace(self, task=task, impurity=self.impurity or "gini", min_leaf=self.min_leaf or 1)
+            return replace(
+                self, task=task, impurity=self.impurity or "gini", min_leaf=self.min_leaf or 1, mtry=self.draw_rule
+            )
         if self.in_subspaces:
             raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
         if self.impurity not in (None, "variance"):
@@ -203,7 +206,8 @@ class TrainConfig:
             raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
         if self.sampling != "uniform" or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; leave them away")
-        return replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 5)
+        config = replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 2)
+        return replace(config, mtry=config.draw_rule)
 
     def drawn_projections(self, features: int) -> int:
         """Columns of the random matrix of a node when the table has `features` features; at least 1."""
@@ -239,6 +243,12 @@ class TrainConfig:
         return self.impurity or ("variance" if self.task == "regression" else "gini")
 
     @property
+    def draw_rule(self) -> str | int | float:
+        """mtry, also where it was not said."""
+        unsaid = "half" if self.task == "regression" else "sqrt"
+        return unsaid if self.mtry is None else self.mtry
+
+    @property
     def in_subspaces(self) -> bool:
         """Whether trees or nodes see a subspace of the features."""
         return self.family in SUBSPACE_FAMILIES
@@ -266,11 +276,13 @@ class TrainConfig:
 
     def drawn_features(self, features: int) -> int:
         """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""
-        rule = self.mtry
+        rule = self.draw_rule
         if rule == "all":
             wanted = features
         elif rule == "sqrt":
             wanted = math.isqrt(features)
+        elif rule == "half":
+            wanted = -(-features // 2)
         elif rule == "log2":
             wanted = int(math.log2(features))
         elif isinstance(rule, int) and not isinstance(rule, bool) and rule >= 1:
@@ -279,7 +291,8 @@ class TrainConfig:
             wanted = int(rule * features)
         else:
             raise ConfigError(
-                f'mtry must be "sqrt", "log2", "all", a count of at least 1 or a fraction between 0 and 1, not {rule!r}'
+                'mtry must be "sqrt", "log2", "half", "all", a count of at least 1 or a fraction between 0 and 1, '
+                f"not {rule!r}"
             )
         return min(max(wanted, 1), features)
 

@@ -60,6 +60,8 @@ _FAMILIES = {
     "ties": SUBSPACE_FAMILIES,
     **dict.fromkeys(("impurity", "weight", "class_weight"), ("axis", "tree", "rotation", "sparse-oblique")),
 }
+# What such an option may be elsewhere: its default, now or in earlier forests, and what it is once settled.
+_UNSAID: dict[str, tuple[object, ...]] = {"impurity": (None, "gini"), "mtry": (None, "sqrt"), "min_level": (5, 1000)}
 
 
 def check_trees(config: TrainConfig) -> None:
@@ -166,7 +168,7 @@ def check_family(config: TrainConfig) -> None:
         _check_choice(name, getattr(config, name), get_args(choices))
     _check_bool("ranks", config.ranks)
     _check_bool("orthogonal", config.orthogonal)
-    unsaid = {field.name: (field.default,) for field in fields(config)} | {"impurity": (None, "gini")}  # once settled
+    unsaid = {field.name: (field.default,) for field in fields(config)} | _UNSAID
     for name, families in _FAMILIES.items():
         if config.family not in families and getattr(config, name) not in unsaid[name]:
             raise ConfigError(f"{name} is an option of the family {' or '.join(families)}, not of {config.family}")
@@ -182,7 +184,7 @@ def check_family(config: TrainConfig) -> None:
         raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
     if config.rotation == "pca" and not config.orthogonal:
         raise ConfigError("principal components are orthogonal; drop orthogonal, or choose random axes")
-    if config.feature_fraction is not None and config.mtry not in ("sqrt", "all"):
+    if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if config.axes is not None:
         _check_int("axes", config.axes, 1, MAX_AXES)

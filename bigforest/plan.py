@@ -110,6 +110,7 @@ def make_plan(
     """
     kept = isinstance(table, Store)
     shape = shape_of(table, data, target, exclude, config)
+    config = _settled(config, shape)
     needs = {need.stage: need for need in _needs(table, shape, config, resources)}
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
@@ -145,6 +146,7 @@ def check_budget(
     if resources.memory is None:
         return
     shape = shape_of(table, data, target, exclude, config)
+    config = _settled(config, shape)
     needs = _needs(table, shape, config, resources)
     worst = max(needs, key=lambda need: need.smallest)
     if worst.smallest > resources.memory:
@@ -166,6 +168,10 @@ def check_machine(store: Store, config: TrainConfig, resources: Resources, machi
             f"{store.shape.features} features and {store.shape.classes} classes, and this machine has "
             f"{megabytes(machine)}; take fewer of them, or set memory to that much to try all the same"
         )
+
+
+def _settled(config: TrainConfig, shape: Shape) -> TrainConfig:
+    return config.settled("regression" if shape.extras.numbers else "classification")
 
 
 def store_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:

@@ -8,16 +8,22 @@ from .groups import Choice, count_or_word, number_or_word, option
 CONFIG: dict[str, Choice] = {
     "trees": option(int, 100, "N", "Number of trees."),
     "seed": option(int, 0, "N", "The same data, options and seed give the same forest."),
-    "mtry": option(str, "sqrt", "sqrt|log2|all|INT|FRACTION", "Features drawn per node.", read=number_or_word),
+    "mtry": option(
+        str | None,
+        None,
+        "sqrt|log2|half|all|INT|FRACTION",
+        "Features drawn per node: sqrt unless given, half for regression.",
+        read=number_or_word,
+    ),
     "impurity": option(
         str | None, None, "gini|entropy|error", "What a split lowers: gini unless given, of a regression variance."
     ),
     "max_depth": option(int | None, None, "N", "Deepest level, the root being 0; unlimited unless given."),
     "min_split": option(int, 2, "N", "Fewest bag rows of a node that is split."),
-    "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 5 for regression."),
+    "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf: 1 unless given, 2 for regression."),
     "min_level": option(
         int,
-        1000,
+        5,
         "N",
         "Levels of a category with fewer bag rows in a node stay together there, except its largest few; 1: none do.",
     ),

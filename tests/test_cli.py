@@ -188,7 +188,7 @@ def test_train__options_of_families_become_values(run: Run, calls: list[inspect.
 
 
 @pytest.mark.parametrize(
-    ("text", "value"), [("sqrt", "sqrt"), ("all", "all"), ("3", 3), ("0.25", 0.25), ("half", "half")]
+    ("text", "value"), [("sqrt", "sqrt"), ("all", "all"), ("3", 3), ("0.25", 0.25), ("none", "none")]
 )
 def test_train__mtry_is_a_word_or_a_number(
     run: Run, calls: list[inspect.BoundArguments], text: str, value: object

@@ -94,7 +94,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "output exists": (an_existing_forest, "already exists"),
     "not ours": (a_directory_of_yours, "not a bigforest forest"),
     "no parent": (lambda: ["things.parquet", "--out", "no/where/f"], "does not exist"),
-    "bad mtry": (lambda: ["things.parquet", "--mtry", "half"], "mtry must be"),
+    "bad mtry": (lambda: ["things.parquet", "--mtry", "most"], "mtry must be"),
     "bad impurity": (lambda: ["things.parquet", "--impurity", "giny"], "impurity must be one of"),
     "bad threads": (lambda: ["things.parquet", "--threads", "0"], "threads must be"),
     "bad scratch": (lambda: ["things.parquet", "--scratch", "nowhere"], "scratch folder"),

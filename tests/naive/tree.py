@@ -90,7 +90,7 @@ def grow(
 
 def with_min_leaf(config: TrainConfig, classes: int) -> TrainConfig:
     """The configuration with what min_leaf is where it was not given; classes 0: numbers to predict."""
-    return replace(config, min_leaf=config.min_leaf or (1 if classes else 5))
+    return replace(config, min_leaf=config.min_leaf or (1 if classes else 2))
 
 
 def with_default(node: Node, split: Split, table: Table) -> Node:

@@ -1,0 +1,164 @@
+"""The contestants of suite.py, each at the defaults of its makers but for the number of trees, threads and the seed.
+
+LightGBM has no forest without options: its mode "rf" is given bags of 0.632 of the rows and no more, so that its
+trees have 31 leaves. scikit-learn takes numbers only, and gets the rank of a category's text; YDF and LightGBM take
+categories and missing values as they are. A contestant of ours may have options of training after colons, as
+bigforest:mtry=4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from columns_fits import option, ordinal, texts
+from datasets import TARGET
+from numpy.typing import NDArray
+
+# Shares of the classes, in ascending order, or numbers, for the rows of a table.
+Predict = Callable[[pl.DataFrame], NDArray[np.float64]]
+
+
+class Asked(NamedTuple):
+    """What all contestants are told. classes: of the training rows, ascending; none where numbers are predicted."""
+
+    trees: int
+    threads: int
+    seed: int
+    classes: list[int]
+
+
+def fit_bigforest(train: pl.DataFrame, asked: Asked, **options: Any) -> Predict:
+    """options: of training."""
+    import bigforest
+
+    task = "classification" if asked.classes else "regression"
+    said = {"task": task, "trees": asked.trees, "seed": asked.seed, "threads": asked.threads}
+    forest = bigforest.train(train, target=TARGET, **said | options)
+
+    def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
+        if not asked.classes:
+            return forest.predict(frame, threads=asked.threads)["prediction"].to_numpy()
+        found = forest.predict_proba(frame, threads=asked.threads)
+        return found.select(f"p_{label}" for label in asked.classes).to_numpy()
+
+    return predict
+
+
+def fit_sklearn(train: pl.DataFrame, asked: Asked) -> Predict:
+    """Classes ascend in scikit-learn, too."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
+
+    code = ordinal(train)
+
+    def matrix(frame: pl.DataFrame) -> NDArray[np.float32]:
+        return code(frame).drop(TARGET).cast(pl.Float32).to_numpy()
+
+    kind = RandomForestClassifier if asked.classes else RandomForestRegressor
+    learner = kind(asked.trees, n_jobs=asked.threads, random_state=asked.seed)
+    learner.fit(matrix(train), train[TARGET].to_numpy())
+    answer = learner.predict_proba if asked.classes else learner.predict
+    return lambda frame: answer(matrix(frame))
+
+
+def fit_ydf(train: pl.DataFrame, asked: Asked) -> Predict:
+    import ydf
+
+    ydf.verbose(0)
+    categories = texts(train)
+
+    def columns(frame: pl.DataFrame) -> dict[str, Any]:
+        return {
+            name: frame[name].fill_null("").to_numpy().astype(str)
+            if name in categories
+            else frame[name].cast(pl.Float32).to_numpy()
+            for name in frame.columns
+            if name != TARGET
+        }
+
+    learner = ydf.RandomForestLearner(
+        label=TARGET,
+        task=ydf.Task.CLASSIFICATION if asked.classes else ydf.Task.REGRESSION,
+        num_trees=asked.trees,
+        num_threads=asked.threads,
+        random_seed=asked.seed + 1,
+    )
+    model = learner.train(columns(train) | {TARGET: train[TARGET].to_numpy()})
+
+    def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
+        found = model.predict(columns(frame))
+        if not asked.classes:
+            return found
+        shares = np.zeros((frame.height, len(asked.classes)))
+        known = [asked.classes.index(int(label)) for label in model.label_classes()]
+        shares[:, known] = np.stack([1 - found, found], axis=1) if found.ndim == 1 else found
+        return shares
+
+    return predict
+
+
+def fit_lightgbm(train: pl.DataFrame, asked: Asked, **parameters: Any) -> Predict:
+    """parameters: what is not at its default."""
+    import lightgbm
+    import pandas as pd
+
+    categories = {name: train[name].drop_nulls().unique().sort().to_list() for name in texts(train)}
+
+    def table(frame: pl.DataFrame) -> Any:
+        found = frame.drop(TARGET).to_pandas()
+        for name, levels in categories.items():
+            found[name] = pd.Categorical(found[name], categories=levels)
+        return found
+
+    said = {"n_estimators": asked.trees, "n_jobs": asked.threads, "random_state": asked.seed, "verbose": -1}
+    learner = (lightgbm.LGBMClassifier if asked.classes else lightgbm.LGBMRegressor)(**said | parameters)
+    learner.fit(table(train), train[TARGET].to_numpy())
+    answer = learner.predict_proba if asked.classes else learner.predict
+    return lambda frame: answer(table(frame))
+
+
+FITS: dict[str, Callable[..., Predict]] = {
+    "bigforest": fit_bigforest,
+    "scikit-learn": fit_sklearn,
+    "ydf": fit_ydf,
+    "lightgbm-rf": partial(fit_lightgbm, boosting_type="rf", subsample_freq=1, subsample=0.632),
+    "lightgbm": fit_lightgbm,
+}
+FORESTS = ("bigforest", "scikit-learn", "ydf", "lightgbm-rf")
+
+
+def measure(contestant: str, parts: tuple[pl.DataFrame, pl.DataFrame], asked: Asked) -> dict[str, float | None]:
+    """Scores and seconds of a contestant that learns from the first part and is asked about the second.
+
+    Seconds are from frame to model (encoding and, where made unasked, out-of-bag figures included), and from frame to
+    answers; cpu_seconds those of the processor, in all threads, of the former.
+    """
+    name, *given = contestant.split(":")
+    train, test = parts
+    begin, spent = time.perf_counter(), time.process_time()
+    predict = FITS[name](train, asked, **dict(map(option, given)))
+    fitted, cpu = time.perf_counter(), time.process_time()
+    found = predict(test)
+    end = time.perf_counter()
+    seconds = {"fit_seconds": fitted - begin, "cpu_seconds": cpu - spent, "predict_seconds": end - fitted}
+    return seconds | scores(found, test[TARGET].to_numpy(), asked.classes)
+
+
+def scores(found: NDArray[np.float64], truth: NDArray[Any], classes: list[int]) -> dict[str, float | None]:
+    """Accuracy, log loss (shares at least the eps of float64) and of two classes the area under the curve; or R2."""
+    from sklearn.metrics import r2_score, roc_auc_score
+
+    if not classes:
+        return {"score": float(r2_score(truth, found)), "log_loss": None, "auc": None}
+    labels = np.array(classes)
+    held = np.where(labels == truth[:, np.newaxis], found, 0.0).sum(axis=1)
+    both = len(classes) == 2 and len(np.unique(truth)) == 2
+    return {
+        "score": float((labels[found.argmax(axis=1)] == truth).mean()),
+        "log_loss": float(-np.log(np.clip(held, np.finfo(np.float64).eps, 1.0)).mean()),
+        "auc": float(roc_auc_score(truth == labels[1], found[:, 1])) if both else None,
+    }
