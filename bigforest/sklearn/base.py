@@ -17,7 +17,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
-import bigforest
+from bigforest import read_forest, train
+from bigforest.config import TrainConfig
 from bigforest.errors import ConfigError
 from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
 from bigforest.forest.forest import Forest
@@ -166,6 +167,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
             "listener": _listener(self.verbose),
         }
         with names_of_parameters():
+            if self.oob_score and not TrainConfig.of(**options).bootstrap:
+                raise ConfigError("Out of bag estimation only available if bootstrap=True, which some families exclude")
             if self.warm_start and hasattr(self, "forest_"):
                 grown = self._grown_further(frame, target_name, options, run)
                 if grown is None:
@@ -173,7 +176,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
                 self.forest_ = grown
             else:
                 seed = seed_of(self.random_state)
-                self.forest_ = bigforest.train(frame, target_name, seed=seed, scheduler="threads", **options, **run)
+                self.forest_ = train(frame, target_name, seed=seed, scheduler="threads", **options, **run)
         self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
         return True
 
@@ -200,8 +203,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         home = tempfile.TemporaryDirectory(prefix="bigforest-")
         place = Path(home.name) / "forest"
         self.forest_.write(place)
-        bigforest.train(frame, target, resume=place, trees=trees, scheduler="threads", **run)
-        return bigforest.read_forest(place, holding=home)
+        train(frame, target, resume=place, trees=trees, scheduler="threads", **run)
+        return read_forest(place, holding=home)
 
     def _table(self, X: Any) -> tuple[pl.DataFrame, list[str]]:
         """X as a frame, checked and remembered as scikit-learn does, and the names of its columns."""
@@ -227,11 +230,6 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
     def _finite(self) -> str | bool:
         """What scikit-learn is told of missing and infinite values in arrays."""
         return "allow-nan" if self.family in _TAKE_MISSING else True
-
-    def _check_oob(self) -> None:
-        """Raise ConfigError where a score is asked for that there cannot be."""
-        if self.oob_score and (self.bootstrap is False or (hasattr(self, "forest_") and not self.forest_.has_oob)):
-            raise ConfigError("Out of bag estimation only available if bootstrap=True, and in families that draw bags")
 
     def _out_of_bag(self, rows: int, names: list[str]) -> NDArray[np.float64]:
         """Columns of the out-of-bag report for all rows of X, float64 [rows, columns]; NaN where no tree voted."""
@@ -283,7 +281,7 @@ def _forest_of(files: Mapping[str, bytes]) -> Forest:
         path = Path(home.name) / "forest" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content)
-    return bigforest.read_forest(Path(home.name) / "forest", holding=home)
+    return read_forest(Path(home.name) / "forest", holding=home)
 
 
 def _listener(verbose: Any) -> Listener:

@@ -255,7 +255,6 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         """
         if y is None:
             raise DataError("This BigForestClassifier requires y to be passed, but the target y is None")
-        self._check_oob()
         check_classification_targets(y)
         classes, codes, labels = classes_of(y)
         named_weights = _class_weight(self.class_weight, classes)
@@ -331,7 +330,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     def _set_oob_score_and_attributes(self, codes: NDArray[np.intp]) -> None:
         names = proba_names(self.forest_.spec)
         votes = self._of_all_classes(self._out_of_bag(len(codes), names))
-        voted: NDArray[np.bool_] = ~np.isnan(votes[:, 0])
+        voted: NDArray[np.bool_] = ~np.isnan(votes).any(axis=1)
+        votes[~voted] = np.nan  # also of classes that are not in the forest
         self.oob_decision_function_ = votes
         prediction = self.classes_.take(np.where(voted[:, None], votes, 0.0).argmax(axis=1))
         self.oob_score_ = self._scored(self.classes_.take(codes), prediction, voted, accuracy_score)

@@ -199,7 +199,6 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         """
         if y is None:
             raise DataError("This BigForestRegressor requires y to be passed, but the target y is None")
-        self._check_oob()
         numbers = numbers_of(y)
         if self._fit(X, pl.Series(numbers), sample_weight, groups) or not hasattr(self, "oob_score_"):
             self.n_outputs_ = 1
