@@ -147,7 +147,8 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         """Grow the forest, or add trees to it; False where it has them all."""
         frame, names = self._table(X)
         check_consistent_length(frame, target)
-        options = options_of(self.get_params(deep=False), self._criteria, frame.height)
+        weighted = sample_weight is not None or class_weight is not None
+        options = options_of(self.get_params(deep=False), self._criteria, frame.height, weighted=weighted)
         categories = category_names(self.categories, names)
         options |= {"categories": categories, "class_weight": class_weight}
         frame = with_categories(frame, categories)

@@ -330,7 +330,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     def _set_oob_score_and_attributes(self, codes: NDArray[np.intp]) -> None:
         names = proba_names(self.forest_.spec)
         votes = self._of_all_classes(self._out_of_bag(len(codes), names))
-        voted: NDArray[np.bool_] = ~np.isnan(votes).any(axis=1)
+        voted: NDArray[np.bool_] = np.isfinite(votes.sum(axis=1))
         votes[~voted] = np.nan  # also of classes that are not in the forest
         self.oob_decision_function_ = votes
         prediction = self.classes_.take(np.where(voted[:, None], votes, 0.0).argmax(axis=1))

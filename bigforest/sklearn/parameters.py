@@ -49,12 +49,13 @@ CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "
 NUMBER_CRITERIA = {"squared_error": "variance"}
 
 
-def options_of(given: Mapping[str, Any], criteria: Mapping[str, str], rows: int) -> dict[str, Any]:
+def options_of(given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool) -> dict[str, Any]:
     """The options of training but for seed and class_weight.
 
     given     parameters by name.
     criteria  impurities by the names of criteria.
     rows      rows of the table, of which fractions are taken.
+    weighted  whether they have weights.
 
     Raises ConfigError for a parameter that cannot be used.
     """
@@ -80,9 +81,10 @@ def options_of(given: Mapping[str, Any], criteria: Mapping[str, str], rows: int)
         "trees": int(trees),
         "impurity": criteria[criterion],
         "min_split": _rows_of("min_samples_split", given["min_samples_split"], rows, 2),
-        # Rows beyond the first count as their mean weight, so that a share of the rows is one of the weight.
+        # Beyond the first, rows with weights count as their mean weight: with these a leaf has the share at least.
         "min_leaf": max(
-            _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1), math.ceil(float(share) * rows)
+            _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1),
+            math.ceil(float(share) * rows) + (weighted and share > 0.0),
         ),
         "sample_fraction": _share_of(given["max_samples"], given["bootstrap"], rows),
     }

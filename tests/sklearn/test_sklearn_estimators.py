@@ -193,6 +193,18 @@ def test_class_weight__counts_as_weights_of_rows() -> None:
             BigForestClassifier(class_weight=wrong).fit(X, Y)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("share", [0.003, 0.1])
+def test_min_weight_fraction_leaf__is_a_share_of_all_weight(weighted: bool, share: float) -> None:
+    weights = np.where(Y == 0, 900.0, 1.0) if weighted else np.ones(200)
+    ours = BigForestClassifier(n_estimators=4, bootstrap=False, min_weight_fraction_leaf=share)
+    ours.fit(X, Y, sample_weight=weights if weighted else None)
+    for leaves in ours.apply(X).T:
+        of_leaf = np.bincount(leaves, weights)
+        assert of_leaf[of_leaf > 0].min() >= share * weights.sum()
+        assert len(np.unique(leaves)) > 1
+
+
 def test_groups__are_in_a_bag_together() -> None:
     groups = np.arange(200) // 10
     ours = BigForestClassifier(n_estimators=4).fit(X, Y, groups=groups)
