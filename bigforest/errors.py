@@ -21,11 +21,11 @@ class BigForestError(Exception):
     """Base of every error that bigforest raises on purpose."""
 
 
-class ConfigError(BigForestError):
+class ConfigError(BigForestError, ValueError):
     """An option has a value that cannot be used, alone or together with the others."""
 
 
-class DataError(BigForestError):
+class DataError(BigForestError, ValueError):
     """The table given for training or prediction cannot be used as it is."""
 
 

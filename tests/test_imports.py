@@ -51,7 +51,7 @@ MAY_IMPORT = {
         *("store", "sample", "kernels", "encode.dataspec", "encode.ranks"),
         *("forest.nodes", "forest.table", "forest.trees", "forest.ranks"),
     },
-    "forest": {"encode.dataspec", "kernels", "predict"},
+    "forest": {"encode.dataspec", "kernels", "predict", "sample"},
     "oob": {"store", "sample", "kernels", "encode.dataspec", "forest"},
     "predict": {"source", "encode.dataspec", "forest"},
     "revise": {"source", "kernels", "forest"},
@@ -61,8 +61,9 @@ MAY_IMPORT = {
     "tablefile": {"forest.files"},
     "images": {"source", "encode.target", "tablefile"},
     "simulation": {"tablefile"},
+    "sklearn": {"source.memory", "forest.forest", "forest.tree", "forest.votes", "read_forest", "train"},
 }
-COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL"}
+COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL", "sklearn"}
 
 
 def _modules(folder: Path) -> list[Path]:
@@ -110,6 +111,13 @@ def test_pillow__imported_where_images_are_decoded_only() -> None:
         path.relative_to(PACKAGE) for path in _modules(PACKAGE) if any(_within(n, {"PIL"}) for n in _imports(path))
     }
     assert users == {Path("images/decode.py")}
+
+
+def test_scikit_learn__imported_by_the_estimators_only() -> None:
+    users = {
+        _stage(path) for path in _modules(PACKAGE) if any(_within(n, {"sklearn", "scipy"}) for n in _imports(path))
+    }
+    assert users == {"sklearn"}
 
 
 def test_cli__imported_by_nothing() -> None:

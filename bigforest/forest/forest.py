@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from bigforest.forest.loader import Loader
 from bigforest.forest.parts import check_parts, part_paths
 from bigforest.forest.reading import Reader
 from bigforest.forest.table import FEATURES, RANKS, RUN
+from bigforest.forest.tree import Tree
 from bigforest.forest.votes import Rule, label_type
 from bigforest.output import staged
 from bigforest.places import place_of
@@ -84,6 +86,16 @@ class Forest(Contents):
             f"target {self.spec.target.name!r}, {self.spec.rows} rows)"
         )
 
+    def __len__(self) -> int:
+        return self.trees
+
+    def __getitem__(self, number: int) -> Tree:
+        """The tree of this number, from 0; or, if negative, from the end."""
+        place = operator.index(number)
+        if not -self.trees <= place < self.trees:
+            raise IndexError(f"the forest has the trees 0 to {self.trees - 1}, and no tree {number}")
+        return Tree(self, place % self.trees)
+
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
         self._loader.whole()
@@ -98,6 +110,7 @@ class Forest(Contents):
         memory: int | str | None = None,
         unseen: str = "larger",
         quantiles: Sequence[float] = (),
+        trees: Iterable[int] | None = None,
     ) -> Any:
         """The class of every row, in order, or the number that the trees predict on average.
 
@@ -115,10 +128,10 @@ class Forest(Contents):
                  answer.
         unseen   a level of a category that was not there in training goes with the "larger" child of a node, counts as
                  "missing", or is an "error".
-
         quantiles  of the numbers to predict: shares from 0 to 1. A forest that was trained with keep_targets gives each
                  row the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight
                  (Meinshausen 2006); a quantile is the smallest target whose share, with all below it, reaches that.
+        trees    numbers of the trees that answer, such as range(50); None for all.
 
         Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
         numbers), and those of the quantiles, `q0.1` and so on; for numpy an array [rows], where a rejected row is nan
@@ -131,7 +144,7 @@ class Forest(Contents):
         """
         from bigforest.predict.memory import predict
 
-        rule = self.rule(vote, ties, unseen, quantiles)
+        rule = self.rule(vote, ties, unseen, quantiles, trees)
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
 
     def predict_proba(
@@ -142,6 +155,7 @@ class Forest(Contents):
         threads: int | None = None,
         memory: int | str | None = None,
         unseen: str = "larger",
+        trees: Iterable[int] | None = None,
     ) -> Any:
         """The share of each class in the votes of every row, in order: columns `keep` and p_<class>.
 
@@ -150,8 +164,43 @@ class Forest(Contents):
         """
         from bigforest.predict.memory import predict
 
-        rule = self.rule(vote, unseen=unseen)
+        rule = self.rule(vote, unseen=unseen, trees=trees)
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
+
+    def apply(
+        self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None
+    ) -> NDArray[np.uint32]:
+        """Number of the leaf, among the nodes of its tree, in which each row ends in each tree: uint32 [rows, trees].
+
+        data     a table in memory or an array, as for `predict`. The whole forest is held in memory.
+        unseen, trees, threads  as for `predict`.
+
+        Raises what `predict` raises.
+        """
+        from bigforest.predict.memory import find_leaves
+
+        return find_leaves(self, data, self.rule(unseen=unseen, trees=trees), threads)
+
+    def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
+        """How often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per tree.
+
+        row is the number of the row in the training table. Bags are not kept but drawn again, so this takes time, and
+        two bytes for each row and tree.
+
+        trees  numbers of the trees; None for all.
+        group  of a forest whose bags are drawn by groups: that column of the training table, an array or a Series.
+
+        Raises ConfigError where the forest does not know enough of its table: rows were left out or drawn by class, and
+        it has no out-of-bag report, as those that were merged. DataError for groups that are not those of training.
+        """
+        from bigforest.forest.bags import bags_of
+
+        return bags_of(self, self._numbers(trees) or range(self.trees), group)
+
+    @property
+    def feature_importances(self) -> NDArray[np.float64]:
+        """Share of each feature in all decrease of impurity, in the order of `features` (forest/table.py FEATURES)."""
+        return self.features["importance"].to_numpy()
 
     def expr(
         self,
@@ -195,9 +244,12 @@ class Forest(Contents):
         ties: str | None = None,
         unseen: str = "larger",
         quantiles: Sequence[float] = (),
+        trees: Iterable[int] | None = None,
     ) -> Rule:
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
-        shares = _shares(quantiles)
+        shares, some = _shares(quantiles), self._numbers(trees)
+        if shares and some:
+            raise ConfigError("quantiles are those of all trees together; drop trees or quantiles")
         if shares and not self.is_regression:
             raise ConfigError("the forest predicts classes, which have no quantiles; ask for their probabilities")
         if shares and not self.has_targets:
@@ -206,7 +258,19 @@ class Forest(Contents):
             raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
         vote = self.config.vote if vote is None else vote
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
-        return Rule(vote, own if ties is None else ties, self.config.seed, unseen, shares)
+        return Rule(vote, own if ties is None else ties, self.config.seed, unseen, shares, some)
+
+    def _numbers(self, trees: Iterable[int] | None) -> tuple[int, ...]:
+        """Numbers of trees, ascending; none for all. Raises ConfigError."""
+        if trees is None:
+            return ()
+        try:
+            numbers = sorted({operator.index(tree) for tree in trees})
+        except TypeError as error:
+            raise ConfigError(f"trees must be numbers of trees, such as range(50), not {trees!r}") from error
+        if not numbers or numbers[0] < 0 or numbers[-1] >= self.trees:
+            raise ConfigError(f"trees must be numbers from 0 to {self.trees - 1}, at least one, not {trees!r}")
+        return tuple(numbers)
 
     def voting(self, rule: Rule, memory: int | str | None = None, threads: int | None = None) -> Voting:
         """The trees, ready to answer rows by a rule.

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from bigforest.errors import ConfigError
 from bigforest.forest.files import Header
 from bigforest.forest.groups import Trees, survey
 from bigforest.forest.pack import load
@@ -71,6 +72,8 @@ class Loader:
             need = whole_need(self._survey(workers), workers, 0 if targets is None else targets.nbytes)
             check_budget("a lazy query with the whole forest", need, memory)
         packed = self.whole()
+        if rule.trees:
+            packed = packed._replace(roots=packed.roots[list(rule.trees)])
         residents = None if targets is None else Residents.of(targets, range(packed.roots.size), len(packed.counts))
         return Voting(packed, packed.ballots(rule.ballots), rule, self._spec, ranks=ranks, residents=residents)
 
@@ -88,6 +91,8 @@ class Loader:
             voting = self.voting(rule, ranks, None, None)
             used = voting.packed.used
             return Passes(used, [range(1)], ALL_ROWS, default_batch(used.size), lambda _: voting)
+        if rule.trees:
+            raise ConfigError("some trees of a forest answer with all of it in memory; drop memory or trees")
         with self._lock:
             self._packed = None  # other calls may still use it, but it does not stay
         trees = self._survey(resources.workers)

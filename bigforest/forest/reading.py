@@ -140,5 +140,7 @@ class Reader(NamedTuple):
             if feature.kind == "numeric":
                 return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
             return self._codes(pl.Series(feature.name, cells, strict=True), place)
+        except DataError:
+            raise
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
             raise DataError(f"the feature {feature.name!r} of the array cannot be read: {error}") from error

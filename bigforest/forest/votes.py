@@ -34,6 +34,7 @@ class Rule:
     unseen  what a level of a category is that was not there in training: it goes with the "larger" child of every node
           on the category, is as if it were "missing", or an "error".
     quantiles  of the numbers that trees predict, besides: shares from 0 to 1 (Meinshausen 2006).
+    trees  numbers of the trees that answer, ascending; all where there are none.
     """
 
     vote: str
@@ -41,6 +42,7 @@ class Rule:
     seed: int
     unseen: str = "larger"
     quantiles: tuple[float, ...] = ()
+    trees: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if not all(0.0 <= share <= 1.0 for share in self.quantiles) or len(set(self.quantiles)) < len(self.quantiles):

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.encode.dataspec import DataSpec
-from bigforest.errors import FormatError
+from bigforest.errors import DataError, FormatError
 from bigforest.forest.packed import Packed
 from bigforest.forest.ranks import Ranks
 from bigforest.forest.targets import Targets
@@ -135,8 +135,7 @@ class Voting(NamedTuple):
         from bigforest.kernels.route import TILE
         from bigforest.schedule.tasks import together
 
-        if self.ranks is not None:
-            rows = rows.ranked(self.ranks, self.packed.used)
+        rows = self._as_split(rows)
         count = rows.rows
         chunk = chunk_rows(rows)
         if self.residents is not None:
@@ -147,7 +146,42 @@ class Voting(NamedTuple):
             chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
         starts = iter(range(0, count, chunk))
         if not all(together(lambda: self._vote_chunks(rows, numbers, votes, leaves, answers, chunk, starts), workers)):
-            raise missing_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
+            raise self._missing(rows)
+
+    def leaves(self, rows: Rows, workers: int) -> NDArray[np.uint32]:
+        """Number of the leaf, within its tree, in which each row ends in each tree, uint32 [rows, trees].
+
+        Otherwise as `answer`.
+        """
+        from bigforest.kernels.ballots import Places, place_leaves
+        from bigforest.kernels.send import new_scratch
+        from bigforest.schedule.tasks import together
+
+        rows = self._as_split(rows)
+        roots = self.packed.roots
+        found = np.empty((rows.rows, roots.size), np.uint32)
+        chunk = chunk_rows(rows)
+        starts = iter(range(0, rows.rows, chunk))
+
+        def place() -> bool:
+            walker = Walker(self.packed)
+            for first in starts:
+                way = walker.way(rows, first, min(first + chunk, rows.rows))
+                if way is None:
+                    return False
+                place_leaves(way, Places(roots, found[first : first + way.rows]), new_scratch(way))
+            return True
+
+        if not all(together(place, workers if rows.rows > chunk else 1)):
+            raise self._missing(rows)
+        return found
+
+    def _as_split(self, rows: Rows) -> Rows:
+        """The rows as the trees split them: by values, or by their ranks."""
+        return rows if self.ranks is None else rows.ranked(self.ranks, self.packed.used)
+
+    def _missing(self, rows: Rows) -> DataError:
+        return missing_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
 
     def _pieces(self, rows: int) -> int:
         """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.

@@ -1,4 +1,4 @@
-"""What is done with rows that come to leaves: their ballots, votes out of bag, and counts of classes."""
+"""What is done with rows that come to leaves: their ballots, votes out of bag, counts of classes, and the places."""
 
 from __future__ import annotations
 
@@ -114,6 +114,17 @@ class Weighed(NamedTuple):
     held: NDArray[np.int64]
 
 
+class Places(NamedTuple):
+    """The leaves of trees in which rows end.
+
+    roots   uint64 [trees], positions of the roots among the nodes
+    leaves  uint32 [rows, trees], set: number of the leaf in its tree
+    """
+
+    roots: NDArray[np.uint64]
+    leaves: NDArray[np.uint32]
+
+
 @inlined
 def _always(state, tree, row):
     return True
@@ -222,6 +233,11 @@ def _note(state, layout, tree, row, node):
     state.leaves[row, state.tree + tree] = state.first + np.uint32(ballot - _ONE)  # ballot 0 is for a class
 
 
+@inlined
+def _place(state, layout, tree, row, node):
+    state.leaves[row, tree] = np.uint32(node - state.roots[tree])
+
+
 @kernel
 def vote(way, roots, votes, scratch):
     """Add the ballots of all trees, in their order, to Votes; way, roots and scratch are those of send.py.
@@ -236,6 +252,15 @@ def vote(way, roots, votes, scratch):
 def note_leaves(way, roots, leaves, scratch):
     """Like `vote`, but writes down Leaves as well. Oracle: tests/naive/predict.py find_leaf."""
     send(way, roots, _always, _note, leaves, scratch)
+
+
+@kernel
+def place_leaves(way, places, scratch):
+    """Write down the leaf of each row in each tree: Places, whose roots are those of the trees.
+
+    Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
+    """
+    send(way, places.roots, _always, _place, places, scratch)
 
 
 @kernel

@@ -51,22 +51,43 @@ def predict(
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
         return _predict_matrix(forest, data, rule, proba, resources)
+    answer = _predict_frame(forest, _frame_of(data), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame):
-        return _predict_frame(forest, data, rule, keep, proba, resources)
+        return answer
+    if type(data).__module__.partition(".")[0] == "pyarrow":
+        return answer.to_arrow()
+    answered = answer.to_pandas()
+    answered.index = data.index
+    return answered
+
+
+def find_leaves(forest: Forest, data: Any, rule: Rule, threads: int | None) -> NDArray[np.uint32]:
+    """`Forest.apply`."""
+    workers = resources_of(threads, None, None).workers
+    voting, reader = forest.voting(rule), forest.reader(rule)
+    used = voting.packed.used
+    if isinstance(data, np.ndarray):
+        return voting.leaves(reader.matrix(data, used), workers)
+    frame = _frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
+    return voting.leaves(reader.frame(frame, check_schema(frame.schema, forest.spec), used), workers)
+
+
+def _frame_of(data: Any) -> pl.DataFrame:
+    """A table in memory as a frame. Raises DataError."""
+    if isinstance(data, pl.DataFrame):
+        return data
     package = type(data).__module__.partition(".")[0]
     if package == "pandas":
         from bigforest.source.memory import frame_from_pandas
 
-        answer = _predict_frame(forest, frame_from_pandas(data), rule, keep, proba, resources).to_pandas()
-        answer.index = data.index
-        return answer
+        return frame_from_pandas(data)
     if package == "pyarrow":
         import pyarrow as pa
 
         from bigforest.source.memory import frame_from_arrow
 
         if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
-            return _predict_frame(forest, frame_from_arrow(data), rule, keep, proba, resources).to_arrow()
+            return frame_from_arrow(data)
     raise DataError(
         f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
         "a pyarrow Table or a numpy array, or use predict_file for files"

@@ -1,0 +1,301 @@
+"""What the estimators have in common: fitting, adding trees, leaves, bags, and how they are pickled."""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.utils import Tags
+from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
+
+from bigforest import read_forest, train
+from bigforest.config import TrainConfig
+from bigforest.errors import ConfigError
+from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
+from bigforest.forest.forest import Forest
+from bigforest.sklearn.parameters import names_of_parameters, options_of, seed_of, threads_of
+from bigforest.sklearn.tables import category_names, frame_of, free_name, named, weights_of, with_categories
+from bigforest.sklearn.tree import FittedTree
+
+# Families that take rows with missing values.
+_TAKE_MISSING = ("axis", "tree")
+_FOREST = "_forest_files"
+
+
+def keep_parameters(estimator: Any, given: Mapping[str, Any]) -> None:
+    """Keep the arguments of __init__ as they are, as scikit-learn wants it; `given` are the locals there."""
+    for name, value in given.items():
+        if name not in ("self", "__class__"):
+            setattr(estimator, name, value)
+
+
+class BaseBigForest(BaseEstimator):  # type: ignore[misc]
+    """A forest as an estimator; the classes that users see declare the parameters and say what is predicted."""
+
+    # Impurities by the names of criteria.
+    _criteria: ClassVar[Mapping[str, str]]
+
+    forest_: Forest
+    n_features_in_: int
+
+    def __len__(self) -> int:
+        """Number of trees."""
+        check_is_fitted(self)
+        return len(self.forest_)
+
+    def __getitem__(self, number: int) -> FittedTree:
+        """One tree: see `estimators_`."""
+        return self.estimators_[number]
+
+    def __iter__(self) -> Iterator[FittedTree]:
+        return iter(self.estimators_)
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.input_tags.allow_nan = self.family in _TAKE_MISSING
+        return tags
+
+    @property
+    def feature_importances_(self) -> NDArray[np.float64]:
+        """Share of each column of X in all decrease of impurity, float64 [features]."""
+        check_is_fitted(self)
+        shares = np.zeros(self.n_features_in_)
+        place = {name: number for number, name in enumerate(self._names)}
+        of = [place[feature.column or feature.name] for feature in self.forest_.spec.features]
+        np.add.at(shares, of, self.forest_.feature_importances)
+        return shares
+
+    @property
+    def estimators_(self) -> list[FittedTree]:
+        """The trees, with the methods and some of the attributes of scikit-learn's."""
+        check_is_fitted(self)
+        return [FittedTree(self, self.forest_[number]) for number in range(len(self))]
+
+    @property
+    def estimators_samples_(self) -> list[NDArray[np.int32]]:
+        """Numbers of the rows in the bag of each tree, ascending, repeated as in the bag. Drawn again at every call."""
+        check_is_fitted(self)
+        found = []
+        for tree in range(len(self)):
+            bag = self.forest_.inbag([tree], group=self._groups)
+            found.append(np.repeat(bag["row"].to_numpy().astype(np.int32), bag[str(tree)].to_numpy()))
+        return found
+
+    def apply(self, X: Any) -> NDArray[np.int64]:
+        """Number of the leaf in which each row ends in each tree.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        ndarray of int64 of shape (n_samples, n_estimators)
+            Nodes of a tree are numbered in preorder, the root is 0.
+        """
+        check_is_fitted(self)
+        return self.forest_.apply(self._read(X), threads=threads_of(self.n_jobs)).astype(np.int64)
+
+    def decision_path(self, X: Any) -> tuple[Any, NDArray[np.int64]]:
+        """The nodes that each row passes.
+
+        Parameters
+        ----------
+        X : array-like or table of shape (n_samples, n_features)
+            The rows.
+
+        Returns
+        -------
+        indicator : sparse matrix in CSR format of shape (n_samples, n_nodes)
+            1 where a row passes a node, its leaf included.
+        n_nodes_ptr : ndarray of int64 of shape (n_estimators + 1,)
+            The nodes of tree i are the columns from n_nodes_ptr[i] to before n_nodes_ptr[i + 1].
+        """
+        leaves = self.apply(X)
+        nodes = self.forest_.nodes.select("tree", "node", "left", "right").collect()
+        sizes = nodes.group_by("tree", maintain_order=True).len()["len"].to_numpy()
+        first: NDArray[np.int64] = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+        begin = np.repeat(first[:-1], sizes)
+        parent = np.full(nodes.height, -1)
+        for side in ("left", "right"):
+            inner = nodes[side].is_not_null().to_numpy()
+            parent[(begin[inner] + nodes[side].drop_nulls().to_numpy()).astype(np.int64)] = np.flatnonzero(inner)
+        at = (leaves + first[:-1]).ravel()
+        row = np.repeat(np.arange(len(leaves)), leaves.shape[1])
+        rows, passed = [], []
+        while at.size:
+            rows.append(row)
+            passed.append(at)
+            at = parent[at]
+            row, at = row[at >= 0], at[at >= 0]
+        places = (np.concatenate(rows), np.concatenate(passed)) if rows else (row, at)
+        ones = np.ones(places[0].size, np.int64)
+        return sparse.csr_matrix((ones, places), shape=(len(leaves), nodes.height)), first
+
+    def _fit(self, X: Any, target: pl.Series, sample_weight: Any, groups: Any, class_weight: Any = None) -> bool:
+        """Grow the forest, or add trees to it; False where it has them all."""
+        frame, names = self._table(X)
+        check_consistent_length(frame, target)
+        weighted = sample_weight is not None or class_weight is not None
+        options = options_of(self.get_params(deep=False), self._criteria, frame.height, weighted=weighted)
+        categories = category_names(self.categories, names)
+        options |= {"categories": categories, "class_weight": class_weight}
+        frame = with_categories(frame, categories)
+        target_name = free_name(target.name or "target", names)
+        columns = [target.alias(target_name)]
+        for option, given in (("weight", sample_weight), ("group", groups)):
+            if given is not None:
+                options[option] = free_name(option, [*names, target_name])
+                values = weights_of(given, frame) if option == "weight" else np.asarray(given)
+                check_consistent_length(frame, values)
+                columns.append(pl.Series(options[option], values.tolist() if values.dtype.kind in "OU" else values))
+        frame = frame.with_columns(columns)
+        run: dict[str, Any] = {
+            "memory": self.memory,
+            "scratch": self.scratch,
+            "threads": threads_of(self.n_jobs),
+            "listener": _listener(self.verbose),
+        }
+        with names_of_parameters():
+            if self.oob_score and not TrainConfig.of(**options).bootstrap:
+                raise ConfigError("Out of bag estimation only available if bootstrap=True, which some families exclude")
+            if self.warm_start and hasattr(self, "forest_"):
+                grown = self._grown_further(frame, target_name, options, run)
+                if grown is None:
+                    return False
+                self.forest_ = grown
+            else:
+                seed = seed_of(self.random_state)
+                self.forest_ = train(frame, target_name, seed=seed, scheduler="threads", **options, **run)
+        self._names, self._options, self._groups = names, options, None if groups is None else np.asarray(groups)
+        return True
+
+    def _grown_further(
+        self, frame: pl.DataFrame, target: str, options: Mapping[str, Any], run: Mapping[str, Any]
+    ) -> Forest | None:
+        """The forest with more trees; None where it has as many as are asked for. Raises ConfigError."""
+        trees, there = options["trees"], len(self.forest_)
+        if trees < there:
+            raise ConfigError(
+                f"n_estimators={trees} must be larger or equal to len(estimators_)={there} when warm_start==True"
+            )
+        if trees == there:
+            warnings.warn(
+                "Warm-start fitting without increasing n_estimators does not fit new trees.", UserWarning, stacklevel=4
+            )
+            return None
+        changed = [name for name, value in options.items() if name != "trees" and self._options.get(name) != value]
+        if changed:
+            raise ConfigError(
+                f"warm_start adds trees to a forest grown with {changed[0]} {self._options.get(changed[0])!r}, which "
+                f"is {options[changed[0]]!r} now; set it back, or warm_start=False"
+            )
+        home = tempfile.TemporaryDirectory(prefix="bigforest-")
+        place = Path(home.name) / "forest"
+        self.forest_.write(place)
+        train(frame, target, resume=place, trees=trees, scheduler="threads", **run)
+        return read_forest(place, holding=home)
+
+    def _table(self, X: Any) -> tuple[pl.DataFrame, list[str]]:
+        """X as a frame, checked and remembered as scikit-learn does, and the names of its columns."""
+        frame = frame_of(X)
+        if frame is None:
+            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
+            names = [f"x{place}" for place in range(X.shape[1])]
+            return named(X, names), names
+        validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True)
+        return frame, frame.columns
+
+    def _read(self, X: Any) -> NDArray[Any] | pl.DataFrame:
+        """Rows to predict, checked against those of training, as the forest reads them."""
+        frame = frame_of(X)
+        if frame is not None:
+            validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
+            return named(frame, self._names)
+        X = validate_data(self, X, ensure_all_finite=self._finite, reset=False)
+        categories = any(feature.kind == "category" for feature in self.forest_.spec.features)
+        return named(X, self._names) if categories else X
+
+    @property
+    def _finite(self) -> str | bool:
+        """What scikit-learn is told of missing and infinite values in arrays."""
+        return "allow-nan" if self.family in _TAKE_MISSING else True
+
+    def _out_of_bag(self, rows: int, names: list[str]) -> NDArray[np.float64]:
+        """Columns of the out-of-bag report for all rows of X, float64 [rows, columns]; NaN where no tree voted."""
+        report = self.forest_.oob.rows.select("row", *names).collect()
+        found = np.full((rows, len(names)), np.nan)
+        found[report["row"].to_numpy()] = report.select(pl.col(names).cast(pl.Float64).fill_null(np.nan)).to_numpy()
+        if np.isnan(found[:, 0]).any():
+            warnings.warn(
+                "Some inputs do not have OOB scores. This probably means too few trees were used to compute any "
+                "reliable OOB estimates.",
+                UserWarning,
+                stacklevel=4,
+            )
+        return found
+
+    def _scored(self, truth: Any, prediction: NDArray[Any], voted: NDArray[np.bool_], score: Callable[..., Any]) -> Any:
+        """A score of the rows that some tree has not seen: the estimator's own, or that of the parameter oob_score."""
+        if not voted.any():
+            return float("nan")
+        chosen = self.oob_score if callable(self.oob_score) else score
+        return chosen(np.asarray(truth)[voted], prediction[voted])
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "forest_" in state:
+            state[_FOREST] = _files_of(state.pop("forest_"))
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        files = state.pop(_FOREST, None)
+        super().__setstate__(state)
+        if files is not None:
+            self.forest_ = _forest_of(files)
+
+
+def _files_of(forest: Forest) -> dict[str, bytes]:
+    """The Parquet files of a forest, by their places in its folder."""
+    with tempfile.TemporaryDirectory(prefix="bigforest-") as home:
+        place = Path(home) / "forest"
+        forest.write(place)
+        return {path.relative_to(place).as_posix(): path.read_bytes() for path in place.rglob("*") if path.is_file()}
+
+
+def _forest_of(files: Mapping[str, bytes]) -> Forest:
+    """The forest of such files, in a temporary folder for as long as it is in use. Raises FormatError."""
+    home = tempfile.TemporaryDirectory(prefix="bigforest-")
+    for name, content in files.items():
+        path = Path(home.name) / "forest" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    return read_forest(Path(home.name) / "forest", holding=home)
+
+
+def _listener(verbose: Any) -> Listener:
+    """Prints what a run tells: the stages, and from verbose=2 on their progress."""
+    if not verbose:
+        return silent
+
+    def tell(event: Event) -> None:
+        if isinstance(event, StageFinished):
+            print(f"[bigforest] {event.stage}: {event.seconds:.2f} s", file=sys.stdout)
+        elif isinstance(event, Notice):
+            print(f"[bigforest] {event.message}", file=sys.stdout)
+        elif isinstance(event, StageAdvanced) and verbose > 1:
+            print(f"[bigforest] {event.stage}: {event.done} done", file=sys.stdout)
+
+    return tell

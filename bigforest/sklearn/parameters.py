@@ -1,0 +1,167 @@
+"""Parameters of the estimators, made into options of `bigforest.train`. Most are called alike and are passed on."""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from sklearn.utils import check_random_state
+
+from bigforest.errors import ConfigError
+from bigforest.resources import available_threads
+
+# The parameters that have another name in `bigforest.train`, which its messages use.
+_OPTION = {
+    "max_features": "mtry",
+    "criterion": "impurity",
+    "min_samples_split": "min_split",
+    "min_samples_leaf": "min_leaf",
+    "max_samples": "sample_fraction",
+    "random_state": "seed",
+    "n_jobs": "threads",
+}
+_PARAMETER = {option: parameter for parameter, option in _OPTION.items()}
+_WORDS = re.compile(rf"\b({'|'.join(_PARAMETER)})\b")
+
+# Parameters that are no options of training, or are made into one below.
+_NOT_PASSED_ON = {
+    *("n_estimators", "criterion", "max_features", "min_samples_split", "min_samples_leaf", "max_samples"),
+    *(
+        "min_weight_fraction_leaf",
+        "bootstrap",
+        "class_weight",
+        "oob_score",
+        "warm_start",
+        "random_state",
+        "n_jobs",
+        "verbose",
+        "monotonic_cst",
+    ),
+    *("categories", "memory", "scratch"),
+}
+CLASS_CRITERIA = {"gini": "gini", "entropy": "entropy", "log_loss": "entropy", "error": "error"}
+NUMBER_CRITERIA = {"squared_error": "variance"}
+
+
+def options_of(given: Mapping[str, Any], criteria: Mapping[str, str], rows: int, *, weighted: bool) -> dict[str, Any]:
+    """The options of training but for seed and class_weight.
+
+    given     parameters by name.
+    criteria  impurities by the names of criteria.
+    rows      rows of the table, of which fractions are taken.
+    weighted  whether they have weights.
+
+    Raises ConfigError for a parameter that cannot be used.
+    """
+    if given["monotonic_cst"] is not None:
+        raise ConfigError(
+            "monotonic_cst is not there: splits are chosen by the decrease of impurity alone; leave it None, or use "
+            "HistGradientBoosting of scikit-learn"
+        )
+    family = given["family"]
+    trees = given["n_estimators"]
+    if not _is_whole(trees) or trees < 1:
+        raise ConfigError(f"n_estimators must be a whole number of at least 1, not {trees!r}")
+    if family == "tree" and trees != 1:
+        raise ConfigError(f"the family tree is a single tree, and n_estimators is {trees}; make it 1")
+    criterion = given["criterion"]
+    if not isinstance(criterion, str) or criterion not in criteria:
+        raise ConfigError(f"criterion must be one of {', '.join(criteria)}, not {criterion!r}")
+    share = given["min_weight_fraction_leaf"]
+    if not isinstance(share, int | float | np.floating) or not 0.0 <= share <= 0.5:
+        raise ConfigError(f"min_weight_fraction_leaf must be from 0.0 to 0.5, not {share!r}")
+    options = {name: value for name, value in given.items() if name not in _NOT_PASSED_ON}
+    options |= {
+        "trees": int(trees),
+        "impurity": criteria[criterion],
+        "min_split": _rows_of("min_samples_split", given["min_samples_split"], rows, 2),
+        # Beyond the first, rows with weights count as their mean weight: with these a leaf has the share at least.
+        "min_leaf": max(
+            _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1),
+            math.ceil(float(share) * rows) + (weighted and share > 0.0),
+        ),
+        "sample_fraction": _share_of(given["max_samples"], given["bootstrap"], rows),
+    }
+    # Where nothing is said the family has its own.
+    if given["max_features"] != "auto":
+        options["mtry"] = _drawn(given["max_features"])
+    if given["bootstrap"] != "auto":
+        options["bootstrap"] = given["bootstrap"]
+    return options
+
+
+def seed_of(random_state: Any) -> int:
+    """A seed: the number given, or one drawn as scikit-learn's estimators draw theirs."""
+    if _is_whole(random_state):
+        if random_state < 0:
+            raise ConfigError(f"random_state must be at least 0, not {random_state!r}")
+        return int(random_state)
+    return int(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+
+
+def threads_of(n_jobs: Any) -> int | None:
+    """Threads; None for all processors. Raises ConfigError."""
+    if n_jobs is None:
+        # joblib says so to its workers, which share the processors.
+        most = os.environ.get("NUMBA_NUM_THREADS", "")
+        return min(int(most), available_threads()) if most.isdigit() and int(most) else None
+    if not _is_whole(n_jobs) or n_jobs == 0:
+        raise ConfigError(f"n_jobs must be None or a whole number other than 0, not {n_jobs!r}")
+    return int(n_jobs) if n_jobs > 0 else max(1, available_threads() + 1 + int(n_jobs))
+
+
+@contextmanager
+def names_of_parameters() -> Iterator[None]:
+    """Let errors about options call them as the estimators do."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(_WORDS.sub(lambda found: _PARAMETER[found[1]], str(error))) from error
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _rows_of(name: str, value: Any, rows: int, least: int) -> int:
+    """A number of rows given as such or as a fraction of all."""
+    if _is_whole(value) and value >= least:
+        return int(value)
+    if isinstance(value, float | np.floating) and 0.0 < value <= 1.0:
+        return max(least, math.ceil(value * rows))
+    raise ConfigError(
+        f"{name} must be a whole number of at least {least} or a fraction of the rows, above 0.0 and at most 1.0, "
+        f"not {value!r}"
+    )
+
+
+def _share_of(max_samples: Any, bootstrap: Any, rows: int) -> float:
+    """The size of a bag as a fraction of the rows."""
+    if max_samples is None:
+        return 1.0
+    if bootstrap is False:
+        raise ConfigError(
+            "`max_sample` cannot be set if `bootstrap=False`. Either switch to `bootstrap=True` or set "
+            "`max_sample=None`."
+        )
+    if _is_whole(max_samples) and 1 <= max_samples <= rows:
+        return int(max_samples) / rows
+    if isinstance(max_samples, float | np.floating) and 0.0 < max_samples <= 1.0:
+        return float(max_samples)
+    raise ConfigError(
+        f"max_samples must be a number of rows, at most the {rows} that there are, or a fraction of them, above 0.0 "
+        f"and at most 1.0, not {max_samples!r}"
+    )
+
+
+def _drawn(max_features: Any) -> Any:
+    """The option `mtry`."""
+    if max_features is None or (isinstance(max_features, float | np.floating) and max_features == 1.0):
+        return "all"
+    return max_features

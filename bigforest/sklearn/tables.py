@@ -1,0 +1,119 @@
+"""Tables, arrays and targets as scikit-learn's users have them, made into what bigforest reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+from numpy.typing import NDArray
+from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
+
+from bigforest.errors import ConfigError, DataError
+from bigforest.source.memory import frame_from_arrow, frame_from_numpy, frame_from_pandas
+
+
+def frame_of(X: Any) -> pl.DataFrame | None:
+    """A table of Polars, pandas or pyarrow as a frame; None for what scikit-learn makes an array of.
+
+    Raises DataError for a table that Polars cannot hold, and for infinite values, which scikit-learn refuses in arrays.
+    """
+    package = type(X).__module__.partition(".")[0]
+    if isinstance(X, pl.LazyFrame):
+        frame = X.collect()
+    elif isinstance(X, pl.DataFrame):
+        frame = X
+    elif package == "pandas" and hasattr(X, "columns"):
+        frame = frame_from_pandas(X)
+    elif package == "pyarrow" and hasattr(X, "column_names"):
+        frame = frame_from_arrow(X)
+    else:
+        return None
+    infinite = frame.select(cs.float().is_infinite().any())
+    if infinite.width and any(infinite.row(0)):
+        names = [name for name, found in infinite.row(0, named=True).items() if found]
+        raise DataError(f"X contains infinity in {names[0]!r}; replace infinite values, by nulls for instance")
+    return frame
+
+
+def named(X: NDArray[Any] | pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """Columns under these names, by their places."""
+    if isinstance(X, pl.DataFrame):
+        return X.rename(dict(zip(X.columns, names, strict=True))) if X.columns != list(names) else X
+    return frame_from_numpy(X, names)
+
+
+def category_names(given: Any, names: Sequence[str]) -> list[str]:
+    """Names of the columns that are categories, from names and places. Raises ConfigError."""
+    if given is None:
+        return []
+    found: list[str] = []
+    for one in [given] if isinstance(given, str) else np.asarray(given, dtype=object).ravel().tolist():
+        if isinstance(one, str) and one in names:
+            found.append(one)
+        elif isinstance(one, int) and not isinstance(one, bool) and 0 <= one < len(names):
+            found.append(names[one])
+        else:
+            raise ConfigError(f"categories must be names or places of columns of X, not {one!r}")
+    return found
+
+
+def with_categories(frame: pl.DataFrame, names: Sequence[str]) -> pl.DataFrame:
+    """The frame with these columns as whole numbers where they are floats, as those with gaps are in other libraries.
+
+    Raises DataError where one is not whole.
+    """
+    made = []
+    for name in names:
+        column = frame[name]
+        if column.dtype.is_float():
+            column = column.fill_nan(None)
+            whole = column.cast(pl.Int64, strict=False)
+            if not (whole.cast(column.dtype) == column).all() or whole.null_count() > column.null_count():
+                raise DataError(f"the category {name!r} holds numbers that are not whole; convert it to text")
+            made.append(whole)
+    return frame.with_columns(made) if made else frame
+
+
+def free_name(wanted: str, taken: Sequence[str]) -> str:
+    """A name for a column that no other has."""
+    while wanted in taken:
+        wanted += "_"
+    return wanted
+
+
+def classes_of(y: Any) -> tuple[NDArray[Any], NDArray[np.intp], pl.Series]:
+    """The classes of a target in ascending order, the place of each row's among them, and the labels as a column."""
+    labels = np.asarray(column_or_1d(y, warn=True))
+    if labels.dtype.kind in "fO":
+        assert_all_finite(labels, input_name="y")
+    classes, codes = np.unique(labels, return_inverse=True)
+    if labels.dtype.kind == "f":  # whole numbers, as check_classification_targets has found
+        labels = labels.astype(np.int64)
+    values = labels if labels.dtype.kind in "biu" else [str(label) for label in labels.tolist()]
+    return classes, codes, pl.Series(values)
+
+
+def numbers_of(y: Any) -> NDArray[np.float64]:
+    """The numbers to predict."""
+    numbers: NDArray[np.float64] = check_array(
+        column_or_1d(y, warn=True), dtype=np.float64, ensure_2d=False, input_name="y"
+    )
+    return numbers
+
+
+def weights_of(sample_weight: Any, frame: pl.DataFrame) -> NDArray[np.float64]:
+    """The weights of the rows."""
+    weights: NDArray[np.float64] = check_array(
+        sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"
+    )
+    if weights.ndim != 1:
+        raise DataError(f"Sample weights must be 1D, one for each row, not of shape {weights.shape}")
+    check_consistent_length(frame, weights)
+    if not weights.any():
+        raise DataError("all weights in sample_weight are zero, so that no row is left; give some row a weight")
+    if (weights < 0.0).any():
+        raise DataError("Negative values in data passed to `sample_weight`; weights are numbers from 0 on")
+    return weights

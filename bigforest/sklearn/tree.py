@@ -1,0 +1,92 @@
+"""One tree of a fitted estimator, with what tools look for in scikit-learn's trees."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.tree import Tree
+
+if TYPE_CHECKING:
+    from bigforest.sklearn.base import BaseBigForest
+
+
+class TreeArrays(NamedTuple):
+    """The nodes of a tree in preorder, under the names of scikit-learn's `tree_`; -1 and -2 stand where it has them.
+
+    children_left, children_right  int64, -1 in leaves
+    feature         int64, place of the column of X; -2 in leaves and where a node is oblique
+    threshold       float64, rows with at most this go left; -2.0 in leaves, NaN in nodes on categories
+    missing_go_to_left  uint8
+    value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the number predicted
+    weighted_n_node_samples  float64, weight of the bag rows; without weights their number
+    """
+
+    children_left: NDArray[np.int64]
+    children_right: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    missing_go_to_left: NDArray[np.uint8]
+    value: NDArray[np.float64]
+    weighted_n_node_samples: NDArray[np.float64]
+
+    @property
+    def node_count(self) -> int:
+        """Number of nodes."""
+        return self.feature.size
+
+
+class FittedTree:
+    """A tree of an estimator. It predicts what the tree alone says; classes as the estimator names them."""
+
+    def __init__(self, estimator: BaseBigForest, tree: Tree) -> None:
+        self._estimator = estimator
+        self._tree = tree
+
+    def __repr__(self) -> str:
+        return repr(self._tree)
+
+    @cached_property
+    def tree_(self) -> TreeArrays:
+        """The nodes."""
+        nodes, names = self._tree.nodes, self._estimator._names
+        spec = self._tree.forest.spec
+        place = {feature.name: names.index(feature.column or feature.name) for feature in spec.features}
+        leaf = nodes["left"].is_null().to_numpy()
+        if self._tree.forest.is_regression:
+            value = nodes["value"].to_numpy()[:, None]
+        else:
+            counts = np.array(nodes["counts"].to_list(), np.float64)
+            value = self._estimator._of_all_classes(counts / counts.sum(axis=1, keepdims=True))
+        return TreeArrays(
+            nodes["left"].cast(int).fill_null(-1).to_numpy(),
+            nodes["right"].cast(int).fill_null(-1).to_numpy(),
+            np.array([-2 if name is None else place[name] for name in nodes["feature"].to_list()]),
+            np.where(leaf, -2.0, nodes["threshold"].fill_null(np.nan).to_numpy()),
+            nodes["default_left"].fill_null(False).to_numpy().astype(np.uint8),
+            value[:, None, :],
+            nodes["weight"].to_numpy().astype(np.float64),
+        )
+
+    def get_depth(self) -> int:
+        """Level of the deepest leaf, the root having 0."""
+        return self._tree.depth
+
+    def get_n_leaves(self) -> int:
+        """Number of leaves."""
+        return self._tree.leaves
+
+    def apply(self, X: Any) -> NDArray[np.int64]:
+        """Number of the leaf in which each row ends."""
+        return self._tree.apply(self._estimator._read(X)).astype(np.int64)  # type: ignore[no-any-return]
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """What the tree predicts for each row."""
+        return self._estimator._predict(X, trees=[self._tree.number])  # type: ignore[no-any-return]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The shares of the classes in the leaf of each row, in the order of the estimator's `classes_`."""
+        return self._estimator._shares(X, trees=[self._tree.number])  # type: ignore[no-any-return]

@@ -1,0 +1,425 @@
+"""The estimators of bigforest.sklearn: what they answer, beside the forest that bigforest.train gives."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import joblib
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import sklearn
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.datasets import make_classification, make_regression
+from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
+
+import bigforest as bf
+from bigforest.errors import BigForestError
+from bigforest.sklearn import BigForestClassifier, BigForestRegressor
+from bigforest.sklearn.base import BaseBigForest
+from bigforest.sklearn.parameters import threads_of
+
+ROOT = Path(__file__).resolve().parents[2]
+ESTIMATORS: list[type[BaseBigForest]] = [BigForestClassifier, BigForestRegressor]
+X, Y = make_classification(200, 6, n_informative=4, n_classes=3, random_state=0)
+X_NUMBERS, NUMBERS = make_regression(200, 5, random_state=0)
+NAMES = [f"feature {place}" for place in range(6)]
+WORDS = np.array(["no", "perhaps", "yes"])[Y]
+
+
+def fitted(kind: type[BaseBigForest] = BigForestClassifier, **parameters: Any) -> Any:
+    table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
+    return kind(**{"n_estimators": 8, **parameters}).fit(table, target)  # type: ignore[attr-defined]
+
+
+def same(one: Any, other: Any, table: Any = X) -> bool:
+    return bool(np.array_equal(one.predict_proba(table), other.predict_proba(table)))
+
+
+def mixed_table() -> pl.DataFrame:
+    """Numbers with gaps, text, an enum and a date."""
+    random = np.random.default_rng(4)
+    return pl.DataFrame(
+        {
+            "number": pl.Series(X[:, 0]).set(pl.Series(random.random(200) < 0.1), None),
+            "text": np.array(["a", "b", "c", "d"])[random.integers(0, 4, 200)],
+            "enum": pl.Series(WORDS, dtype=pl.Enum(["no", "perhaps", "yes"])),
+            "date": pl.Series(random.integers(0, 99, 200)).cast(pl.Date),
+        }
+    )
+
+
+def test_classifier__is_the_forest_that_train_grows() -> None:
+    forest = bf.train((X, Y), trees=8, seed=3, max_depth=4, mtry=2, impurity="entropy")
+    ours = fitted(random_state=3, max_depth=4, max_features=2, criterion="log_loss")
+    assert np.array_equal(ours.predict_proba(X), forest.predict_proba(X))
+    assert np.array_equal(ours.predict(X), forest.predict(X))
+    assert np.array_equal(ours.feature_importances_, forest.features["importance"].to_numpy())
+    assert ours.n_classes_ == 3 and ours.n_outputs_ == 1 and len(ours) == 8
+
+
+def test_regressor__is_the_forest_that_train_grows() -> None:
+    forest = bf.train((X_NUMBERS, NUMBERS), trees=8, keep_targets=True)
+    ours = fitted(BigForestRegressor, keep_targets=True)
+    assert np.array_equal(ours.predict(X_NUMBERS), forest.predict(X_NUMBERS))
+    assert np.array_equal(
+        ours.predict(X_NUMBERS, quantiles=[0.1, 0.9]), forest.predict(X_NUMBERS, quantiles=[0.1, 0.9])
+    )
+    table = pl.DataFrame(X_NUMBERS, schema=[f"x{place}" for place in range(5)])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a table, where the fit had an array
+        assert np.array_equal(
+            ours.predict(table, quantiles=[0.5])[:, 0], forest.predict(table, quantiles=[0.5])["q0.5"]
+        )
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_defaults__are_those_of_train(kind: type[BaseBigForest]) -> None:
+    table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
+    ours = kind().fit(table, target).forest_.config  # type: ignore[attr-defined]
+    assert ours == bf.train((table, target)).config
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_docstring__describes_every_parameter_with_its_default(kind: type[BaseBigForest]) -> None:
+    parameters = {name: value.default for name, value in inspect.signature(kind).parameters.items()}
+    described = dict(re.findall(r"^    (\w+) : .*, default=(.+)$", kind.__doc__ or "", re.MULTILINE))
+    assert list(described) == list(parameters)
+    assert {name: eval(text) for name, text in described.items()} == parameters
+    options = set(bf.TrainConfig.__dataclass_fields__)
+    elsewhere = {"trees", "seed", "mtry", "impurity", "min_split", "min_leaf", "sample_fraction", "group", "task"}
+    of_other = {"weight", "ties"} | (
+        {"keep_targets"}
+        if kind is BigForestClassifier
+        else {name for name in options if name in inspect.signature(BigForestClassifier).parameters}
+    )
+    assert options - elsewhere - of_other <= set(parameters)
+
+
+@pytest.mark.parametrize(
+    "labels",
+    [Y, WORDS, WORDS.astype(object), Y == 1, Y.astype(float), Y.astype(np.uint8), pd.Series(WORDS), pl.Series(WORDS)],
+    ids=["int", "str", "object", "bool", "float", "uint8", "pandas", "polars"],
+)
+def test_classes__of_every_type_come_back(labels: Any) -> None:
+    ours = BigForestClassifier(n_estimators=8).fit(X, labels)
+    assert np.array_equal(ours.classes_, np.unique(np.asarray(labels)))
+    assert ours.predict(X).dtype.kind == np.asarray(labels).dtype.kind
+    assert ours.score(X, labels) > 0.95
+
+
+@pytest.mark.parametrize("form", ["pandas", "polars", "lazy", "arrow", "batch"])
+def test_tables__of_every_kind_give_one_forest(form: str) -> None:
+    frame = mixed_table()
+    make = {
+        "pandas": lambda: frame.to_pandas(),
+        "polars": lambda: frame,
+        "lazy": lambda: frame.lazy(),
+        "arrow": lambda: frame.to_arrow(),
+        "batch": lambda: pa.Table.from_batches(frame.to_arrow().combine_chunks().to_batches()).to_batches()[0],
+    }[form]
+    ours = BigForestClassifier(n_estimators=8).fit(make(), WORDS)
+    forest = bf.train(frame.with_columns(target=pl.Series(WORDS)), trees=8)
+    assert np.array_equal(ours.predict_proba(make()), forest.predict_proba(frame).to_numpy())
+    assert ours.feature_names_in_.tolist() == frame.columns
+    assert np.array_equal(ours.apply(make()), forest.apply(frame))
+
+
+def test_names__are_checked_as_scikit_learn_does() -> None:
+    ours = BigForestClassifier(n_estimators=2).fit(pd.DataFrame(X, columns=NAMES), Y)
+    with pytest.raises(ValueError, match="feature names should match"):
+        ours.predict(pd.DataFrame(X, columns=NAMES[::-1]))
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        assert same(ours, fitted(n_estimators=2))
+    numbered = BigForestClassifier(n_estimators=2).fit(pd.DataFrame(X), Y)
+    assert not hasattr(numbered, "feature_names_in_") and same(numbered, ours, X)
+
+
+def test_target__may_be_called_as_a_feature() -> None:
+    frame = pl.DataFrame(X, schema=["target", "weight", "group", "a", "b", "c"])
+    weights = np.arange(200) % 3 + 1
+    ours = BigForestClassifier(n_estimators=2).fit(frame, Y, sample_weight=weights, groups=np.arange(200) // 2)
+    assert ours.score(frame, Y) > 0.8
+
+
+def test_categories__by_name_and_by_place() -> None:
+    random = np.random.default_rng(0)
+    codes = random.integers(0, 30, 200)
+    target = (codes % 2 == 1).astype(int)
+    table = np.column_stack([X[:, 0], codes.astype(float)])
+    of_array = BigForestClassifier(n_estimators=4, max_features=None, categories=[1], min_level=1).fit(table, target)
+    assert of_array.forest_.spec.features[1].kind == "category"
+    assert of_array.score(table, target) == 1.0
+    frame = pd.DataFrame({"x0": X[:, 0], "x1": codes})
+    named = BigForestClassifier(n_estimators=4, max_features=None, categories=["x1"], min_level=1).fit(frame, target)
+    assert same(named, named, frame) and np.array_equal(named.predict_proba(frame), of_array.predict_proba(table))
+    with pytest.raises(BigForestError, match="not whole"):
+        BigForestClassifier(categories=[0]).fit(table, target)
+    with pytest.raises(BigForestError, match="names or places of columns"):
+        BigForestClassifier(categories=["nothing"]).fit(frame, target)
+
+
+def test_weights__leave_rows_out_and_keep_their_classes() -> None:
+    weights = np.where(Y == 2, 0.0, 1.0)
+    ours = BigForestClassifier(n_estimators=8, oob_score=True).fit(X, Y, sample_weight=weights)
+    assert ours.classes_.tolist() == [0, 1, 2]
+    assert (ours.predict_proba(X)[:, 2] == 0.0).all() and not (ours.predict(X) == 2).any()
+    with pytest.raises(BigForestError, match="all weights in sample_weight are zero"):
+        BigForestClassifier().fit(X, Y, sample_weight=np.zeros(200))
+    assert set(np.concatenate(ours.estimators_samples_)) <= set(np.flatnonzero(weights))
+    seen = ours.oob_decision_function_
+    assert np.isnan(seen[Y == 2]).all() and not np.isnan(seen[Y != 2]).all()
+
+
+def test_class_weight__counts_as_weights_of_rows() -> None:
+    one = BigForestClassifier(n_estimators=4, class_weight={0: 2.0, 1: 1.0, 2: 5.0}).fit(X, Y)
+    other = BigForestClassifier(n_estimators=4).fit(X, Y, sample_weight=np.array([2.0, 1.0, 5.0])[Y])
+    assert same(one, other)
+    folds = BigForestClassifier(n_estimators=4, class_weight={0: 2.0, 1: 1.0, 2: 5.0}).fit(X[Y < 2], Y[Y < 2])
+    assert folds.classes_.tolist() == [0, 1]
+    for wrong in ({3: 1.0}, "balanced_subsample", [1.0]):
+        with pytest.raises(BigForestError, match="class_weight"):
+            BigForestClassifier(class_weight=wrong).fit(X, Y)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("share", [0.003, 0.1])
+def test_min_weight_fraction_leaf__is_a_share_of_all_weight(weighted: bool, share: float) -> None:
+    weights = np.where(Y == 0, 900.0, 1.0) if weighted else np.ones(200)
+    ours = BigForestClassifier(n_estimators=4, bootstrap=False, min_weight_fraction_leaf=share)
+    ours.fit(X, Y, sample_weight=weights if weighted else None)
+    for leaves in ours.apply(X).T:
+        of_leaf = np.bincount(leaves, weights)
+        assert of_leaf[of_leaf > 0].min() >= share * weights.sum()
+        assert len(np.unique(leaves)) > 1
+
+
+def test_groups__are_in_a_bag_together() -> None:
+    groups = np.arange(200) // 10
+    ours = BigForestClassifier(n_estimators=4).fit(X, Y, groups=groups)
+    for bag in ours.estimators_samples_:
+        times = np.bincount(bag, minlength=200).reshape(20, 10)
+        assert (times == times[:, :1]).all() and (times == 0).any()
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+@pytest.mark.parametrize("max_samples", [None, 50, 0.5])
+def test_samples__are_those_that_the_report_leaves_out(kind: type[BaseBigForest], max_samples: Any) -> None:
+    ours = fitted(kind, max_samples=max_samples)
+    bags = ours.estimators_samples_
+    assert {len(bag) for bag in bags} == {200 if max_samples is None else 50 if max_samples == 50 else 100}
+    out = 200 * len(bags) - sum(len(np.unique(bag)) for bag in bags)
+    assert ours.forest_.oob.rows.select(pl.col("trees").sum()).collect().item() == out
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_out_of_bag__is_what_trees_say_that_have_not_seen_a_row(kind: type[BaseBigForest]) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        ours = fitted(kind, oob_score=True)
+    table = X if kind is BigForestClassifier else X_NUMBERS
+    votes, voters = 0.0, np.zeros(200)
+    for tree, bag in zip(ours, ours.estimators_samples_, strict=True):
+        unseen = ~np.isin(np.arange(200), bag)
+        answers = tree.predict_proba(table) if kind is BigForestClassifier else tree.predict(table)[:, None]
+        votes = votes + np.where(unseen[:, None], answers, 0.0)
+        voters += unseen
+    with np.errstate(invalid="ignore"):
+        mean = votes / voters[:, None]
+    if kind is BigForestClassifier:
+        np.testing.assert_allclose(ours.oob_decision_function_, mean)
+        expected = accuracy_score(Y[voters > 0], mean[voters > 0].argmax(axis=1))
+    else:
+        np.testing.assert_allclose(ours.oob_prediction_, mean[:, 0])
+        expected = r2_score(NUMBERS[voters > 0], mean[voters > 0, 0])
+    assert ours.oob_score_ == pytest.approx(expected)
+
+
+def test_oob_score__may_be_a_function_and_needs_bags() -> None:
+    ours = fitted(n_estimators=40, oob_score=balanced_accuracy_score)
+    assert ours.oob_score_ == balanced_accuracy_score(Y, ours.oob_decision_function_.argmax(axis=1))
+    for parameters in ({"bootstrap": False}, {"family": "tree", "n_estimators": 1}):
+        with pytest.raises(BigForestError, match="Out of bag"):
+            fitted(oob_score=True, **parameters)
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_warm_start__ends_in_the_forest_of_one_fit(kind: type[BaseBigForest]) -> None:
+    table, target = (X, Y) if kind is BigForestClassifier else (X_NUMBERS, NUMBERS)
+    weights = np.arange(200) % 4 + 1.0
+    ours: Any = kind(n_estimators=10, warm_start=True, oob_score=True, random_state=5)  # type: ignore[call-arg]
+    ours.fit(table, target, sample_weight=weights)
+    first = ours.oob_score_
+    ours.set_params(n_estimators=30).fit(table, target, sample_weight=weights)
+    whole: Any = kind(n_estimators=30, oob_score=True, random_state=5)  # type: ignore[call-arg]
+    whole.fit(table, target, sample_weight=weights)
+    assert len(ours) == 30 and np.array_equal(ours.apply(table), whole.apply(table))
+    assert ours.oob_score_ == whole.oob_score_ != first
+    with pytest.warns(UserWarning, match="without increasing n_estimators"):
+        ours.fit(table, target, sample_weight=weights)
+    with pytest.raises(BigForestError, match="must be larger or equal to len"):
+        ours.set_params(n_estimators=3).fit(table, target, sample_weight=weights)
+    with pytest.raises(BigForestError, match="max_depth"):
+        ours.set_params(n_estimators=31, max_depth=2).fit(table, target, sample_weight=weights)
+    with pytest.raises(BigForestError, match="values differ"):
+        ours.set_params(max_depth=None).fit(table[::-1], target, sample_weight=weights)
+
+
+def test_decision_path__has_the_nodes_from_root_to_leaf() -> None:
+    ours = fitted(n_estimators=3)
+    indicator, first = ours.decision_path(X)
+    leaves = ours.apply(X)
+    assert indicator.shape == (200, first[-1]) and indicator.max() == 1
+    for number, tree in enumerate(ours):
+        arrays, depth = tree.tree_, tree._tree.nodes["depth"].to_numpy()
+        part = indicator[:, first[number] : first[number + 1]].toarray()
+        assert arrays.node_count == part.shape[1]
+        assert np.array_equal(part.sum(axis=1), depth[leaves[:, number]] + 1)
+        for row in range(0, 200, 20):
+            node = 0
+            while arrays.children_left[node] >= 0:
+                assert part[row, node]
+                left = X[row, arrays.feature[node]] <= arrays.threshold[node]
+                node = int((arrays.children_left if left else arrays.children_right)[node])
+            assert node == leaves[row, number]
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_trees__predict_what_the_forest_averages(kind: type[BaseBigForest]) -> None:
+    ours = fitted(kind)
+    table = X if kind is BigForestClassifier else X_NUMBERS
+    if kind is BigForestClassifier:
+        np.testing.assert_allclose(np.mean([tree.predict_proba(table) for tree in ours], axis=0), ours.predict_proba(X))
+    else:
+        np.testing.assert_allclose(np.mean([tree.predict(table) for tree in ours], axis=0), ours.predict(table))
+    tree = ours[0]
+    assert np.array_equal(tree.apply(table), ours.apply(table)[:, 0])
+    assert (
+        tree.get_n_leaves()
+        == (tree.tree_.children_left == -1).sum()
+        == len(np.unique(tree._tree.nodes["node"])) // 2 + 1
+    )
+    reached = tree.tree_.value[tree.apply(table), 0]
+    if kind is BigForestClassifier:
+        np.testing.assert_allclose(reached, tree.predict_proba(table))
+    else:
+        np.testing.assert_allclose(reached[:, 0], tree.predict(table))
+
+
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_pickle__carries_the_forest(kind: type[BaseBigForest], tmp_path: Path) -> None:
+    ours = fitted(kind, oob_score=False)
+    table = X if kind is BigForestClassifier else X_NUMBERS
+    joblib.dump(ours, tmp_path / "forest.joblib")
+    for other in (pickle.loads(pickle.dumps(ours)), joblib.load(tmp_path / "forest.joblib"), copy.deepcopy(ours)):
+        assert other.forest_.directory != ours.forest_.directory
+        assert np.array_equal(other.predict(table), ours.predict(table))
+        assert other.forest_.oob.error == ours.forest_.oob.error
+    folder = other.forest_.directory
+    assert folder.exists()
+    del other
+    assert not folder.exists()
+    unfitted = pickle.loads(pickle.dumps(kind(n_estimators=3)))  # type: ignore[call-arg]
+    assert unfitted.get_params() == kind(n_estimators=3).get_params()  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"family": "sparse-oblique"},
+        {"family": "rotation"},
+        {"family": "subspace-cap"},
+        {"family": "tree", "n_estimators": 1},
+        {"splitter": "random", "bootstrap": False},
+        {"max_bins": 16, "vote": "hard"},
+        {"sampling": "balanced"},
+        {"min_samples_leaf": 0.05, "min_samples_split": 0.2},
+    ],
+    ids=str,
+)
+def test_families__fit_and_are_cloned(parameters: dict[str, Any]) -> None:
+    ours = clone(BigForestClassifier(**{"n_estimators": 3, **parameters})).fit(X, Y)
+    assert ours.score(X, Y) > 0.5
+    assert ours.forest_.config.family == parameters.get("family", "axis")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"monotonic_cst": [0] * 6}, "monotonic_cst is not there"),
+        ({"n_estimators": 0}, "n_estimators must be"),
+        ({"criterion": "poisson"}, "criterion must be one of gini"),
+        ({"max_features": 1.5}, "max_features must be"),
+        ({"max_features": 7}, "draw 7"),
+        ({"max_samples": 1.5}, "max_samples must be"),
+        ({"max_samples": 300}, "at most the 200"),
+        ({"max_samples": 0.5, "bootstrap": False}, "max_sample"),
+        ({"min_samples_leaf": 0}, "min_samples_leaf must be"),
+        ({"min_samples_split": 1}, "min_samples_split must be"),
+        ({"min_weight_fraction_leaf": 0.6}, "min_weight_fraction_leaf must be"),
+        ({"random_state": -1}, "random_state must be"),
+        ({"n_jobs": 0}, "n_jobs must be"),
+        ({"family": "tree"}, "single tree"),
+        ({"feature_fraction": 0.5, "max_features": 3}, "feature_fraction replaces max_features"),
+        ({"family": "nonsense"}, "family must be one of"),
+    ],
+    ids=str,
+)
+def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(BigForestError, match=message) as caught:
+        fitted(**parameters)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_sparse_and_infinite_values__are_refused() -> None:
+    with pytest.raises(TypeError, match="Sparse data"):
+        BigForestClassifier().fit(sparse.csr_matrix(X), Y)
+    broken = X.copy()
+    broken[3, 2] = np.inf
+    for table in (broken, pl.DataFrame(broken), pd.DataFrame(broken)):
+        with pytest.raises(ValueError, match="infinity"):
+            BigForestClassifier().fit(table, Y)
+
+
+def test_random_state__none_draws_another_forest() -> None:
+    assert same(fitted(), fitted())
+    assert not same(fitted(random_state=None), fitted(random_state=None))
+    assert same(fitted(random_state=np.random.RandomState(3)), fitted(random_state=np.random.RandomState(3)))
+
+
+def test_n_jobs__follows_joblib(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_NUM_THREADS", raising=False)
+    assert threads_of(None) is None and threads_of(3) == 3 and threads_of(-10_000) == 1
+    monkeypatch.setenv("NUMBA_NUM_THREADS", "1")
+    assert threads_of(None) == 1
+    assert same(fitted(n_jobs=1), fitted(n_jobs=2))
+
+
+def test_verbose__prints_the_stages(capsys: pytest.CaptureFixture[str]) -> None:
+    fitted(verbose=0)
+    assert not capsys.readouterr().out
+    fitted(verbose=1)
+    assert "[bigforest] grow:" in capsys.readouterr().out
+
+
+def test_import__without_scikit_learn_says_what_to_install() -> None:
+    code = "import sys; sys.modules['sklearn'] = None; import bigforest; import bigforest.sklearn"
+    run = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert "ImportError: bigforest.sklearn needs scikit-learn: pip install 'bigforest[sklearn]'" in run.stderr
+
+
+def test_metadata_routing__asks_for_weights() -> None:
+    with sklearn.config_context(enable_metadata_routing=True):
+        request = BigForestClassifier().set_fit_request(sample_weight=True, groups=True).get_metadata_routing()
+        assert request.consumes("fit", ["sample_weight", "groups"]) == {"sample_weight", "groups"}
