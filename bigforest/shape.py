@@ -151,7 +151,7 @@ def _most_classes(source: Source, target: Leaf, known: Known) -> int:
         return max(bound, 2)
     seen: set[Any] = set()
     for batch in source.batches([target.column], _BATCH_ROWS):
-        seen.update(batch.select(target.expr).to_series().drop_nulls().unique().to_list())
+        seen.update(batch.select(target.expr).to_series().alias("").drop_nulls().unique().to_list())
         if len(seen) > MAX_CLASSES:
             return MAX_CLASSES
     return max(len(seen), 2)

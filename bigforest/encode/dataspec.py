@@ -39,7 +39,7 @@ class FeatureSpec:
     some rows have no value, from 1: code 0 is then theirs.
     width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
     kind is "numeric", or "category": its levels are text, in levels.parquet (bigforest/levels.py).
-    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, and if empty, `name`.
+    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, as where it is None, `name`.
     """
 
     name: str
@@ -48,8 +48,13 @@ class FeatureSpec:
     codes: int
     width: int
     slot: int
-    column: str = ""
+    column: str | None = None
     missing: bool = False
+
+    @property
+    def home(self) -> str:
+        """The column of the table it is in."""
+        return self.name if self.column is None else self.column
 
     @property
     def levels(self) -> int:
@@ -194,7 +199,7 @@ def _sound_features(spec: DataSpec) -> bool:
     names = [feature.name for feature in spec.features]
     slots = {1: 0, 2: 0, 4: 0}
     for feature in spec.features:
-        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.column))
+        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))
         typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
         if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
             return False

@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.arguments import names_of, resources_of
+from bigforest.columns import columns_named
 from bigforest.errors import ConfigError, DataError
 from bigforest.forest.schema import check_schema
 from bigforest.forest.values import Rows
@@ -118,4 +119,4 @@ def _predict_frame(
 
     given = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
     made = pl.concat([answer_table(answers, spec, rule, proba) for answers in given or [no_answers(spec, rule)]])
-    return pl.DataFrame([frame.get_column(name) for name in keep] + made.get_columns())
+    return pl.concat([frame.select(columns_named(keep)), made], how="horizontal")

@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.errors import DataError, reason
-from bigforest.source.source import check_names
+from bigforest.source.source import check_names, frame_of_arrow
 
 TARGET = "target"
 
@@ -60,22 +60,25 @@ def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
 
 
 def frame_from_arrow(table: Any) -> pl.DataFrame:
-    """The frame of a pyarrow Table or RecordBatch. Raises DataError when Polars cannot hold it."""
+    """The frame of a pyarrow Table, RecordBatch or RecordBatchReader. Raises DataError when Polars cannot hold it."""
     check_names(table.schema.names, "the Arrow table")
     try:
-        frame = pl.from_arrow(table)
+        return frame_of_arrow(table.read_all() if hasattr(table, "read_all") else table)
     except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
         raise DataError(f"the Arrow table cannot be read ({reason(error)}); drop or convert the column") from error
-    assert isinstance(frame, pl.DataFrame)
-    return frame
 
 
 def frame_from_pandas(frame: Any) -> pl.DataFrame:
     """The frame of a pandas DataFrame, without its index; DataError when a column is of no one type."""
     if not hasattr(frame, "columns"):
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
-    check_names([str(name) for name in frame.columns], "the pandas frame")
+    names = [str(name) for name in frame.columns]
+    check_names(names, "the pandas frame")
     try:
-        return pl.from_pandas(frame)
+        found = pl.from_pandas(
+            frame.set_axis(range(len(names)), axis=1)
+        )  # Polars would make up a name for an empty one
     except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
         raise DataError(f"the pandas frame cannot be read ({reason(error)}); convert or drop the column") from error
+    found.columns = names
+    return found

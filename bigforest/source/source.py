@@ -9,6 +9,7 @@ from typing import Any
 
 import polars as pl
 
+from bigforest.columns import columns_named
 from bigforest.errors import DataError, reason
 from bigforest.places import is_remote, readable
 
@@ -47,7 +48,7 @@ class Source:
 
     def columns(self, names: Sequence[str]) -> pl.DataFrame:
         """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
-        return self._read(self.frame.select(names))
+        return self._read(self.frame.select(columns_named(names)))
 
     def column(self, name: str) -> pl.Series:
         """All rows of one column, in one chunk. Raises DataError when it cannot be read."""
@@ -69,7 +70,7 @@ class Source:
 
     def batches(self, columns: Sequence[str], rows: int) -> Iterator[pl.DataFrame]:
         """The named columns in frames of `rows` rows, the last perhaps fewer, in order, each in one chunk."""
-        chosen = self.frame.select(columns)
+        chosen = self.frame.select(columns_named(columns))
         for start in range(0, self.rows, rows):
             yield self._read(chosen.slice(start, rows))
 
@@ -84,9 +85,8 @@ class Source:
                 page = _FAR_PAGE_BYTES if is_remote(path) else PAGE_BYTES
                 with pq.ParquetFile(readable(path), pre_buffer=False, buffer_size=page) as file:
                     for batch in file.iter_batches(rows, columns=list(names), use_threads=False):
-                        frame = pl.from_arrow(batch)
-                        assert isinstance(frame, pl.DataFrame)
-                        yield frame.select(names).cast(types).rechunk()  # type: ignore[arg-type]
+                        frame = frame_of_arrow(batch)
+                        yield pl.DataFrame({name: frame[name].cast(dtype) for name, dtype in types.items()}).rechunk()
         except (pa.ArrowException, pl.exceptions.PolarsError, OSError) as error:
             raise self._unreadable(error) from error
 
@@ -102,6 +102,15 @@ class Source:
 
 def _again(name: str, schema: dict[str, pl.DataType], rows: int, files: tuple[Path, ...]) -> Source:
     return Source(name, schema, rows, scan_parquet(files), files)
+
+
+def frame_of_arrow(table: Any) -> pl.DataFrame:
+    """A pyarrow Table or RecordBatch as a frame, with its names: Polars would make one up for an empty one."""
+    names = table.schema.names
+    frame = pl.from_arrow(table.rename_columns([str(place) for place in range(len(names))]))
+    assert isinstance(frame, pl.DataFrame)
+    frame.columns = names
+    return frame
 
 
 def source_of_files(files: Sequence[Path], name: str, spooled: int = 0) -> Source:

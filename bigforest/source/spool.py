@@ -12,7 +12,7 @@ from bigforest.errors import ConfigError, DataError, reason
 from bigforest.memory import BASE_BYTES
 from bigforest.places import made
 from bigforest.sizes import over_budget
-from bigforest.source.source import check_names
+from bigforest.source.source import check_names, frame_of_arrow
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
 PART_BYTES = 64 << 20
@@ -72,8 +72,7 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
     files: list[Path] = []
 
     def write(batches: list[Any]) -> None:
-        part = pl.from_arrow(pa.Table.from_batches(batches, reader.schema))
-        assert isinstance(part, pl.DataFrame)
+        part = frame_of_arrow(pa.Table.from_batches(batches, reader.schema))
         files.append(folder / f"part-{len(files):06}.parquet")
         with made(files[-1]) as file:
             part.write_parquet(file, compression="lz4", statistics=False)
