@@ -89,12 +89,12 @@ class Kind(NamedTuple):
 
 def is_feature_type(dtype: pl.DataType) -> bool:
     """Whether columns of this type can be features: text, booleans, integers, floats, decimals, dates and times."""
-    return dtype == pl.Boolean or dtype in _TEXT or dtype.is_numeric() or dtype in _TEMPORAL
+    return dtype == pl.Boolean or is_text_type(dtype) or dtype.is_numeric() or dtype in _TEMPORAL
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
     """Whether columns of this type hold text: they are categories."""
-    return dtype in _TEXT
+    return dtype.base_type() in _TEXT  # a Categorical of categories of its own is not equal to pl.Categorical
 
 
 def type_name(dtype: pl.DataType) -> str:

@@ -22,7 +22,7 @@ def spec_json() -> dict[str, Any]:
     for feature, missing in zip(features, (False, True, True), strict=True):
         feature["missing"] = missing
     target = {"name": "y", "dtype": "String", "classes": ["no", "yes"], "task": "classification"}
-    target |= {"offset": 0.0, "step": 1.0}
+    target |= {"offset": 0.0, "step": 1.0, "categories": []}
     group = {"name": "g", "dtype": "String", "groups": 4, "largest": 5}
     weight = {"name": "w", "classes": [1.0, 0.5], "balanced": False, "step": 0.25, "largest": 3, "total": 20}
     return {"rows": 10, "dropped": 0, "features": features, "target": target, "group": group, "weight": weight}
@@ -87,6 +87,12 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "nested classes": lambda s: s["target"].update(classes=[[1], [2]]),
     "nan": lambda s: s["target"].update(classes=[0.5, float("nan")]),
     "infinity": lambda s: s["target"].update(classes=[0.5, float("inf")]),
+    "categories of text": lambda s: s["target"].update(categories=["no", "yes"]),
+    "a class is no category": lambda s: s["target"].update(dtype="Enum", categories=["no", "maybe"]),
+    "same category": lambda s: s["target"].update(dtype="Enum", categories=["no", "yes", "no"]),
+    "a category is no text": lambda s: s["target"].update(dtype="Enum", categories=["no", "yes", 3]),
+    "no physical type": lambda s: s["target"].update(dtype="Categorical", categories=["name", "", "Int64"]),
+    "half a name": lambda s: s["target"].update(dtype="Categorical", categories=["name"]),
     "unknown entry": lambda s: s["features"][0].update(more=1),
     "missing entry": lambda s: s["target"].pop("dtype"),
 }

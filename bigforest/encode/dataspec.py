@@ -70,6 +70,8 @@ class TargetSpec:
     classes       of a classification, ascending; class k has code k.
     offset, step  of a regression: its targets are kept as whole numbers q of 64 bits, and offset + q * step is the
                   value, off by step / 2 at most (encode/numbers.py). The step is a power of two.
+    categories    of an Enum all of its categories, in its order; of a Categorical, unless they are Polars' global ones,
+                  the name, the namespace and the physical type of its pl.Categories; else none.
     """
 
     name: str
@@ -78,6 +80,7 @@ class TargetSpec:
     task: Task = "classification"
     offset: float = 0.0
     step: float = 1.0
+    categories: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +141,11 @@ class DataSpec:
                 cls,
                 raw,
                 features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
-                target=_record(TargetSpec, raw["target"], classes=tuple(raw["target"]["classes"])),
+                target=_record(
+                    TargetSpec,
+                    raw["target"],
+                    **{name: tuple(raw["target"][name]) for name in ("classes", "categories")},
+                ),
                 group=None if raw["group"] is None else _record(GroupSpec, raw["group"]),
                 weight=None
                 if raw["weight"] is None
@@ -216,6 +223,8 @@ def _sound_target(target: TargetSpec) -> bool:
     finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
     if not isinstance(target.name, str) or not isinstance(target.dtype, str) or target.task not in get_args(Task):
         return False
+    if not _sound_categories(target):
+        return False
     scale = (target.offset, target.step)
     if not all(isinstance(number, float) and math.isfinite(number) for number in scale):
         return False
@@ -228,6 +237,17 @@ def _sound_target(target: TargetSpec) -> bool:
         and finite
         and all(left < right for left, right in pairwise(classes))  # type: ignore[operator]
     )
+
+
+def _sound_categories(target: TargetSpec) -> bool:
+    known = target.categories
+    if not all(isinstance(category, str) for category in known) or len(set(known)) < len(known):
+        return False
+    if target.dtype == "Enum":
+        return set(target.classes) <= set(known)
+    if target.dtype == "Categorical":
+        return not known or (len(known) == 3 and known[2] in ("UInt8", "UInt16", "UInt32"))
+    return not known
 
 
 def _sound_group(group: GroupSpec, rows: int) -> bool:

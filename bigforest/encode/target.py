@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import is_text_type
 from bigforest.encode.dataspec import MAX_CLASSES, Label, TargetSpec
 from bigforest.errors import DataError
 from bigforest.options import Task
@@ -76,7 +77,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
     Booleans, integers, strings, categoricals (by their text) and, where asked for, floats of few values are classes.
     Holds a slice and the distinct values, which are refused when they become too many.
     """
-    if not (_is_text(dtype) or _is_number(dtype) or dtype == pl.Null):
+    if not (is_text_type(dtype) or _is_number(dtype) or dtype == pl.Null):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
             "floats: convert it or choose another column"
@@ -95,7 +96,8 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
         raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
     if len(labels) < 2:
         raise DataError(f"target {name!r}: all rows are of the one class {labels[0]!r}; two are needed")
-    return Classes(TargetSpec(name, str(dtype.base_type()), tuple(labels)), kept, found)
+    spec = TargetSpec(name, str(dtype.base_type()), tuple(labels), categories=_categories(dtype))
+    return Classes(spec, kept, found)
 
 
 def class_codes(series: pl.Series, classes: Classes) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
@@ -118,7 +120,7 @@ def present_values(series: pl.Series) -> pl.Series | NDArray[Any]:
     if series.dtype.is_float():
         series = series.fill_nan(None)
     series = series.drop_nulls()
-    if _is_text(series.dtype):
+    if is_text_type(series.dtype):
         return series.cast(pl.String)
     return series.to_numpy()
 
@@ -150,8 +152,14 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
         )
 
 
-def _is_text(dtype: pl.DataType) -> bool:
-    return dtype in (pl.String, pl.Categorical, pl.Enum)
+def _categories(dtype: pl.DataType) -> tuple[str, ...]:
+    """What TargetSpec keeps of a type of text, so that predictions are of the same."""
+    if isinstance(dtype, pl.Enum):
+        return tuple(dtype.categories.to_list())
+    if isinstance(dtype, pl.Categorical) and not dtype.categories.is_global():
+        known = dtype.categories
+        return known.name(), known.namespace(), str(known.physical())
+    return ()
 
 
 def _is_number(dtype: pl.DataType) -> bool:

@@ -31,7 +31,7 @@ from bigforest.levels import Levels
 from bigforest.output import sync
 from bigforest.places import fetched, made, readable
 
-VERSION = 2
+VERSION = 3
 METADATA_KEY = b"bigforest"
 CHECKSUM_KEY = b"bigforest.crc32"
 _BLANK = b"00000000"

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
 import polars as pl
 import pyarrow as pa
 
 from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import FormatError
 from bigforest.forest.files import check_bytes, check_file, read_table
 from bigforest.forest.frames import scan, to_frame
 from bigforest.forest.table import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
-from bigforest.forest.votes import proba_names, stored_labels
+from bigforest.forest.votes import label_type, proba_names, stored_labels
+
+_LABELS = ("truth", "prediction", "class")
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 class OutOfBag:
@@ -34,10 +40,16 @@ class OutOfBag:
         check_file(path, "oob-rows", oob_rows(label, proba_names(spec)), identity)
         check_bytes(path)
 
-        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
-            return to_frame(read_table(directory / f"{name}.parquet", f"oob-{name}", columns, identity)[1])
+        dtype = label_type(spec)
 
-        self.rows = scan([path], holding)
+        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
+            file = directory / f"{name}.parquet"
+            try:
+                return _as_target(to_frame(read_table(file, f"oob-{name}", columns, identity)[1]), columns, dtype)
+            except pl.exceptions.PolarsError as error:
+                raise FormatError(f"{file} has labels that are no classes ({error}); the forest is damaged") from error
+
+        self.rows = _as_target(scan([path], holding), oob_rows(label, ()), dtype)
         self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
         self.confusion = None if numbers else read("confusion", confusion(label))
         self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
@@ -47,3 +59,8 @@ class OutOfBag:
     def __repr__(self) -> str:
         what = "error" if self.confusion is not None else "mean squared error"
         return f"OutOfBag({what} {self.error:.6g} on {self.rows_used} rows)"
+
+
+def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
+    """The labels in a frame in the type of the target: the files have all kinds of text as strings."""
+    return frame.with_columns(pl.col(name).cast(dtype) for name in columns.names if name in _LABELS)

@@ -1,4 +1,4 @@
-"""The forest as a table. This module *is* the description of the files of a forest directory, format version 2.
+"""The forest as a table. This module *is* the description of the files of a forest directory, format version 3.
 
     trees/part-NNNNNNN.parquet  NODES: a row per node, trees and nodes ascending; NNNNNNN is the part's first tree
     features.parquet            FEATURES: a row per feature, in the order of the training table

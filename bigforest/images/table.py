@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import cells
+from bigforest.columns import cells, is_text_type
 from bigforest.encode.target import USUAL_NAMES, check_column
 from bigforest.errors import ConfigError, DataError
 from bigforest.images.decode import check_pillow, decode
@@ -107,7 +107,7 @@ def _encoded(dtype: pl.DataType) -> bool:
 
 def _label_column(labels: pl.Series) -> pl.Series:
     """Labels in a type that is the same in every batch; a category's codes need not be."""
-    return labels.cast(pl.String) if labels.dtype in (pl.Categorical, pl.Enum) else labels
+    return labels.cast(pl.String) if is_text_type(labels.dtype) else labels
 
 
 def _encoded_chunks(source: Source, column: str, target: str | None, most: int, pixels: int) -> Iterator[Chunk]:

@@ -81,4 +81,8 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     except (ValueError, TypeError, NotImplementedError, pl.exceptions.PolarsError) as error:
         raise DataError(f"the pandas frame cannot be read ({reason(error)}); convert or drop the column") from error
     found.columns = names
-    return found
+    ordered = [name for name, dtype in zip(names, frame.dtypes, strict=True) if getattr(dtype, "ordered", False)]
+    categories = {name: frame.iloc[:, names.index(name)].cat.categories for name in ordered}
+    # Polars would forget the order, and the categories that no row has.
+    enums = {name: pl.Enum(list(known)) for name, known in categories.items() if all(type(one) is str for one in known)}
+    return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())

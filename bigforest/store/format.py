@@ -21,7 +21,7 @@ be empty is absent. Features stand in the order of the dataspec, and so they do 
 table always gives the same bytes. The value of a category's code is the code itself, that of a missing one NaN.
 
 The directory is written under another name and renamed when complete, so what has the final name is whole
-unless the machine or its disk failed, which the checksums tell. Version 2; a reader refuses others.
+unless the machine or its disk failed, which the checksums tell. Version 3; a reader refuses others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from bigforest.errors import FormatError
 from bigforest.options import MAX_BINS
 
 FORMAT = "bigforest-store"
-VERSION = 2
+VERSION = 3
 BLOCK_ROWS = 65_536
 EXACT = "exact"
 
