@@ -55,7 +55,7 @@ def shape_of(
         most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
-    classes, task = 1, find_task(found[name].dtype, config.task)
+    classes, task = 1, find_task(table, found[name], config.task)
     config.settled(task)
     if task == "classification":
         classes = _most_classes(table, found[name], known.get(name, UNKNOWN))

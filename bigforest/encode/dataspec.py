@@ -232,7 +232,7 @@ def _sound_target(target: TargetSpec) -> bool:
         return not classes and target.step > 0.0 and math.frexp(target.step)[0] == 0.5
     return (
         scale == (0.0, 1.0)
-        and 2 <= len(classes) <= MAX_CLASSES
+        and 1 <= len(classes) <= MAX_CLASSES
         and typed
         and finite
         and all(left < right for left, right in pairwise(classes))  # type: ignore[operator]

@@ -32,10 +32,15 @@ _LARGEST = 2.0**500
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What the target column of a regression holds. kept: rows that have a number; the others are null or NaN."""
+    """What the target column of a regression holds.
+
+    kept      rows that have a number; the others are null or NaN.
+    constant  whether it is the same in all of them.
+    """
 
     spec: TargetSpec
     kept: int
+    constant: bool
 
 
 def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], rows: int, *, weighted: bool) -> Numbers:
@@ -64,15 +69,13 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
         raise DataError(
             f"target {name!r} has values up to {max(-low, high)!r}, of which there is no variance; drop or convert them"
         )
-    if low == high:
-        raise DataError(f"target {name!r}: all rows have the one value {low!r}; two are needed")
     half = high / 2 - low / 2
     least = half / (most_number(rows, weighted=weighted) - 1)
     bits = math.frexp(least)[1] if least > 0.0 else _LEAST_STEP_BITS
     # Half a unit in the last place of the largest value: all values are multiples of that, and so can the offset be.
     step = max(math.ldexp(1.0, max(bits, _LEAST_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
     offset = float(np.rint((low / 2 + high / 2) / step)) * step
-    return Numbers(TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step), kept)
+    return Numbers(TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step), kept, low == high)
 
 
 def number_codes(series: pl.Series, found: Numbers) -> tuple[NDArray[np.int64], NDArray[np.uint64] | None]:

@@ -27,6 +27,7 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.resources import Resources
+from bigforest.source.memory import plain_array
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest
@@ -76,6 +77,7 @@ def predict(
 
 def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: Rule, proba: bool, resources: Resources) -> Any:
     spec, reader = forest.spec, forest.reader(rule)
+    matrix = plain_array(matrix)
     rows = reader.matrix(matrix, np.arange(len(spec.features)))
 
     def shape(used: NDArray[np.int64]) -> Shape:
