@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import bigforest
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import FormatError
 from bigforest.events import silent
 from bigforest.resources import Resources
 from bigforest.source import open_source
-from bigforest.store.format import BLOCK_ROWS, is_store
+from bigforest.store.format import BLOCK_ROWS, VERSION, is_store
 from bigforest.store.store import Store
 
 ROWS = BLOCK_ROWS * 3 // 2
@@ -222,10 +223,21 @@ def test_open__forging_nothing_is_accepted(copy: Path) -> None:
 
 def test_open__newer_version(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 3, "new": "things"}))
-    with pytest.raises(FormatError, match="version 3; upgrade bigforest"):
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": VERSION + 1, "new": "things"}))
+    with pytest.raises(FormatError, match=f"version {VERSION + 1}; upgrade bigforest"):
         Store.open(copy)
     assert is_store(copy)
+
+
+@pytest.mark.parametrize("largest", [2, 4])
+def test_open__size_of_the_largest_group_that_is_not_true(largest: int, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": range(6), "g": ["a", "a", "a", "b", "b", "c"], "y": [0, 1] * 3})
+    bigforest.encode_store(frame, tmp_path / "t.store", target="y", group="g")
+    path = tmp_path / "t.store" / "manifest.json"
+    assert path.read_text().count('"largest": 3') == 1
+    path.write_text(path.read_text().replace('"largest": 3', f'"largest": {largest}'))
+    with pytest.raises(FormatError, match=rf"the largest group is not of {largest} rows"):
+        Store.open(tmp_path / "t.store")
 
 
 def test_open__older_version(copy: Path) -> None:

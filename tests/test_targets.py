@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -151,3 +153,20 @@ def test_matrix__is_an_array() -> None:
     assert forest.predict_proba(matrix).tolist() == forest.predict_proba(features).tolist()
     again = bigforest.train((matrix, features[:, 0] > 0), trees=3)
     assert again.nodes.collect().equals(forest.nodes.collect())
+
+
+def test_pickle__of_a_forest_without_a_folder_carries_it() -> None:
+    data = table(WHOLE % 3)
+    forest = bigforest.train(data, "y", trees=3)
+    expected, packed = forest.predict(data), pickle.dumps(forest)
+    del forest
+    gc.collect()
+    again = pickle.loads(packed)
+    assert again.predict(data).equals(expected)
+    assert again.oob.rows.collect().height == ROWS
+
+
+def test_decimals__of_too_many_digits_are_named_as_they_are() -> None:
+    data = table(WHOLE % 3).with_columns(d=pl.lit("12345678901.5").cast(pl.Decimal(38, 10)))
+    with pytest.raises(bigforest.DataError, match=r"d \(12345678901\.5000000000 has too many digits: cast it"):
+        bigforest.train(data, "y", trees=3)

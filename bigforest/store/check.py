@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.encode.dataspec import GroupSpec
 from bigforest.errors import FormatError
 from bigforest.store.format import BLOCK_ROWS, CODES, GROUPS, LOW, ROW_NUMBERS, TARGET, WEIGHT, Manifest, target_span
 
@@ -70,12 +71,22 @@ def _check_rows(store: Store) -> None:
     numbers, groups, weight = store.row_numbers, store.groups, store.weight
     if numbers is not None and not (_ascends(numbers) and numbers[-1] < store.rows + store.spec.dropped):
         raise FormatError(f"{store.path / ROW_NUMBERS}: the row numbers are not ascending; encode again")
-    if groups is not None and store.spec.group is not None and groups.max() >= store.spec.group.groups:
-        raise FormatError(f"{store.path / GROUPS}: a group is out of range; encode the table again")
+    if groups is not None and store.spec.group is not None:
+        _check_groups(groups, store.spec.group, f"{store.path / GROUPS}")
     if weight is not None and store.spec.weight is not None:
         found = (int(weight.max()), int(weight.sum(dtype=np.int64)))
         if weight.min() < 1 or found != (store.spec.weight.largest, store.spec.weight.total):
             raise FormatError(f"{store.path / WEIGHT}: the weights are not those described; encode the table again")
+
+
+def _check_groups(groups: NDArray[Any], group: GroupSpec, where: str) -> None:
+    if groups.max() >= group.groups:
+        raise FormatError(f"{where}: a group is out of range; encode the table again")
+    rows = np.zeros(group.groups, np.int64)
+    for start in range(0, len(groups), BLOCK_ROWS):
+        np.add.at(rows, groups[start : start + BLOCK_ROWS], 1)
+    if rows.max() != group.largest:
+        raise FormatError(f"{where}: the largest group is not of {group.largest} rows; encode the table again")
 
 
 def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:
