@@ -68,8 +68,11 @@ def frame_of(table: Any, where: str) -> pl.DataFrame:
 
 
 def _frame(table: Any) -> pl.DataFrame:
-    frame = pl.from_arrow(table)
+    """A Table or RecordBatch with its names: Polars would make one up for an empty one."""
+    names = table.schema.names
+    frame = pl.from_arrow(table.rename_columns([str(place) for place in range(len(names))]))
     assert isinstance(frame, pl.DataFrame)
+    frame.columns = names
     return frame
 
 

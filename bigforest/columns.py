@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
+import polars.selectors as cs
 from numpy.typing import NDArray
 
 from bigforest.errors import DataError
@@ -34,19 +35,48 @@ _PLAIN: frozenset[type[pl.DataType]] = frozenset(
 )
 
 
+def columns_named(names: Iterable[str]) -> pl.Expr:
+    """The columns of these very names, each once, in this order.
+
+    Polars takes `*`, and what begins with `^` and ends with `$`, for a pattern in pl.col, select, drop, cast and
+    struct.field; not in selectors by name and in get_column.
+    """
+    return cs.by_name(*names).as_expr()
+
+
+def cells(frame: pl.DataFrame, name: str) -> pl.Series:
+    """The column of this very name, without the name: many methods of a Series look themselves up by it in pl.col."""
+    return frame.get_column(name).alias("")
+
+
+class Field(NamedTuple):
+    """A field of a struct: its name, its place among so many."""
+
+    name: str
+    place: int
+    fields: int
+
+    def of(self, expr: pl.Expr) -> pl.Expr:
+        """How it is had from the struct."""
+        if self.name != "*" and not (self.name.startswith("^") and self.name.endswith("$")):
+            return expr.struct.field(self.name)
+        # For Polars such a name would be a pattern.
+        return expr.struct.rename_fields([str(place) for place in range(self.fields)]).struct.field(str(self.place))
+
+
 class Leaf(NamedTuple):
     """Where a feature is in a table: its column, its type, and the fields and places that lead to it from there."""
 
     column: str
     dtype: pl.DataType
-    path: tuple[str | int, ...] = ()
+    path: tuple[Field | int, ...] = ()
 
     @property
     def expr(self) -> pl.Expr:
         """How it is had from the table."""
-        expr = pl.col(self.column)
+        expr = columns_named([self.column])
         for step in self.path:
-            expr = expr.struct.field(step) if isinstance(step, str) else expr.arr.get(step)
+            expr = step.of(expr) if isinstance(step, Field) else expr.arr.get(step)
         return expr
 
 
@@ -59,12 +89,12 @@ class Kind(NamedTuple):
 
 def is_feature_type(dtype: pl.DataType) -> bool:
     """Whether columns of this type can be features: text, booleans, integers, floats, decimals, dates and times."""
-    return dtype == pl.Boolean or dtype in _TEXT or dtype.is_numeric() or dtype in _TEMPORAL
+    return dtype == pl.Boolean or is_text_type(dtype) or dtype.is_numeric() or dtype in _TEMPORAL
 
 
 def is_text_type(dtype: pl.DataType | type[pl.DataType]) -> bool:
     """Whether columns of this type hold text: they are categories."""
-    return dtype in _TEXT
+    return dtype.base_type() in _TEXT  # a Categorical of categories of its own is not equal to pl.Categorical
 
 
 def type_name(dtype: pl.DataType) -> str:
@@ -201,8 +231,9 @@ def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
 def _within(name: str, leaf: Leaf) -> Iterable[tuple[str, Leaf]]:
     dtype = leaf.dtype
     if isinstance(dtype, pl.Struct):
-        for field in dtype.fields:
-            inner = Leaf(leaf.column, _instance(field.dtype), (*leaf.path, field.name))
+        for place, field in enumerate(dtype.fields):
+            step = Field(field.name, place, len(dtype.fields))
+            inner = Leaf(leaf.column, _instance(field.dtype), (*leaf.path, step))
             yield from _within(f"{name}.{field.name}", inner)
     elif isinstance(dtype, pl.Array):
         for place in range(dtype.size):

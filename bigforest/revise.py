@@ -13,6 +13,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.arguments import resources_of
+from bigforest.columns import cells
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, stage
 from bigforest.forest import ranks
@@ -150,7 +151,7 @@ def _counted(
     known = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
-            truth = label_codes(batch.get_column(target), spec)
+            truth = label_codes(cells(batch, target), spec)
             if truth is None:
                 raise DataError(f"{revision.rows} has labels in {target!r} that the forest does not know")
             _count_batch(whole, found, batch, truth, counts, resources.workers)

@@ -55,7 +55,7 @@ def shape_of(
         most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
     widths = tuple(code_width(values) for values in most)
     sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
-    classes, task = 1, find_task(found[name].dtype, config.task)
+    classes, task = 1, find_task(table, found[name], config.task)
     config.settled(task)
     if task == "classification":
         classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
@@ -148,7 +148,7 @@ def _most_classes(source: Source, target: Leaf, known: Known) -> int:
         return max(bound, 2)
     seen: set[Any] = set()
     for batch in source.batches([target.column], _BATCH_ROWS):
-        seen.update(batch.select(target.expr).to_series().drop_nulls().unique().to_list())
+        seen.update(batch.select(target.expr).to_series().alias("").drop_nulls().unique().to_list())
         if len(seen) > MAX_CLASSES:
             return MAX_CLASSES
     return max(len(seen), 2)

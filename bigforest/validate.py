@@ -12,6 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.arguments import resources_of
+from bigforest.columns import cells
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, silent, stage
@@ -103,7 +104,7 @@ def measure(
                 voting = passes.load(entries)
                 own = slice(tree, tree + voting.packed.roots.size)
                 for start, batch in _batches(source, found, passes, begin, end):
-                    truth = _labels(batch.get_column(spec.target.name), spec)
+                    truth = _labels(cells(batch, spec.target.name), spec)
                     known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
                     here = votes[start - begin : start - begin + batch.height]
                     try:
@@ -137,7 +138,7 @@ def check_validation(source: Source, spec: DataSpec) -> Found:
     found = check_schema(source.schema, spec)
     if spec.target.name not in source.schema:
         raise DataError(f"the validation set lacks the target {spec.target.name!r}; it needs rows with their labels")
-    targets = (batch.get_column(spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
+    targets = (cells(batch, spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
     if not any([(_labels(target, spec) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
         raise DataError(f"no row of the validation set has a {spec.target.name!r}; there is nothing to judge by")
     return found

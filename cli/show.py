@@ -99,7 +99,7 @@ def table_size(facts: Facts) -> list[tuple[str, str]]:
     """The lines that say what a forest or a store was made of."""
     dropped = f" ({count(facts['dropped'])} more without a target left out)" if facts["dropped"] else ""
     return [
-        ("target", facts["target"]),
+        ("target", plain(facts["target"])),
         ("rows", count(facts["rows"]) + dropped),
         ("features", count(facts["features"])),
         *([("classes", count(facts["classes"]))] if facts["classes"] else []),

@@ -82,7 +82,8 @@ def _terms(terms: dict[int, list[tuple[int, float]]], nodes: int) -> Terms:
 def spec_of(features: int, classes: Sequence[Label], dtype: str = "Int64") -> DataSpec:
     """A dataspec of the float features x0, x1, ... and the target y."""
     columns = tuple(FeatureSpec(f"x{i}", "numeric", "Float64", 9, 1, i) for i in range(features))
-    return DataSpec(100, 0, columns, TargetSpec("y", dtype, tuple(classes)))
+    categories = tuple(map(str, classes)) if dtype == "Enum" else ()
+    return DataSpec(100, 0, columns, TargetSpec("y", dtype, tuple(classes), categories=categories))
 
 
 def write_forest(

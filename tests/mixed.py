@@ -36,7 +36,7 @@ def mixed_spec(regression: bool = False, rows: int = 100) -> DataSpec:
         name = (NUMBERS | CATEGORIES)[place]
         dtype = {1: "String", 2: "Int32"}.get(place, "Float64")
         width = code_width(codes)
-        features.append(FeatureSpec(name, kind, dtype, codes, width, slots[width], "", missing))
+        features.append(FeatureSpec(name, kind, dtype, codes, width, slots[width], None, missing))
         slots[width] += 1
     classes, number = TargetSpec("y", "Int64", CLASSES), TargetSpec("y", "Float64", (), "regression", 10.0, 2.0**-20)
     return DataSpec(rows, 0, tuple(features), number if regression else classes)

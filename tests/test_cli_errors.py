@@ -81,7 +81,6 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "no target": (lambda: write(frame().rename({"target": "kind"})), "size, noise, kind"),
     "unknown target": (lambda: ["things.parquet", "--target", "targe"], "did you mean 'target'"),
     "target all null": (lambda: write(frame().with_columns(target=pl.lit(None, pl.Int8))), "missing"),
-    "one class": (lambda: write(frame().with_columns(target=pl.lit(1))), "one class"),
     "no feature": (lambda: write(frame().select("target")), "feature"),
     "all excluded": (lambda: ["things.parquet", "--exclude", "size", "--exclude", "noise"], "feature"),
     "unknown exclude": (lambda: ["things.parquet", "--exclude", "sise"], "did you mean 'size'"),

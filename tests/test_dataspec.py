@@ -22,7 +22,7 @@ def spec_json() -> dict[str, Any]:
     for feature, missing in zip(features, (False, True, True), strict=True):
         feature["missing"] = missing
     target = {"name": "y", "dtype": "String", "classes": ["no", "yes"], "task": "classification"}
-    target |= {"offset": 0.0, "step": 1.0, "exact": True}
+    target |= {"offset": 0.0, "step": 1.0, "exact": True, "categories": []}
     group = {"name": "g", "dtype": "String", "groups": 4, "largest": 5}
     weight = {"name": "w", "classes": [1.0, 0.5], "balanced": False, "step": 0.25, "largest": 3, "total": 20}
     weight |= {"wide": False, "search": 1.0, "searched": 20}
@@ -54,7 +54,7 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "no groups": lambda s: s["group"].update(groups=0),
     "largest group": lambda s: s["group"].update(largest=True),
     "name of group": lambda s: s["group"].update(name=3),
-    "column": lambda s: s["features"][0].update(column=None),
+    "column": lambda s: s["features"][0].update(column=3),
     "no features": lambda s: s.update(features=[]),
     "same name": lambda s: s["features"][1].update(name="a"),
     "target is a feature": lambda s: s["target"].update(name="a"),
@@ -90,13 +90,19 @@ CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "largest weight": lambda s: s["weight"].update(largest=1024),
     "total weight": lambda s: s["weight"].update(total=31),
     "little weight": lambda s: s["weight"].update(total=9),
-    "one class": lambda s: s["target"].update(classes=["no"]),
+    "no class": lambda s: s["target"].update(classes=[]),
     "order of classes": lambda s: s["target"].update(classes=["yes", "no"]),
     "same class": lambda s: s["target"].update(classes=["no", "no"]),
     "mixed classes": lambda s: s["target"].update(classes=[False, 1]),
     "nested classes": lambda s: s["target"].update(classes=[[1], [2]]),
     "nan": lambda s: s["target"].update(classes=[0.5, float("nan")]),
     "infinity": lambda s: s["target"].update(classes=[0.5, float("inf")]),
+    "categories of text": lambda s: s["target"].update(categories=["no", "yes"]),
+    "a class is no category": lambda s: s["target"].update(dtype="Enum", categories=["no", "maybe"]),
+    "same category": lambda s: s["target"].update(dtype="Enum", categories=["no", "yes", "no"]),
+    "a category is no text": lambda s: s["target"].update(dtype="Enum", categories=["no", "yes", 3]),
+    "no physical type": lambda s: s["target"].update(dtype="Categorical", categories=["name", "", "Int64"]),
+    "half a name": lambda s: s["target"].update(dtype="Categorical", categories=["name"]),
     "unknown entry": lambda s: s["features"][0].update(more=1),
     "missing entry": lambda s: s["target"].pop("dtype"),
 }

@@ -99,7 +99,6 @@ REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
     "durations": (table([1, 2]).cast({"y": pl.Duration("us")}), {"task": "regression"}, "type Duration"),
     "infinite": (table([1.0, math.inf]), {"task": None}, "has values up to inf"),
     "huge": (table([1.0, sys.float_info.max]), {"task": None}, "of which there is no variance"),
-    "constant": (table([1.5, 1.5, None]), {"task": None}, "all rows have the one value 1.5"),
     "missing": (table([None, math.nan]), {"task": None}, "every value is missing"),
     "stratified": (table([1.0, 2.0]), {"task": None, "sampling": "stratified"}, "which a regression has not"),
     "class weight": (table([1.0, 2.0]), {"task": None, "class_weight": "balanced"}, "which a regression has not"),

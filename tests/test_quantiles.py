@@ -285,7 +285,9 @@ def rewritten(path: Path, change: Callable[[pl.DataFrame], pl.DataFrame]) -> Non
 @pytest.mark.parametrize(
     ("file", "change", "words"),
     [
-        ("leaves", lambda f: f.head(len(f) - 1), "leaves have targets of"),
+        ("leaves", lambda f: f.head(len(f) - 1), "targets of other leaves"),
+        ("leaves", lambda f: f.with_columns(pl.col("node").reverse()), "targets of other leaves"),
+        ("leaves", lambda f: f.with_columns(node=pl.col("node") + 1), "targets of other leaves"),
         ("leaves", lambda f: f.reverse(), "do not hold together"),
         ("leaves", lambda f: f.with_columns(pl.col("targets").list.eval(pl.element() + 10**6)), "do not hold together"),
         ("leaves", lambda f: f.with_columns(pl.col("targets").list.reverse()), "do not hold together"),

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bigforest import train
+from bigforest import encode_store, train
 from bigforest.config import TrainConfig
 from bigforest.encode.pipeline import encode
 from bigforest.errors import FormatError
@@ -28,7 +28,7 @@ from bigforest.grow.whole import grow_trees
 from bigforest.resources import Resources
 from bigforest.source import open_source
 from bigforest.store.blocks import BlockReader
-from bigforest.store.format import BLOCK_ROWS, is_store
+from bigforest.store.format import BLOCK_ROWS, VERSION, is_store
 from bigforest.store.store import Store
 
 ROWS = BLOCK_ROWS * 3 // 2
@@ -230,10 +230,21 @@ def test_open__forging_nothing_is_accepted(copy: Path) -> None:
 
 def test_open__newer_version(copy: Path) -> None:
     manifest = json.loads((copy / "manifest.json").read_text())
-    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": 4, "new": "things"}))
-    with pytest.raises(FormatError, match="version 4; upgrade bigforest"):
+    (copy / "manifest.json").write_text(json.dumps({**manifest, "version": VERSION + 1, "new": "things"}))
+    with pytest.raises(FormatError, match=f"version {VERSION + 1}; upgrade bigforest"):
         Store.open(copy)
     assert is_store(copy)
+
+
+@pytest.mark.parametrize("largest", [2, 4])
+def test_open__size_of_the_largest_group_that_is_not_true(largest: int, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": range(6), "g": ["a", "a", "a", "b", "b", "c"], "y": [0, 1] * 3})
+    encode_store(frame, tmp_path / "t.store", target="y", group="g")
+    path = tmp_path / "t.store" / "manifest.json"
+    assert path.read_text().count('"largest": 3') == 1
+    path.write_text(path.read_text().replace('"largest": 3', f'"largest": {largest}'))
+    with pytest.raises(FormatError, match=rf"the largest group is not of {largest} rows"):
+        Store.open(tmp_path / "t.store")
 
 
 def test_open__older_version(copy: Path) -> None:

@@ -64,7 +64,7 @@ def encode_category(
 
 def find_levels(name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room: int | None) -> Found:
     """The levels of a category, which comes slice by slice, in their order. Raises DataError when they are too many."""
-    known = pl.Series(name, [], dtype if dtype.is_integer() else pl.String)
+    known = pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)
     waiting = [known]
     missing = False
     for series in slices:

@@ -43,7 +43,7 @@ class FeatureSpec:
     some rows have no value, from 1: code 0 is then theirs.
     width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
     kind is "numeric", or "category": its levels are text, in levels.parquet (bigforest/levels.py).
-    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, and if empty, `name`.
+    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, as where it is None, `name`.
     """
 
     name: str
@@ -52,8 +52,13 @@ class FeatureSpec:
     codes: int
     width: int
     slot: int
-    column: str = ""
+    column: str | None = None
     missing: bool = False
+
+    @property
+    def home(self) -> str:
+        """The column of the table it is in."""
+        return self.name if self.column is None else self.column
 
     @property
     def levels(self) -> int:
@@ -70,6 +75,8 @@ class TargetSpec:
     offset, step  of a regression: its targets are kept as whole numbers q of 64 bits, and offset + q * step is the
                   value, off by step / 2 at most (encode/numbers.py). The step is a power of two.
     exact         whether none is off. Where some are, the store has the targets themselves besides.
+    categories    of an Enum all of its categories, in its order; of a Categorical, unless they are Polars' global ones,
+                  the name, the namespace and the physical type of its pl.Categories; else none.
     """
 
     name: str
@@ -79,6 +86,7 @@ class TargetSpec:
     offset: float = 0.0
     step: float = 1.0
     exact: bool = True
+    categories: tuple[str, ...] = ()
 
     def values(self, numbers: Any) -> Any:
         """What whole numbers stand for."""
@@ -155,7 +163,11 @@ class DataSpec:
                 cls,
                 raw,
                 features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
-                target=_record(TargetSpec, raw["target"], classes=tuple(raw["target"]["classes"])),
+                target=_record(
+                    TargetSpec,
+                    raw["target"],
+                    **{name: tuple(raw["target"][name]) for name in ("classes", "categories")},
+                ),
                 group=None if raw["group"] is None else _record(GroupSpec, raw["group"]),
                 weight=None
                 if raw["weight"] is None
@@ -216,7 +228,7 @@ def _sound_features(spec: DataSpec) -> bool:
     names = [feature.name for feature in spec.features]
     slots = {1: 0, 2: 0, 4: 0}
     for feature in spec.features:
-        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.column))
+        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))
         typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
         if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
             return False
@@ -235,6 +247,8 @@ def _sound_target(target: TargetSpec) -> bool:
     finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
     if not all(isinstance(text, str) for text in (target.name, target.dtype)) or target.task not in get_args(Task):
         return False
+    if not _sound_categories(target):
+        return False
     scale = (target.offset, target.step)
     finite_scale = all(isinstance(number, float) and math.isfinite(number) for number in scale)
     if not finite_scale or not isinstance(target.exact, bool):
@@ -244,11 +258,22 @@ def _sound_target(target: TargetSpec) -> bool:
     return (
         scale == (0.0, 1.0)
         and target.exact
-        and 2 <= len(classes) <= MAX_CLASSES
+        and 1 <= len(classes) <= MAX_CLASSES
         and typed
         and finite
         and all(left < right for left, right in pairwise(classes))  # type: ignore[operator]
     )
+
+
+def _sound_categories(target: TargetSpec) -> bool:
+    known = target.categories
+    if not all(isinstance(category, str) for category in known) or len(set(known)) < len(known):
+        return False
+    if target.dtype == "Enum":
+        return set(target.classes) <= set(known)
+    if target.dtype == "Categorical":
+        return not known or (len(known) == 3 and known[2] in ("UInt8", "UInt16", "UInt32"))
+    return not known
 
 
 def _sound_group(group: GroupSpec, rows: int) -> bool:

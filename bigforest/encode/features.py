@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bigforest.columns import Leaf, is_feature_type, is_text_type
+from bigforest.columns import Leaf, cells, is_feature_type, is_text_type
 from bigforest.encode.categories import encode_category
 from bigforest.encode.dictionary import Dictionary
 from bigforest.encode.external import presorted_on_disk
@@ -103,10 +103,11 @@ def encode_group(job: Job, index: int, names: Sequence[str]) -> Part | list[str]
     keys = {name: np.empty(job.rows, maker.key_type) for name, maker in makers.items()}
     gaps = {name: Gaps() for name in names}
     for frame in kept_slices(job, names):
-        for series in frame:
+        for name, maker in makers.items():
+            series = cells(frame, name)
             absent = absent_cells(series)
-            gaps[series.name].add(absent, len(series))
-            makers[series.name].make(without(series, absent), keys[series.name])
+            gaps[name].add(absent, len(series))
+            maker.make(without(series, absent), keys[name])
     wrong = [fault for maker in makers.values() if (fault := maker.wrong())]
     if wrong:
         return wrong
@@ -185,7 +186,7 @@ def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[tuple[Keys, Absent | 
 
 def kept_column(job: Job, name: str) -> Iterator[pl.Series]:
     """The rows to encode of a column, slice by slice."""
-    return (frame.to_series() for frame in kept_slices(job, [name]))
+    return (cells(frame, name) for frame in kept_slices(job, [name]))
 
 
 def kept_slices(job: Job, names: Sequence[str]) -> Iterator[pl.DataFrame]:

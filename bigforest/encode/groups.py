@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import polars as pl
 
+from bigforest.columns import is_text_type
 from bigforest.encode.dataspec import GroupSpec
 from bigforest.errors import DataError
 from bigforest.store.writer import StoreWriter
@@ -17,8 +18,7 @@ _VALUES = "value"
 
 def check_group(name: str, dtype: pl.DataType) -> None:
     """Raise DataError unless a column of this type can name groups."""
-    text = dtype in (pl.String, pl.Categorical, pl.Enum)
-    if not (text or dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal()):
+    if not (is_text_type(dtype) or dtype == pl.Boolean or dtype.is_integer() or dtype.is_temporal()):
         raise DataError(f"group {name!r} has type {dtype}; groups are named by text, integers, dates or booleans")
 
 
@@ -52,4 +52,4 @@ def encode_groups(
 
 def _plain(series: pl.Series) -> pl.Series:
     """Categories as their text: their codes depend on the piece they come in."""
-    return series.cast(pl.String) if series.dtype in (pl.Categorical, pl.Enum) else series
+    return series.cast(pl.String) if is_text_type(series.dtype) else series

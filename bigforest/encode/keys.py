@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -105,10 +106,14 @@ class KeyMaker:
         order_keys(raw.view(f"i{self.size}"), self.dtype.is_float(), self._least, own, self._limits)
 
     def wrong(self) -> str | None:
-        """Why the feature cannot be used, in words: integers of more than 64 bits."""
-        if self._beyond:
-            return f"{self.name} ({max(self._beyond, key=abs)} is an integer of more than 64 bits)"
-        return None
+        """Why the feature cannot be used, in words: integers of more than 64 bits, or decimals of too many digits."""
+        if not self._beyond:
+            return None
+        most = max(self._beyond, key=abs)
+        if isinstance(self.dtype, pl.Decimal):
+            scale = self.dtype.scale
+            return f"{self.name} ({Decimal(most).scaleb(-scale):f} has too many digits: cast it to Float64)"
+        return f"{self.name} ({most} is an integer of more than 64 bits)"
 
     def scale(self) -> Scale:
         """The scale of all keys made, which may be none."""

@@ -39,12 +39,14 @@ _SAMPLE = 1 << 17
 class Numbers:
     """What the target column of a regression holds.
 
-    kept    rows that have a number; the others are null or NaN.
-    coarse  whether the step is larger than it should be beside the distance of the quartiles.
+    kept      rows that have a number; the others are null or NaN.
+    constant  whether it is the same in all of them.
+    coarse    whether the step is larger than it should be beside the distance of the quartiles.
     """
 
     spec: TargetSpec
     kept: int
+    constant: bool
     coarse: bool = False
 
 
@@ -77,10 +79,8 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
         raise DataError(
             f"target {name!r} has values up to {max(-low, high)!r}, of which there is no variance; drop or convert them"
         )
-    if low == high:
-        raise DataError(f"target {name!r}: all rows have the one value {low!r}; two are needed")
     half = high / 2 - low / 2
-    if half < _SMALLEST_RANGE / 2:
+    if high - low > 0.0 and half < _SMALLEST_RANGE / 2:
         raise DataError(
             f"target {name!r} has values from {low!r} to {high!r}, so close together that there is no variance; "
             "multiply them by a number"
@@ -91,7 +91,8 @@ def find_numbers(name: str, dtype: pl.DataType, slices: Iterable[pl.Series], row
     step = max(math.ldexp(1.0, max(bits, _LEAST_STEP_BITS)), math.ulp(max(abs(low), abs(high))) / 2)
     offset = float(np.rint((low / 2 + high / 2) / step)) * step
     coarse = step > _FINE_STEP * _typical_distance(np.concatenate(sample))
-    return Numbers(TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step), kept, coarse)
+    spec = TargetSpec(name, str(dtype.base_type()), (), "regression", offset, step)
+    return Numbers(spec, kept, low == high, coarse and low < high)
 
 
 def _typical_distance(sample: NDArray[np.float64]) -> float:

@@ -18,7 +18,7 @@ from bigforest.encode.need import plan_encode
 from bigforest.encode.nested import flattened
 from bigforest.encode.ranks import compile_presort
 from bigforest.encode.rows import encode_row_weights, encode_target
-from bigforest.encode.target import check_column, find_target, find_task, listed
+from bigforest.encode.target import MAX_ODD_CLASSES, check_column, find_target, find_task, listed
 from bigforest.encode.weights import check_weight
 from bigforest.errors import DataError
 from bigforest.events import Listener, Notice, Stage, stage
@@ -62,7 +62,14 @@ def encode(
     """
     found = leaves(source.schema)
     name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
-    task = find_task(found[name].dtype, config.task)
+    task = find_task(source, found[name], config.task)
+    if task == "regression" and config.task is None and found[name].dtype.is_integer():
+        listener(
+            Notice(
+                f"{name!r} has more than {MAX_ODD_CLASSES} different whole numbers, which are taken for numbers to "
+                'predict; to make them classes say --task classification, in Python task="classification"'
+            )
+        )
     config = config.settled(task)
     roles = check_roles(config, found, name)
     kinds = feature_kinds(found, name, [*exclude, *roles], config.categories)
@@ -86,6 +93,8 @@ def encode(
         if dropped:
             reason = "" if config.weight is None else f", or 0 in {config.weight!r},"
             listener(Notice(f"{dropped} rows have no value in {name!r}{reason} and are left out"))
+        if rows.target.constant:
+            listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
         columns = {one: found[one].column for one in kinds}
         kept = _shared_rows(writer, scratch)
         job = Job(source, kept, rows.target.kept, config.max_bins, plan, writer.parts, scratch, columns, kinds)

@@ -10,6 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import cells
 from bigforest.config import TrainConfig
 from bigforest.encode.dataspec import WeightSpec
 from bigforest.encode.features import Job, kept_column
@@ -47,9 +48,9 @@ def encode_target(
         first = 0
         weight = [] if config.weight is None else [config.weight]
         for frame in source.slices([name, *weight], plan.slice_rows):
-            series, places = frame[name], None
+            series, places = cells(frame, name), None
             if weight:
-                weighs = row_weights(frame[weight[0]]) > 0.0
+                weighs = row_weights(cells(frame, weight[0]), weight[0]) > 0.0
                 if not weighs.all():
                     series, places = series.filter(pl.Series(weighs)), np.flatnonzero(weighs).astype(np.uint64)
             yield first, series, places
@@ -139,7 +140,7 @@ def encode_row_weights(
 def _own_weights(job: Job, name: str | None) -> Iterator[NDArray[np.float64]]:
     """The weights of the kept rows by themselves, slice by slice."""
     if name is not None:
-        yield from (row_weights(series) for series in kept_column(job, name))
+        yield from (row_weights(series, name) for series in kept_column(job, name))
         return
     for start in range(0, job.rows, job.plan.slice_rows):
         yield np.ones(min(job.plan.slice_rows, job.rows - start))

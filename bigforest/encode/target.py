@@ -12,14 +12,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import Leaf, is_text_type
 from bigforest.encode.dataspec import MAX_CLASSES, Label, TargetSpec
 from bigforest.errors import DataError
 from bigforest.options import Task
+from bigforest.source import Source
 
 USUAL_NAMES = ("target", "label", "class", "y")
 
 # More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
 MAX_FLOAT_CLASSES = 100
+# And in one of whole numbers, unless they are numbered from 0 or 1 without a gap, as classes are.
+MAX_ODD_CLASSES = 100
+
+_SLICE_ROWS = 1 << 17
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +41,37 @@ class Classes:
     kept: int
     labels: pl.Series | NDArray[Any]
 
+    @property
+    def constant(self) -> bool:
+        """Whether there is one class only."""
+        return len(self.labels) == 1
 
-def find_task(dtype: pl.DataType, wanted: Task | None) -> Task:
-    """What is learned of a target of this type: `wanted`, or of floats and decimals a regression."""
-    measured = dtype.is_float() or dtype == pl.Decimal
-    return wanted or ("regression" if measured else "classification")
+
+def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
+    """What is learned of a target: `wanted`, or a regression of floats, decimals and whole numbers that measure.
+
+    Whole numbers are read for that. They measure where more than MAX_ODD_CLASSES are different, unless they are all the
+    numbers from 0 or 1 on, as numbers of classes are.
+    """
+    dtype = target.dtype
+    if wanted is not None:
+        return wanted
+    if dtype.is_float() or dtype == pl.Decimal:
+        return "regression"
+    return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
+
+
+def _measures(source: Source, target: Leaf) -> bool:
+    found: pl.Series | NDArray[Any] = np.empty(0, np.int64)
+    for frame in source.slices([target.column], _SLICE_ROWS):
+        values = present_values(frame.select(target.expr).to_series().alias(""))
+        found = _merged(found if len(found) else None, values)
+        if len(found) > MAX_CLASSES:
+            return True
+    if len(found) <= MAX_ODD_CLASSES:
+        return False
+    least, most = int(found[0]), int(found[-1])
+    return least not in (0, 1) or most - least + 1 > len(found)
 
 
 def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
@@ -76,7 +108,7 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
     Booleans, integers, strings, categoricals (by their text) and, where asked for, floats of few values are classes.
     Holds a slice and the distinct values, which are refused when they become too many.
     """
-    if not (_is_text(dtype) or _is_number(dtype) or dtype == pl.Null):
+    if not (is_text_type(dtype) or _is_number(dtype) or dtype == pl.Null):
         raise DataError(
             f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
             "floats: convert it or choose another column"
@@ -93,9 +125,8 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
     labels: list[Label] = found.to_list() if isinstance(found, pl.Series) else found.tolist()
     if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
         raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
-    if len(labels) < 2:
-        raise DataError(f"target {name!r}: all rows are of the one class {labels[0]!r}; two are needed")
-    return Classes(TargetSpec(name, str(dtype.base_type()), tuple(labels)), kept, found)
+    spec = TargetSpec(name, str(dtype.base_type()), tuple(labels), categories=_categories(dtype))
+    return Classes(spec, kept, found)
 
 
 def class_codes(series: pl.Series, classes: Classes) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
@@ -118,7 +149,7 @@ def present_values(series: pl.Series) -> pl.Series | NDArray[Any]:
     if series.dtype.is_float():
         series = series.fill_nan(None)
     series = series.drop_nulls()
-    if _is_text(series.dtype):
+    if is_text_type(series.dtype):
         return series.cast(pl.String)
     return series.to_numpy()
 
@@ -150,8 +181,14 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
         )
 
 
-def _is_text(dtype: pl.DataType) -> bool:
-    return dtype in (pl.String, pl.Categorical, pl.Enum)
+def _categories(dtype: pl.DataType) -> tuple[str, ...]:
+    """What TargetSpec keeps of a type of text, so that predictions are of the same."""
+    if isinstance(dtype, pl.Enum):
+        return tuple(dtype.categories.to_list())
+    if isinstance(dtype, pl.Categorical) and not dtype.categories.is_global():
+        known = dtype.categories
+        return known.name(), known.namespace(), str(known.physical())
+    return ()
 
 
 def _is_number(dtype: pl.DataType) -> bool:

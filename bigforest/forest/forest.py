@@ -20,7 +20,7 @@ from bigforest.forest.reading import Reader
 from bigforest.forest.table import FEATURES, RANKS, RUN
 from bigforest.forest.tree import Tree
 from bigforest.forest.votes import Rule, label_type
-from bigforest.output import staged
+from bigforest.output import TemporaryFolder, staged
 from bigforest.places import place_of
 from bigforest.regular import copy_regular
 from bigforest.resources import Resources
@@ -75,7 +75,13 @@ class Forest(Contents):
         self._loader = Loader(directory, self._parts, header)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
-        """A forest is handed to other processes as its place, and read there once for as long as it does not change."""
+        """A forest is handed to other processes as its place, and read there once for as long as it does not change.
+
+        One in a temporary folder, which goes away with this object, is handed on as the bytes of its files.
+        """
+        if self._holding is not None:
+            files = {str(path.relative_to(self.directory)): path.read_bytes() for path in self._files()}
+            return _carried, (files,)
         stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._parts]
         return _again, (str(self.directory.resolve()), self._identity, tuple(stamps))
 
@@ -307,6 +313,20 @@ def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
         return tuple(float(share) for share in quantiles)
     except (TypeError, ValueError) as error:
         raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {quantiles!r}") from error
+
+
+def _carried(files: dict[str, bytes]) -> Forest:
+    """The forest of these files, in a temporary folder of its own. Raises FormatError."""
+    home = TemporaryFolder(None)
+    try:
+        for name, content in files.items():
+            path = home.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return read_forest(home.path, holding=home)
+    except BaseException:
+        home.remove()
+        raise
 
 
 @lru_cache(maxsize=2)

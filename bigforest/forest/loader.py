@@ -72,9 +72,9 @@ class Loader:
             need = whole_need(self._survey(workers), workers, 0 if targets is None else targets.nbytes)
             check_budget("a lazy query with the whole forest", need, memory)
         packed = self.whole()
+        residents = None if targets is None else Residents.of(targets, range(packed.roots.size), packed)
         if rule.trees:
             packed = packed._replace(roots=packed.roots[list(rule.trees)])
-        residents = None if targets is None else Residents.of(targets, range(packed.roots.size), len(packed.counts))
         return Voting(packed, packed.ballots(rule.ballots), rule, self._spec, ranks=ranks, residents=residents)
 
     def passes(
@@ -110,7 +110,7 @@ class Loader:
                 packed = packed.narrowed() if all_narrow else packed
                 mixed = packed.ballots(rule.ballots)
                 packed = packed._replace(counts=packed.counts[:0].copy())
-                own = None if targets is None else Residents.of(targets, trees.numbers(entries), len(mixed))
+                own = None if targets is None else Residents.of(targets, trees.numbers(entries), packed)
                 kept[entries] = Voting(packed, mixed, rule, self._spec, trees.header.config.trees, ranks, own)
             return kept[entries]
 

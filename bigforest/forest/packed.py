@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -38,6 +39,15 @@ class Packed(NamedTuple):
     def nodes(self) -> int:
         """Number of nodes."""
         return self.layout(True).links.size // 2
+
+    def leaf_nodes(self, narrow: bool = True) -> list[NDArray[np.uint32]]:
+        """The numbers of the leaves of each tree, within the tree; `narrow` as in `layout`."""
+        leaves = np.flatnonzero(np.isnan(self.layout(narrow).thresholds[::2]))
+        ends = [*self.roots.tolist(), self.nodes]
+        return [
+            (leaves[np.searchsorted(leaves, begin) : np.searchsorted(leaves, end)] - begin).astype(np.uint32)
+            for begin, end in pairwise(ends)
+        ]
 
     def ballots(self, vote: str) -> NDArray[np.float64]:
         """What each mixed leaf adds to the votes, float64 [mixed leaves, classes].

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import is_plain, level_codes, numbers
+from bigforest.columns import cells, is_plain, level_codes, numbers
 from bigforest.encode.dataspec import DataSpec
 from bigforest.errors import DataError
 from bigforest.forest.schema import NARROW, Found
@@ -105,7 +105,7 @@ class Reader(NamedTuple):
             if is_plain(dtype) and not missing and self.spec.features[use.place].kind == "numeric":
                 alike.setdefault(dtype, []).append(name)
             else:
-                blocks.append(Block.of_column(self._column(found.get_column(name), use.place), use.at))
+                blocks.append(Block.of_column(self._column(cells(found, name), use.place), use.at))
         return blocks + [Block.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()]
 
     def _column(self, series: pl.Series, place: int) -> NDArray[Any]:
@@ -135,11 +135,11 @@ class Reader(NamedTuple):
 
     def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:
         feature = self.spec.features[place]
-        cells = [None if cell is None or cell != cell else cell for cell in column.tolist()]
+        values = [None if cell is None or cell != cell else cell for cell in column.tolist()]
         try:
             if feature.kind == "numeric":
-                return np.array([np.nan if cell is None else cell for cell in cells], np.float64)
-            return self._codes(pl.Series(feature.name, cells, strict=True), place)
+                return np.array([np.nan if cell is None else cell for cell in values], np.float64)
+            return self._codes(pl.Series(feature.name, values, strict=True), place)
         except DataError:
             raise
         except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:

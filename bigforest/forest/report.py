@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeVar
 
+import polars as pl
 import pyarrow as pa
 
 from bigforest.encode.dataspec import DataSpec
+from bigforest.errors import FormatError
 from bigforest.forest.files import check_file, read_table, row_batches, with_rows
 from bigforest.forest.frames import scan, to_frame
 from bigforest.forest.table import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
-from bigforest.forest.votes import proba_names, stored_labels
+from bigforest.forest.votes import label_type, proba_names, stored_labels
+
+_LABELS = ("truth", "prediction", "class")
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
 
 
 class OutOfBag:
@@ -34,16 +41,21 @@ class OutOfBag:
         columns = oob_rows(label, proba_names(spec))
         check_file(path, "oob-rows", columns, identity)
 
-        def read(name: str, columns: pa.Schema) -> pa.Table:
-            return read_table(directory / f"{name}.parquet", f"oob-{name}", columns, identity)[1]
+        dtype = label_type(spec)
 
-        curve = read("curve", NUMBER_CURVE if numbers else CURVE)
-        scores = read("metrics", NUMBER_METRICS if numbers else metrics(label))
+        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
+            file = directory / f"{name}.parquet"
+            table = with_rows(read_table(file, f"oob-{name}", columns, identity)[1], file)
+            try:
+                return _as_target(to_frame(table), columns, dtype)
+            except pl.exceptions.PolarsError as error:
+                raise FormatError(f"{file} has labels that are no classes ({error}); the forest is damaged") from error
+
         self.weighted = spec.weight is not None
-        self.rows = scan([path], columns, row_batches, holding)
-        self.curve = to_frame(with_rows(curve, directory / "curve.parquet"))
-        self.confusion = None if numbers else to_frame(read("confusion", confusion(label)))
-        self.metrics = to_frame(with_rows(scores, directory / "metrics.parquet"))
+        self.rows = _as_target(scan([path], columns, row_batches, holding), oob_rows(label, ()), dtype)
+        self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
+        self.confusion = None if numbers else read("confusion", confusion(label))
+        self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
         _, error, self.rows_used = self.curve.row(-1)
         self.error: float = float("nan") if error is None else error
 
@@ -51,3 +63,8 @@ class OutOfBag:
         what = "error" if self.confusion is not None else "mean squared error"
         rows = f"{self.rows_used} rows{' by their weights' if self.weighted else ''}"
         return f"OutOfBag({what} {self.error:.6g} on {rows})"
+
+
+def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
+    """The labels in a frame in the type of the target: the files have all kinds of text as strings."""
+    return frame.with_columns(pl.col(name).cast(dtype) for name in columns.names if name in _LABELS)

@@ -48,7 +48,7 @@ def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterab
     """
     places = range(len(spec.features)) if used is None else [int(place) for place in used]
     features = [spec.features[place] for place in places]
-    found = find_leaves(schema, [(feature.name, feature.column) for feature in features])
+    found = find_leaves(schema, [(feature.name, feature.home) for feature in features])
     missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
     if missing:
         near = get_close_matches(missing[0], list(schema), n=3)

@@ -45,6 +45,7 @@ class Targets(NamedTuple):
     """The targets of all leaves, which are numbered through in the order of trees and nodes; see kernels/quantile.py.
 
     first  int64 [trees + 1], number of the first leaf of each tree, then the number of leaves
+    node   uint32 [leaves], numbers of their nodes
     start  uint64 [leaves + 1]
     code   uint32 [entries], mapped from a file where memory is limited, as is `reach`
     reach  uint32 [entries]
@@ -52,6 +53,7 @@ class Targets(NamedTuple):
     """
 
     first: NDArray[np.int64]
+    node: NDArray[np.uint32]
     start: NDArray[np.uint64]
     code: NDArray[np.uint32]
     reach: NDArray[np.uint32]
@@ -60,7 +62,7 @@ class Targets(NamedTuple):
     @property
     def held(self) -> int:
         """Bytes of anonymous memory that they take where `code` and `reach` are mapped."""
-        return self.first.nbytes + self.start.nbytes + self.value.nbytes
+        return self.first.nbytes + self.node.nbytes + self.start.nbytes + self.value.nbytes
 
     @property
     def nbytes(self) -> int:
@@ -127,7 +129,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     room = sum(_entries(file.metadata) for file in files)
     code, reach = (_room(room, scratch, mapped=mapped) for _ in range(2))
     start = np.zeros(leaves + 1, np.uint64)
-    tree = np.empty(leaves, np.uint32)
+    tree, node = np.empty(leaves, np.uint32), np.empty(leaves, np.uint32)
     leaf = entry = 0
     for path in parts:
         for batch in _batches(path, header):
@@ -135,13 +137,14 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
             if leaf + own.size > leaves or entry + codes.size > room:
                 raise FormatError(f"{path} has more rows than it says; the forest is damaged")
             tree[leaf : leaf + own.size] = own
+            node[leaf : leaf + own.size] = batch.column("node").to_numpy()
             start[leaf + 1 : leaf + 1 + own.size] = ends + entry
             code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
             leaf, entry = leaf + own.size, entry + codes.size
     if leaf != leaves or not _sound(tree, start, code, reach, value, header.config.trees):
         raise FormatError(f"{directory / FOLDER}: leaves and targets do not hold together; the forest is damaged")
     first = np.searchsorted(tree, np.arange(header.config.trees + 1))
-    return Targets(first, start, code, reach, value)
+    return Targets(first, node, start, code, reach, value)
 
 
 def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, spec: DataSpec, config: TrainConfig) -> None:

@@ -125,8 +125,14 @@ def label_type(spec: DataSpec) -> pl.DataType:
     found = getattr(pl, target.dtype, None)
     if not (isinstance(found, type) and issubclass(found, pl.DataType)):
         raise FormatError(f"the dataspec says that the target is {target.dtype!r}, which is no type; it is damaged")
-    dtype = pl.Enum(list(map(str, target.classes))) if found is pl.Enum else found()
     try:
+        if found is pl.Enum:
+            dtype: pl.DataType = pl.Enum(target.categories)
+        elif target.categories:
+            name, namespace, physical = target.categories
+            dtype = pl.Categorical(pl.Categories(name, namespace, getattr(pl, physical)))
+        else:
+            dtype = found()
         series = pl.Series(list(target.classes), dtype=pl.String if target.dtype in _TEXT else dtype, strict=True)
         if series.cast(dtype).null_count() or series.to_list() != list(target.classes):
             raise ValueError(f"classes {target.classes[:3]} are of another type")

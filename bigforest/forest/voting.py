@@ -56,11 +56,15 @@ class Residents(NamedTuple):
     leaf: int
 
     @classmethod
-    def of(cls, targets: Targets, trees: range, leaves: int) -> Residents:
-        """Those of these trees, which have so many leaves together. Raises FormatError where they have not."""
+    def of(cls, targets: Targets, trees: range, packed: Packed) -> Residents:
+        """Those of these trees, which are packed. Raises FormatError where they are of other leaves."""
         begin, end = targets.first[[trees.start, trees.stop]].tolist()
-        if end - begin != leaves:
-            raise FormatError(f"{leaves} leaves have targets of {end - begin} leaves; the forest is damaged")
+        leaves = packed.leaf_nodes()
+        counts = np.diff(targets.first[trees.start : trees.stop + 1])
+        if counts.tolist() != [*map(len, leaves)] or not np.array_equal(
+            np.concatenate(leaves), targets.node[begin:end]
+        ):
+            raise FormatError("there are targets of other leaves than those of the trees; the forest is damaged")
         return cls(targets, trees.start, begin)
 
     def noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> Leaves:
@@ -227,7 +231,7 @@ class Voting(NamedTuple):
                 if self.residents is not None and answers.quantiles is not None:
                     targets = self.residents.targets
                     shares = np.array(self.rule.quantiles)
-                    find_quantiles(known, *targets[1:], shares, answers.quantiles[first:last])
+                    find_quantiles(known, *targets[2:], shares, answers.quantiles[first:last])
                 continue
             answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
             if answers.proba is not None:

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import cells, is_text_type
 from bigforest.encode.target import USUAL_NAMES, check_column
 from bigforest.errors import ConfigError, DataError
 from bigforest.images.decode import check_pillow, decode
@@ -106,17 +107,17 @@ def _encoded(dtype: pl.DataType) -> bool:
 
 def _label_column(labels: pl.Series) -> pl.Series:
     """Labels in a type that is the same in every batch; a category's codes need not be."""
-    return labels.cast(pl.String) if labels.dtype in (pl.Categorical, pl.Enum) else labels
+    return labels.cast(pl.String) if is_text_type(labels.dtype) else labels
 
 
 def _encoded_chunks(source: Source, column: str, target: str | None, most: int, pixels: int) -> Iterator[Chunk]:
     def entries() -> Iterator[Entry]:
         row = 0
         for batch in source.batches([column] if target is None else [column, target], ENCODED_ROWS):
-            images = batch[column]
+            images = cells(batch, column)
             if isinstance(images.dtype, pl.Struct):
                 images = images.struct.field("bytes")
-            labels = [None] * len(batch) if target is None else _label_column(batch[target]).to_list()
+            labels = [None] * len(batch) if target is None else _label_column(cells(batch, target)).to_list()
             for content, label in zip(images, labels, strict=True):
                 yield str(row), label, partial(_decode, content)
                 row += 1
@@ -147,21 +148,21 @@ def _array_chunks(source: Source, column: str, target: str | None, most: int, pi
     step = max(1, min(most, MAX_CHUNK, pixels // math.prod(shape)))
     start = 0
     for batch in source.batches([column] if target is None else [column, target], step):
-        cells = batch[column]
-        there = cells.is_not_null()
+        images = cells(batch, column)
+        there = images.is_not_null()
         wrong = [(place, "it is missing (null)") for place in (~there).arg_true()]
         if width:
-            fits = cells.list.len().fill_null(0) == width
+            fits = images.list.len().fill_null(0) == width
             wrong += [(place, f"it has not {width} pixels like the first") for place in (there & ~fits).arg_true()]
             there &= fits
-            cells = cells.filter(there).list.to_array(width)
+            images = images.filter(there).list.to_array(width)
         else:
-            cells = cells.filter(there)
+            images = images.filter(there)
         rows = there.arg_true().to_numpy().astype(np.int64)
-        labels = None if target is None else _label_column(batch[target])
+        labels = None if target is None else _label_column(cells(batch, target))
         damaged = [(str(start + place), why) for place, why in wrong]
         # Missing pixels make an array of whole numbers one of floats with NaN.
-        part = cells.to_numpy().reshape(len(rows), *shape)
+        part = images.to_numpy().reshape(len(rows), *shape)
         yield _array_chunk(part, start + rows, labels, damaged, start)
         start += batch.height
 
@@ -197,7 +198,7 @@ def _check_array(where: str, shape: tuple[int, ...]) -> None:
 def _list_width(source: Source, column: str) -> int:
     """Pixels of the first image of a column of lists."""
     for batch in source.batches([column], ENCODED_ROWS):
-        lengths = batch[column].list.len().drop_nulls()
+        lengths = cells(batch, column).list.len().drop_nulls()
         if len(lengths):
             return int(lengths[0])
     raise DataError(f"{source.name}: every image of {column!r} is missing; choose another column")

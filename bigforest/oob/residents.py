@@ -7,7 +7,6 @@ the trees were grown.
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -167,10 +166,4 @@ def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDA
 
 def leaf_nodes(group: Group) -> list[NDArray[np.uint32]]:
     """The numbers of the leaves of each tree of a group, within the tree."""
-    layout = group.packed.layout(group.narrow)
-    leaves = np.flatnonzero(np.isnan(layout.thresholds[::2]))
-    ends = [*group.packed.roots.tolist(), group.packed.nodes]
-    return [
-        (leaves[np.searchsorted(leaves, begin) : np.searchsorted(leaves, end)] - begin).astype(np.uint32)
-        for begin, end in pairwise(ends)
-    ]
+    return group.packed.leaf_nodes(group.narrow)

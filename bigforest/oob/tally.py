@@ -64,7 +64,7 @@ def error_unit(store: Store) -> float:
 
     Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded.
     """
-    steps = float(store.target.max()) - float(store.target.min())
+    steps = float(store.target.max()) - float(store.target.min()) or 1.0  # of one number alone there are no errors
     root = math.sqrt(2.0**61 / store.rows) / steps
     return math.ldexp(1.0, math.frexp(root)[1] - 1) / store.spec.target.step
 

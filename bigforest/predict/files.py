@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import cells, columns_named
 from bigforest.errors import ConfigError, DataError
 from bigforest.events import Listener, silent, stage
 from bigforest.forest.files import METADATA_KEY, file_kind
@@ -198,8 +199,8 @@ class _Table:
         wanted = proba or self._score.active
         for batch, answers in passes.answers(stop, batches, proba=wanted, workers=workers, first=first):
             if self._score.active:
-                self._score.add(batch.get_column(self._spec.target.name), answers)
-            parts = [batch.select(self._keep), answer_table(answers, self._spec, self._rule, False)]
+                self._score.add(cells(batch, self._spec.target.name), answers)
+            parts = [batch.select(columns_named(self._keep)), answer_table(answers, self._spec, self._rule, False)]
             parts += [answer_table(answers, self._spec, self._rule, True)] if proba else []
             yield pl.concat(parts, how="horizontal")
 

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.columns import columns_named
 from bigforest.errors import ConfigError, DataError
 from bigforest.forest.schema import check_schema
 from bigforest.forest.votes import Rule, label_type
@@ -51,15 +52,15 @@ def expression(
     spec = forest.spec
     if schema is None:
         used = [spec.features[int(place)] for place in voting.packed.used]
-        names = list(dict.fromkeys(feature.column or feature.name for feature in used))
+        names = list(dict.fromkeys(feature.home for feature in used))
     else:
         names = check_schema(schema, spec, voting.packed.used).columns(voting.packed.used)
     numbers = "row"
     while numbers in names:
         numbers += "_"
-    fields = [pl.col(name) for name in names]
+    fields = [columns_named(names)]
     if row is not None:
-        fields.append(pl.col(row).alias(numbers))
+        fields.append(columns_named([row]).alias(numbers))
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
@@ -106,8 +107,8 @@ def predict_lazy(
         frame = frame.with_row_index(row)
     answer = expression(forest, rule, proba=proba, row=row, schema=schema)
     if not (proba or rule.quantiles):
-        return frame.select(*keep, answer)
+        return frame.select(columns_named(keep), answer)
     several = SEVERAL
     while several in keep:
         several += "_"
-    return frame.select(*keep, answer.alias(several)).unnest(several)
+    return frame.select(columns_named(keep), answer.alias(several)).unnest(several)

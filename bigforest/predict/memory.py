@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.arguments import names_of, resources_of
+from bigforest.columns import columns_named
 from bigforest.errors import ConfigError, DataError
 from bigforest.forest.schema import check_schema
 from bigforest.forest.values import Rows
@@ -26,6 +27,7 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.resources import Resources
+from bigforest.source.memory import plain_array
 
 if TYPE_CHECKING:
     from bigforest.forest.forest import Forest
@@ -96,6 +98,7 @@ def _frame_of(data: Any) -> pl.DataFrame:
 
 def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: Rule, proba: bool, resources: Resources) -> Any:
     spec, reader = forest.spec, forest.reader(rule)
+    matrix = plain_array(matrix)
     rows = reader.matrix(matrix, np.arange(len(spec.features)))
 
     def shape(used: NDArray[np.int64]) -> Shape:
@@ -139,4 +142,4 @@ def _predict_frame(
 
     given = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
     made = pl.concat([answer_table(answers, spec, rule, proba) for answers in given or [no_answers(spec, rule)]])
-    return pl.DataFrame([frame.get_column(name) for name in keep] + made.get_columns())
+    return pl.concat([frame.select(columns_named(keep)), made], how="horizontal")

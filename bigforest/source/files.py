@@ -128,23 +128,31 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
     # stands.
     if kind == "NDJSON":
         return pl.scan_ndjson(str(file), infer_schema_length=None)
-    schema = pl.scan_csv(str(file), glob=False, separator=_separator(file), infer_schema_length=None).collect_schema()
+    found = pl.scan_csv(str(file), glob=False, separator=_separator(file), infer_schema_length=None).collect_schema()
     # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
-    return pl.scan_csv(str(file), glob=False, separator=_separator(file), schema=schema)
+    scan = pl.scan_csv(str(file), glob=False, separator=_separator(file), schema=found)
+    # Polars leaves quotes within a name doubled.
+    names = _header(file)
+    return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
 
 
 def _separator(file: Path) -> str:
     return "\t" if file.suffix.lower() == ".tsv" else ","
 
 
+def _header(file: Path) -> list[str]:
+    """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
+    try:
+        with text_lines(file, "utf-8-sig") as lines:
+            return next(csv.reader(lines, delimiter=_separator(file)), [])
+    except (UnicodeDecodeError, csv.Error, OSError) as error:
+        raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
+
+
 def _check_header(file: Path) -> None:
     """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently, or has
     one column for want of the separator."""
-    try:
-        with text_lines(file, "utf-8-sig") as lines:
-            header = next(csv.reader(lines, delimiter=_separator(file)), [])
-    except (UnicodeDecodeError, csv.Error, OSError) as error:
-        raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
+    header = _header(file)
     check_names(header, str(file))
     own = _separator(file)
     other = next((mark for mark in _SEPARATORS if mark != own and len(header) == 1 and mark in header[0]), None)

@@ -27,6 +27,7 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
 
     Raises DataError when the array is of another shape or type, or the names do not fit.
     """
+    masked, matrix = masked_cells(matrix), np.asarray(matrix)
     if matrix.ndim != 2:
         raise DataError(f"the array of features must have two dimensions, not shape {matrix.shape}; reshape it")
     if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
@@ -39,7 +40,21 @@ def frame_from_numpy(matrix: NDArray[Any], names: Sequence[str]) -> pl.DataFrame
         )
     check_names(names, "the array of features")
     by_column = np.asfortranarray(matrix, dtype=matrix.dtype.newbyteorder("="))
-    return pl.DataFrame([pl.Series(name, by_column[:, column]) for column, name in enumerate(names)])
+    columns = [pl.Series(name, by_column[:, column]) for column, name in enumerate(names)]
+    if masked is not None:
+        columns = [series.set(pl.Series(masked[:, place]), None) for place, series in enumerate(columns)]
+    return pl.DataFrame(columns)
+
+
+def masked_cells(array: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Which cells of an array are masked: they are missing. None where no mask says so."""
+    return np.asarray(np.ma.getmaskarray(array)) if isinstance(array, np.ma.MaskedArray) else None
+
+
+def plain_array(array: NDArray[Any]) -> NDArray[Any]:
+    """An array of numbers or objects, of any subclass, as a plain one; masked cells become NaN."""
+    masked, plain = masked_cells(array), np.asarray(array)
+    return plain if masked is None else np.where(masked, np.nan, plain)
 
 
 def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
@@ -51,12 +66,14 @@ def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
         kinds = f"{type(features).__name__} and {type(labels).__name__}"
         raise DataError(f"a pair must be numpy arrays (X, y), not {kinds}; put the label into the table as a column")
     frame = frame_from_numpy(features, numbered_names(features))
+    masked, labels = masked_cells(labels), np.asarray(labels)
     if labels.shape != features.shape[:1]:
         raise DataError(f"y has shape {labels.shape}; X of shape {features.shape} needs {features.shape[:1]}")
     if labels.dtype.kind not in "biufUO":
         raise DataError(f"y has type {labels.dtype}; class labels are booleans, numbers or strings")
     try:
-        return frame.with_columns(pl.Series(TARGET, labels.tolist() if labels.dtype.kind in "UO" else labels))
+        target = pl.Series(TARGET, labels.tolist() if labels.dtype.kind in "UO" else labels)
+        return frame.with_columns(target if masked is None else target.set(pl.Series(masked), None))
     except (TypeError, pl.exceptions.PolarsError) as error:
         raise DataError(f"y is not a column of one type ({reason(error)}); convert it") from error
 
@@ -75,8 +92,16 @@ def frame_from_pandas(frame: Any) -> pl.DataFrame:
     """The frame of a pandas DataFrame, without its index; DataError when a column is of no one type."""
     if not hasattr(frame, "columns"):
         raise DataError(f"a pandas {type(frame).__name__} is not a table; give a DataFrame")
-    check_names([str(name) for name in frame.columns], "the pandas frame")
+    names = [str(name) for name in frame.columns]
+    check_names(names, "the pandas frame")
     try:
-        return pl.from_pandas(frame)
+        # Polars would make up a name for an empty one.
+        found = pl.from_pandas(frame.set_axis(range(len(names)), axis=1))
     except (ValueError, TypeError, NotImplementedError, *_POLARS_FAULTS) as error:
         raise DataError(f"the pandas frame cannot be read ({reason(error)}); convert or drop the column") from error
+    found.columns = names
+    ordered = [name for name, dtype in zip(names, frame.dtypes, strict=True) if getattr(dtype, "ordered", False)]
+    categories = {name: frame.iloc[:, names.index(name)].cat.categories for name in ordered}
+    # Polars would forget the order, and the categories that no row has.
+    enums = {name: pl.Enum(list(known)) for name, known in categories.items() if all(type(one) is str for one in known)}
+    return found.with_columns(found.get_column(name).cast(dtype) for name, dtype in enums.items())

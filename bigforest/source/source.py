@@ -11,6 +11,7 @@ from typing import Any
 
 import polars as pl
 
+from bigforest.columns import columns_named
 from bigforest.errors import DataError, reason
 from bigforest.places import is_remote, readable
 
@@ -51,7 +52,7 @@ class Source:
         """All rows of the named columns, each in one chunk. Raises DataError when they cannot be read."""
         if self.frame is None:
             return pl.concat(list(self._paged(names, self.rows, 0, self.rows)), rechunk=True)
-        return self._read(self.frame.select(names))
+        return self._read(self.frame.select(columns_named(names)))
 
     def column(self, name: str) -> pl.Series:
         """All rows of one column, in one chunk. Raises DataError when it cannot be read."""
@@ -79,7 +80,7 @@ class Source:
         if self.frame is None:
             yield from _joined(self._paged(columns, rows, first, stop), rows)
             return
-        chosen = self.frame.select(columns)
+        chosen = self.frame.select(columns_named(columns))
         for start in range(first, stop, rows):
             yield self._read(chosen.slice(start, min(rows, stop - start)))
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.encode.dataspec import GroupSpec
 from bigforest.errors import FormatError
 from bigforest.store.format import (
     BLOCK_ROWS,
@@ -105,13 +106,23 @@ def _check_rows(store: Store) -> None:
         near = np.abs(found - target.values(store.target)) <= target.step  # false where it is not a number
         if not near.all():
             raise FormatError(f"{store.path / NUMBERS}: the targets are not those described; encode the table again")
-    if groups is not None and store.spec.group is not None and groups.max() >= store.spec.group.groups:
-        raise FormatError(f"{store.path / GROUPS}: a group is out of range; encode the table again")
+    if groups is not None and store.spec.group is not None:
+        _check_groups(groups, store.spec.group, f"{store.path / GROUPS}")
     if weight is not None and store.spec.weight is not None:
         parts = weight >> np.uint8(32) if weight.itemsize > 4 else weight[:0], weight & np.uint32(2**32 - 1)
         total = (int(parts[0].sum(dtype=np.int64)) << 32) + int(parts[1].sum(dtype=np.int64))
         if weight.min() < 1 or (int(weight.max()), total) != (store.spec.weight.largest, store.spec.weight.total):
             raise FormatError(f"{store.path / WEIGHT}: the weights are not those described; encode the table again")
+
+
+def _check_groups(groups: NDArray[Any], group: GroupSpec, where: str) -> None:
+    if groups.max() >= group.groups:
+        raise FormatError(f"{where}: a group is out of range; encode the table again")
+    rows = np.zeros(group.groups, np.int64)
+    for start in range(0, len(groups), BLOCK_ROWS):
+        np.add.at(rows, groups[start : start + BLOCK_ROWS], 1)
+    if rows.max() != group.largest:
+        raise FormatError(f"{where}: the largest group is not of {group.largest} rows; encode the table again")
 
 
 def _ascends(low: NDArray[Any], high: NDArray[Any] | None = None) -> bool:

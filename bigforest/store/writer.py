@@ -153,7 +153,7 @@ class PartWriter:
         name: str,
         dtype: str,
         cells: Iterable[NDArray[Any]],
-        column: str = "",
+        column: str | None = None,
         *,
         kind: str = "numeric",
         missing: bool = False,
@@ -165,7 +165,9 @@ class PartWriter:
             codes = np.ascontiguousarray(chunk, dtype=CODE_TYPES[width])
             checksums.add(codes)
             self._files.append(CODES[width], codes)
-        self._features.append(FeatureSpec(name, kind, dtype, self._codes, width, 0, column or name, missing))
+        self._features.append(
+            FeatureSpec(name, kind, dtype, self._codes, width, 0, name if column is None else column, missing)
+        )
         self._checksums.append(checksums.result())
         self._codes = 0
 
