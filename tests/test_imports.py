@@ -143,6 +143,7 @@ def test_stage__knows_its_left_neighbours_only(stage: str) -> None:
 def test_stages__all_listed() -> None:
     outside = {
         "__init__",
+        "ahead",
         "api",
         "kernels",
         "namespaces",

@@ -1,9 +1,8 @@
 """Functions that are compiled into kernels and never run on their own: no wrappers, no machine code of their own.
 
 Numba links, optimises and emits machine code for every function it meets, with wrappers to call it from Python and from
-C, although a kernel carries a copy of all that it calls. Parts stop before machine code. How a kernel is optimised
-in the end depends on its parts having been optimised before, up to those that gather many: of these, each would
-optimise again all that stands in the parts it gathers, and the kernel does so anyhow.
+C, although a kernel carries a copy of all that it calls. Parts stop before machine code. They are optimised all the
+same: kernels of parts that are not, or less, are slower (benchmarks/profile.md).
 
 These are internals of Numba, so it is done with versions only on which it has been tested.
 """
@@ -18,8 +17,6 @@ from numba import _dynfunc
 from numba.core import codegen, compiler, compiler_machinery, registry, typed_passes
 
 TESTED = ((0, 68),)
-# Parts in a part from which on it is not optimised by itself. Measured on growing: see benchmarks/profile.md.
-_MANY = 15
 
 
 def is_tested() -> bool:
@@ -29,18 +26,6 @@ def is_tested() -> bool:
 
 class _Library(codegen.JITCodeLibrary):  # type: ignore[misc]
     """The code of a part, only ever linked into that of others."""
-
-    def gathered(self) -> set[Any]:
-        """The parts in this one."""
-        own = {library for library in self._linking_libraries if isinstance(library, _Library)}
-        return own.union(*(library.gathered() for library in own))
-
-    def _optimize_functions(self, ll_module: Any) -> None:
-        ll_module.data_layout = self._codegen._data_layout  # the passes over the whole module do the rest
-
-    def _optimize_final_module(self) -> None:
-        if len(self.gathered()) < _MANY:
-            super()._optimize_final_module()
 
     def _finalize_final_module(self) -> None:
         self._finalize_dynamic_globals()
