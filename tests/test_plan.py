@@ -88,12 +88,22 @@ def test_shape__without_statistics_is_bounded_by_types_and_rows(tmp_path: Path) 
     assert binned == Shape(400, (1,) * 5, 2 + 4 * 10, 3, (1, 1, 8, 8, 4))
 
 
-@pytest.mark.parametrize(("target", "classes"), [("flag", 2), ("year", 30), ("kind", 3), ("wide", 400), ("real", 1)])
-def test_shape__classes(tmp_path: Path, target: str, classes: int) -> None:
+@pytest.mark.parametrize(
+    ("target", "task", "classes"),
+    [
+        ("flag", None, 2),
+        ("year", None, 30),
+        ("kind", None, 3),
+        ("wide", None, 1),
+        ("wide", "classification", 400),
+        ("real", None, 1),
+    ],
+)
+def test_shape__classes(tmp_path: Path, target: str, task: Any, classes: int) -> None:
     table = tmp_path / "a.parquet"
     frame().write_parquet(table)
     exclude = [] if target == "kind" else ["kind"]
-    found = shape_of(open_source(table, scratch=tmp_path), table, target, exclude, TrainConfig())
+    found = shape_of(open_source(table, scratch=tmp_path), table, target, exclude, TrainConfig(task=task))
     assert found.classes == classes
 
 
