@@ -35,7 +35,7 @@ from bigforest.kernels.layout import LEAF, OBLIQUE
 from bigforest.kernels.packing import SOUND, check_nodes, narrow_nodes
 from bigforest.kernels.route import MORE, TERMS, Layout
 from tests.forests import forest_of, nodes_of, random_tree, spec_of, write_forest
-from tests.naive.predict import is_preorder, round_down
+from tests.naive.predict import adds_up, is_preorder, round_down
 
 SPEC = spec_of(3, ("no", "unsure", "yes"), "String")
 
@@ -367,17 +367,21 @@ def test_check_nodes__accepts_what_a_walk_accepts(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(0, 2))):
         columns[data.draw(st.integers(0, 2))][data.draw(st.integers(0, size - 1))] = data.draw(number)
     left, right, depth = (np.array(column, np.uint32) for column in columns)
-    ones = np.ones((size, 2), np.uint32)
-    weight, waiting = np.full(size, 2, np.uint64), np.empty((size, 2), np.uint32)
-    state = np.array([-1, 0, 0, 0, 1])
+    counts = tree.counts[:size].copy()
+    if data.draw(st.booleans()):
+        counts[data.draw(st.integers(0, size - 1)), data.draw(st.integers(0, 1))] += 1
+    weight, waiting = counts.sum(axis=1, dtype=np.uint64), np.empty((size, 2), np.uint32)
+    rest = np.empty((size + 1, 3), np.uint64)
+    state = np.array([-1, 0, 0, 0, 1, 0])
     tree, node = np.zeros(size, np.uint32), np.arange(size, dtype=np.uint32)
     edges = [0, *sorted(data.draw(st.sets(st.integers(0, size), max_size=3))), size]
     found = SOUND
     for begin, end in pairwise(edges):  # it goes on where it stopped
         if found == SOUND:
-            here = (array[begin:end] for array in (tree, node, np.array(leaf), left, right, depth, weight, ones))
-            found = check_nodes(state, *here, waiting)
-    assert (found == SOUND and state[4] == 1) == is_preorder(leaf, *columns)
+            here = (array[begin:end] for array in (tree, node, np.array(leaf), left, right, depth, weight, counts))
+            found = check_nodes(state, *here, waiting, rest)
+    sound = is_preorder(leaf, *columns) and adds_up(leaf, *columns[:2], counts.tolist())
+    assert (found == SOUND and state[4] == 1) == sound
 
 
 @given(st.lists(st.floats(allow_nan=False), min_size=1, max_size=20))
@@ -464,7 +468,7 @@ def test_forest__a_flipped_byte_in_its_rows(tmp_path: Path) -> None:
     content[100] ^= 4
     path.write_bytes(content)
     with pytest.raises(FormatError, match="checksum differs"):
-        _ = read_forest(tmp_path / "f").oob
+        read_forest(tmp_path / "f").oob.rows.collect()
 
 
 @pytest.mark.parametrize("last", [True, False])

@@ -28,6 +28,7 @@ PROBLEMS = (
     "counts do not add up to the weight, or are all 0",
     "trees are not numbered consecutively",
     "nodes are not numbered 0, 1, 2, ...",
+    "what two children hold is not what their parent holds",
 )
 
 
@@ -73,7 +74,14 @@ def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
     return Nodes._make([pieces[0].tree, roots, *join_columns([piece[2:] for piece in pieces], sizes)])
 
 
-def check_batch(batch: Any, header: Header, path: Path, state: NDArray[np.int64], waiting: NDArray[np.uint32]) -> Nodes:
+def check_batch(
+    batch: Any,
+    header: Header,
+    path: Path,
+    state: NDArray[np.int64],
+    waiting: NDArray[np.uint32],
+    rest: NDArray[np.uint64],
+) -> Nodes:
     """The arrays of a record batch of schema NODES, which must go on where `state` stands (see check_nodes).
 
     Raises FormatError naming `path` otherwise.
@@ -106,7 +114,7 @@ def check_batch(batch: Any, header: Header, path: Path, state: NDArray[np.int64]
     counts, value = _answers(column["counts"], column["value"], spec, require)
     numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
     tree, node, left, right, depth, weight = numbers.values()
-    found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting)
+    found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
     require(found == 0, PROBLEMS[found])
     roots = np.flatnonzero(node == 0)
     return Nodes(int(tree[0]), roots, node, feature, right, threshold, default_left, counts, value, levels, terms)

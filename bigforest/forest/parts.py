@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
 from bigforest.errors import FormatError
 from bigforest.forest.checked import PROBLEMS, Nodes, check_batch
@@ -108,9 +109,10 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
 
     if span.start == 0:
         check_bytes(span.path)
-    state = np.zeros(5, np.int64)
+    state = np.zeros(6, np.int64)
     state[packing.WHOLE] = 1
     waiting = np.empty((0, 2), np.uint32)
+    rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
     done = 0
     for batch in batches(span, len(header.spec.target.classes)):
         if done == 0:
@@ -118,16 +120,21 @@ def read_span(span: Span, header: Header) -> Iterator[Nodes]:
         done += batch.num_rows
         room = int(state[packing.OPEN]) + batch.num_rows
         if len(waiting) < room:
-            more = np.empty((max(room, 2 * len(waiting)), 2), np.uint32)
-            more[: state[packing.OPEN]] = waiting[: state[packing.OPEN]]
-            waiting = more
-        yield check_batch(batch, header, span.path, state, waiting)
+            waiting, rest = _with_room(waiting, room), _with_room(rest, room + 1)
+        yield check_batch(batch, header, span.path, state, waiting, rest)
     if done == 0:
         raise FormatError(f"{span.path}: there are no nodes; the forest is damaged")
     if done != span.stop - span.start:
         raise FormatError(f"{span.path} has fewer rows than it says; the forest is damaged")
     if state[packing.WHOLE] == 0:
         raise FormatError(f"{span.path}: {PROBLEMS[packing.WRONG_END]}; the forest is damaged")
+
+
+def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The array with this many rows, or twice as many as it has."""
+    longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
+    longer[: len(array)] = array
+    return longer
 
 
 def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:

@@ -17,7 +17,6 @@ from bigforest.kernels.directions import CHANCE, NORMAL, PLACED, Sparse
 from bigforest.kernels.layout import Rows
 from bigforest.kernels.means import ALL, CONSECUTIVE, LARGEST_CLASS, NO_PAIRS, STEPS, make_means, prepare_tree
 from bigforest.kernels.oblique import Oblique, make_oblique
-from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.project import MOST_WHOLE, Values
 from bigforest.kernels.wide import Wide
 from bigforest.store.store import Store
@@ -53,7 +52,6 @@ class SparseFamily(NamedTuple):
         oblique = make_oblique(self.sparse, means, store.codes, self.values, items.size)
         if self.pairing != NO_PAIRS and not self.by_node:
             total = np.empty(classes, np.int64)
-            sum_classes(items, total)
             codes = np.empty(items.size, np.uint32)
             scale = self.sparse.scale
             prepare_tree(store.codes, by_row, self.values, scale, items, total, means, codes, oblique.value[0])

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.gather import gather
 from bigforest.kernels.jit import inlined, kernel
 from bigforest.kernels.node import BITS16, ONE, SHIFT32, ZERO, class_of
+from bigforest.kernels.partition import sum_classes
 from bigforest.kernels.project import LARGEST, project
 from bigforest.kernels.rng import GOLDEN, OFFERS, mix
 
@@ -163,8 +164,9 @@ def project_differences(codes, by_row, values, items, means, value):
 def prepare_tree(codes, by_row, values, scale, items, total, means, gathered, value):
     """Work out the differences of a tree from the items of its root, and the projections of these.
 
-    total int64 [classes], of the root; gathered uint32 [>= n] and value float64 [>= n] are scratch.
+    total int64 [classes], gathered uint32 [>= n] and value float64 [>= n] are scratch.
     """
+    sum_classes(items, total)
     sum_steps(codes, by_row, values, items, means, gathered)
     find_differences(means, scale, total)
     project_differences(codes, by_row, values, items, means, value)

@@ -16,14 +16,20 @@ WRONG_END = 4
 WRONG_COUNTS = 5
 WRONG_TREE = 6
 WRONG_NODE = 7
+WRONG_SUMS = 8
 
 # Where `check_nodes` stands, places in its state: the tree, the number and depth of the next node in it, open nodes,
-# and whether the tree is whole.
+# whether the tree is whole, and what the next node is in it.
 TREE = 0
 NEXT = 1
 DEPTH = 2
 OPEN = 3
 WHOLE = 4
+SIDE = 5
+# Values of the last.
+ROOT = 0
+LEFT_CHILD = 1
+RIGHT_CHILD = 2
 
 # Bits of a NaN, to which the number of a leaf's ballot is added.
 WIDE_LEAF = np.uint64(0x7FF8000000000000)
@@ -34,11 +40,28 @@ SMALLEST_NEGATIVE = 0x80000001
 LAST_PLACE = 2**31 - 2**23 - 1
 
 
+@inlined
+def is_part(side, rest, weight, counts):
+    """Whether a left child holds no more than its parent, or a right child what the left one leaves of it.
+
+    rest  uint64 [1 + classes], weight and counts of the parent, of which those of a left child are taken away.
+    """
+    if side == ROOT:
+        return True
+    sound = weight <= rest[0] if side == LEFT_CHILD else weight == rest[0]
+    rest[0] -= weight
+    for k in range(counts.size):
+        count = np.uint64(counts[k])
+        sound &= count <= rest[k + 1] if side == LEFT_CHILD else count == rest[k + 1]
+        rest[k + 1] -= count
+    return sound
+
+
 @kernel
-def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting):
+def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest):
     """Whether the nodes go on as whole trees in preorder with sound counts: SOUND, or what is wrong.
 
-    state    int64 [5], see above; whole trees stand before the first node. Updated, for the nodes that follow these.
+    state    int64 [6], see above; whole trees stand before the first node. Updated, for the nodes that follow these.
     tree, node          uint32 [nodes], number of the tree and of the node in it
     leaf     bool [nodes]
     left, right, depth  uint32 [nodes], numbers within the tree; not looked at in leaves, but for depth
@@ -46,10 +69,11 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
     counts   uint32 or uint64 [nodes, classes]; without classes only the weight is looked at
     waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth of the inner nodes whose right child is
              still to come
+    rest     uint64 [as many, and one more, 1 + classes]: what of their weight and counts is left for it
 
     Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is
     its left child, and the node after a leaf is the right child of the last inner node that has none yet.
-    Oracle: tests/naive/predict.py is_preorder.
+    Oracle: tests/naive/predict.py is_preorder, adds_up.
     """
     for i in range(tree.size):
         if np.int64(tree[i]) != state[TREE]:
@@ -61,6 +85,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
             state[NEXT] = 0
             state[DEPTH] = 0
             state[WHOLE] = 0
+            state[SIDE] = ROOT
         elif state[WHOLE] != 0:
             return WRONG_END
         if np.int64(node[i]) != state[NEXT]:
@@ -68,13 +93,19 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
         if np.int64(depth[i]) != state[DEPTH]:
             return WRONG_DEPTH
         state[NEXT] += 1
+        if not is_part(state[SIDE], rest[state[OPEN] - (state[SIDE] == LEFT_CHILD)], weight[i], counts[i]):
+            return WRONG_SUMS
         if not leaf[i]:
             if np.int64(left[i]) != state[NEXT]:
                 return WRONG_LEFT
             state[DEPTH] += 1
             waiting[state[OPEN], 0] = right[i]
             waiting[state[OPEN], 1] = np.uint32(state[DEPTH])
+            rest[state[OPEN], 0] = weight[i]
+            for k in range(counts.shape[1]):
+                rest[state[OPEN], k + 1] = counts[i, k]
             state[OPEN] += 1
+            state[SIDE] = LEFT_CHILD
         elif state[OPEN] == 0:
             state[WHOLE] = 1
         else:
@@ -82,6 +113,7 @@ def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, wai
             if np.int64(waiting[state[OPEN], 0]) != state[NEXT]:
                 return WRONG_RIGHT
             state[DEPTH] = np.int64(waiting[state[OPEN], 1])
+            state[SIDE] = RIGHT_CHILD
         total = weight[i] if counts.shape[1] == 0 else np.uint64(0)
         for k in range(counts.shape[1]):
             more = total + np.uint64(counts[i, k])

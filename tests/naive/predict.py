@@ -131,6 +131,14 @@ def is_preorder(leaf: Sequence[bool], left: Sequence[int], right: Sequence[int],
     return walk(0, 0) and len(visited) == len(leaf)
 
 
+def adds_up(leaf: Sequence[bool], left: Sequence[int], right: Sequence[int], counts: Sequence[Sequence[int]]) -> bool:
+    """Whether two children together hold of each class what their parent holds."""
+    return all(
+        is_leaf or all(map(int.__eq__, map(int.__add__, counts[left[node]], counts[right[node]]), counts[node]))
+        for node, is_leaf in enumerate(leaf)
+    )
+
+
 def round_down(value: float) -> np.float32:
     """The largest float32 that is not above a float64."""
     with np.errstate(over="ignore"):
