@@ -28,7 +28,7 @@ from runs import HERE, machine
 from tables import markdown, save
 
 import bigforest
-from bigforest.resources import parse_bytes
+from bigforest.execution.resources import parse_bytes
 
 _SMALL_ROWS = 20_000
 _STAGES = {
@@ -83,9 +83,9 @@ def table_of(folder: Path, rows: int) -> Path:
 
 def compile_kernels(options: argparse.Namespace) -> None:
     """Train on a few rows, in memory and by passes, so that the kernels are compiled."""
-    from bigforest.config import TrainConfig
+    from bigforest.common.memory_estimate import Extras
     from bigforest.grow.forest import compile_for
-    from bigforest.memory import Extras
+    from bigforest.schema.config import TrainConfig
 
     table = table_of(options.folder, _SMALL_ROWS)
     bigforest.train(table, trees=1, seed=1, threads=1, family=options.family)

@@ -42,7 +42,7 @@ class Stages:
 
     def listen(self, event: Any) -> None:
         """A listener of bigforest's events."""
-        from bigforest.events import StageFinished
+        from bigforest.common.events import StageFinished
 
         if isinstance(event, StageFinished):
             self.end(event.stage)
@@ -81,9 +81,9 @@ def train(stages: Stages, table: str, out: str, memory: int | None, trees: int) 
 
 def grow(stages: Stages, table: str, out: str, memory: int | None, trees: int, family: str = "axis") -> dict[str, Any]:
     """Grow the trees of a forest from a kept store, and nothing else."""
-    from bigforest.config import TrainConfig
+    from bigforest.execution.resources import Resources
     from bigforest.grow.forest import grow_forest
-    from bigforest.resources import Resources
+    from bigforest.schema.config import TrainConfig
     from bigforest.store.store import Store
 
     shutil.rmtree(out, ignore_errors=True)

@@ -157,20 +157,20 @@ class Meter:
 
 def watch_passes() -> list[dict[str, float]]:
     """The list to which every pass from now on adds a row."""
-    from bigforest.grow import level
-    from bigforest.schedule.crew import Crew
+    from bigforest.execution.executor import Executor
+    from bigforest.grow.out_of_core import levels as level
 
     rows: list[dict[str, float]] = []
-    reduce = Crew.reduce
+    reduce = Executor.reduce
 
-    def measured(crew: Any, function: Any, arguments: Any, merge: Any, shared: Any = ()) -> Any:
+    def measured(executor: Any, function: Any, arguments: Any, merge: Any, shared: Any = ()) -> Any:
         before = wire_bytes()
-        replies = reduce(crew, function, arguments, merge, shared)
+        replies = reduce(executor, function, arguments, merge, shared)
         if function is level.answer:
             rows.append({"pass": len(rows) + 1, **_figures(shared[1], replies, wire_bytes() - before)})
         return replies
 
-    Crew.reduce = measured  # type: ignore[method-assign]
+    Executor.reduce = measured  # type: ignore[method-assign]
     return rows
 
 

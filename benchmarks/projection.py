@@ -21,11 +21,11 @@ from rates import DISTINCT, Rates, measure
 from runs import HERE, machine
 from tables import markdown
 
-from bigforest.config import TrainConfig
-from bigforest.grow import need
-from bigforest.grow.frontier import buckets_for
-from bigforest.memory import Shape
-from bigforest.resources import Resources
+from bigforest.common.memory_estimate import Shape
+from bigforest.execution.resources import Resources
+from bigforest.grow import memory as need
+from bigforest.grow.out_of_core.node_search import buckets_for
+from bigforest.schema.config import TrainConfig
 
 
 class Target(NamedTuple):
@@ -47,10 +47,10 @@ def project(rates: Rates, to: Target) -> tuple[pl.DataFrame, dict[str, float]]:
     config = TrainConfig(trees=to.trees)
     shape = Shape(to.rows, (4,) * to.features, to.rows * to.features, to.classes)
     resources = Resources(threads=to.threads, memory=to.memory)
-    way = need.choose_way(shape, config, resources)
+    way = need.choose_grow_plan(shape, config, resources)
     assert way.limits is not None
     mtry, cores, bag = config.drawn_features(to.features), to.workers * to.threads, DISTINCT * to.rows
-    passes = need.grow_need(shape, config, resources).passes
+    passes = need.grow_estimate(shape, config, resources).passes
     groups = -(-to.trees // way.group)
     histograms = _histogram_bytes(to, way, mtry)
     more = math.log2(to.rows / rates.rows)
@@ -101,14 +101,14 @@ def project(rates: Rates, to: Target) -> tuple[pl.DataFrame, dict[str, float]]:
         "group": way.group,
         "passes": passes,
         "subtree": way.limits.rows,
-        "scratch": need.grow_need(shape, config, resources).scratch / 1e9,
+        "scratch": need.grow_estimate(shape, config, resources).scratch / 1e9,
         "histograms": histograms / 1e6,
         "tasks": tasks,
     }
     return found, facts
 
 
-def _histogram_bytes(to: Target, way: need.Way, mtry: int) -> int:
+def _histogram_bytes(to: Target, way: need.GrowPlan, mtry: int) -> int:
     """Of one tree, over all levels that are split by passes: nodes x mtry x buckets x classes x 4."""
     assert way.limits is not None
     levels = max(0, math.ceil(math.log2(to.rows / way.limits.rows)))

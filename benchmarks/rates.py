@@ -21,15 +21,16 @@ from datasets import TARGET
 from scaling import cluster, table
 
 import bigforest
-from bigforest.config import TrainConfig
-from bigforest.events import silent
-from bigforest.grow import level, need
+from bigforest.common.events import silent
+from bigforest.execution import executor as crews
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor
+from bigforest.execution.resources import Resources
+from bigforest.grow import memory
 from bigforest.grow.forest import grow_forest
-from bigforest.grow.need_passes import limits_for
+from bigforest.grow.memory_out_of_core import limits_for
+from bigforest.grow.out_of_core import levels as level
 from bigforest.oob.pipeline import write_oob
-from bigforest.resources import Resources
-from bigforest.schedule import crew as crews
-from bigforest.schedule.cluster import Cluster, Workers
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 # Share of different rows among as many draws with replacement.
@@ -126,13 +127,13 @@ def measure(rows: int, trees: int) -> Rates:
         )
 
 
-def _by_passes(store: Store, config: TrainConfig) -> need.Way:
+def _by_passes(store: Store, config: TrainConfig) -> memory.GrowPlan:
     """A way by passes, with subtrees of an eighth of the rows."""
     shape = store.shape
-    smallest = need.grow_need(shape, config, Resources(threads=1)).smallest
+    smallest = memory.grow_estimate(shape, config, Resources(threads=1)).smallest
     limits = limits_for(shape, config, 1, 2 * smallest)
     assert limits is not None
-    return need.Way(1, limits._replace(rows=store.rows // ROWS_SHARE), config.trees, 0)
+    return memory.GrowPlan(1, limits._replace(rows=store.rows // ROWS_SHARE), config.trees, 0)
 
 
 def _levels(forest: Path, most: int) -> tuple[float, float]:
@@ -148,7 +149,7 @@ def _levels(forest: Path, most: int) -> tuple[float, float]:
 def _task_seconds() -> float:
     """Wall seconds of a task that does nothing, of many, with their merging."""
     with cluster(2) as client:
-        crew = Workers(Cluster(client), 1)
+        crew = ClusterExecutor(Cluster(client), 1)
         begin = time.perf_counter()
         crew.reduce(abs, [(-number,) for number in range(TASKS)], operator.add)
         return (time.perf_counter() - begin) / TASKS

@@ -27,9 +27,9 @@ from runs import HERE, machine
 from tables import markdown, save
 
 import bigforest
-from bigforest.config import TrainConfig
 from bigforest.grow.forest import compile_for
-from bigforest.grow.whole import grow_tree
+from bigforest.grow.in_memory import grow_tree
+from bigforest.schema.config import TrainConfig
 
 STEPS = 50
 COLUMNS = {

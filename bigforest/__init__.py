@@ -12,9 +12,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from bigforest import namespaces as namespaces  # registers the Polars namespaces
-from bigforest.config import TrainConfig
-from bigforest.errors import (
+from bigforest.api import namespaces  # registers the Polars namespaces  # noqa: F401
+from bigforest.common.errors import (
     BigForestError,
     BusyError,
     ClusterError,
@@ -25,21 +24,22 @@ from bigforest.errors import (
     OutputExistsError,
     StorageError,
 )
-from bigforest.version import __version__
+from bigforest.common.version import __version__
+from bigforest.schema.config import TrainConfig
 
 if TYPE_CHECKING:
-    from bigforest.ahead import warm_up
-    from bigforest.api import encode_store, plan_training, predict_file, train
-    from bigforest.calibrate import calibrate_forest
-    from bigforest.forest.forest import Forest, read_forest
-    from bigforest.forest.merge import merge
+    from bigforest.api.functions import encode_store, plan_training, predict_file, train
+    from bigforest.api.warm_up import warm_up
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
-    from bigforest.plan import Plan
-    from bigforest.prune import prune_forest
+    from bigforest.predict.forest import Forest, read_forest
+    from bigforest.revise.calibrate import calibrate_forest
+    from bigforest.revise.merge import merge
+    from bigforest.revise.prune import prune_forest
+    from bigforest.revise.validate import validate_forest
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
-    from bigforest.validate import validate_forest
+    from bigforest.training.plan import Plan
 
 __all__ = [
     "BayesError",
@@ -75,23 +75,23 @@ __all__ = [
 
 _HOMES = {
     "BayesError": "bigforest.simulation.simulate",
-    "Forest": "bigforest.forest.forest",
+    "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
-    "Plan": "bigforest.plan",
+    "Plan": "bigforest.training.plan",
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
-    "calibrate_forest": "bigforest.calibrate",
-    "encode_store": "bigforest.api",
+    "calibrate_forest": "bigforest.revise.calibrate",
+    "encode_store": "bigforest.api.functions",
     "images_to_features": "bigforest.images.api",
-    "merge": "bigforest.forest.merge",
-    "plan_training": "bigforest.api",
-    "predict_file": "bigforest.api",
-    "prune_forest": "bigforest.prune",
-    "read_forest": "bigforest.forest.forest",
+    "merge": "bigforest.revise.merge",
+    "plan_training": "bigforest.api.functions",
+    "predict_file": "bigforest.api.functions",
+    "prune_forest": "bigforest.revise.prune",
+    "read_forest": "bigforest.predict.forest",
     "simulate": "bigforest.simulation.simulate",
-    "train": "bigforest.api",
-    "validate_forest": "bigforest.validate",
-    "warm_up": "bigforest.ahead",
+    "train": "bigforest.api.functions",
+    "validate_forest": "bigforest.revise.validate",
+    "warm_up": "bigforest.api.warm_up",
 }
 
 

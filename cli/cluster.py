@@ -12,7 +12,7 @@ import typer
 from .groups import option
 
 if TYPE_CHECKING:
-    from bigforest.events import Event, Listener
+    from bigforest.common.events import Event, Listener
 
 
 # Every command that works on a table takes these.
@@ -52,7 +52,7 @@ def _scheduler(
             raise typer.BadParameter("TLS files belong to a scheduler; give --scheduler or --scheduler-file")
         yield None
         return
-    from bigforest.schedule.connect import connected
+    from bigforest.execution.connect import connected
 
     files = {"file": scheduler_file, "ca": tls_ca, "cert": tls_cert, "key": tls_key}
     with connected(scheduler, **files, listener=listener) as client:
@@ -67,7 +67,7 @@ class Ledger:
         self._workers: list[dict[str, Any]] = []
 
     def __call__(self, event: Event) -> None:
-        from bigforest.events import WorkersUsed
+        from bigforest.common.events import WorkersUsed
 
         if isinstance(event, WorkersUsed):
             self._workers = [asdict(worker) for worker in event.workers]

@@ -57,7 +57,7 @@ class GuardedCommand(TyperCommand):
 
 def _explain(error: BaseException) -> tuple[str, int]:
     """What to say about an error, and the exit code."""
-    from bigforest.errors import BigForestError
+    from bigforest.common.errors import BigForestError
 
     if isinstance(error, KeyboardInterrupt):
         return "interrupted", EXIT_INTERRUPTED

@@ -108,7 +108,7 @@ def _stage(stage: Facts) -> list[str]:
 
 
 def _verdict(facts: Facts) -> str:
-    from bigforest.sizes import megabytes
+    from bigforest.common.sizes import megabytes
 
     from .show import size
 

@@ -62,7 +62,7 @@ def predict(
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest
-    from bigforest.api import default_output
+    from bigforest.api.functions import default_output
 
     from .show import show
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.text import Text
 
-from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted, silent
 
 
 @contextmanager

@@ -62,7 +62,7 @@ def train(
     Example: bigforest train flights.parquet --target late --trees 200
     """
     import bigforest
-    from bigforest.api import default_output
+    from bigforest.api.functions import default_output
 
     from .facts import training_facts
     from .show import show

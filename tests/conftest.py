@@ -26,8 +26,8 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 
 @pytest.fixture(autouse=True, scope="session")
 def nothing_outlives_the_machine() -> Iterator[None]:
-    """Thousands of small stores and forests would wait for the disk for minutes. test_output.py looks at what is
-    flushed, and test_faults.py kills processes of its own, which do flush."""
+    """Thousands of small stores and forests would wait for the disk for minutes. storage/test_output.py looks at what
+    is flushed, and training/test_faults.py kills processes of its own, which do flush."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", os.fstat)  # a handle must be open all the same
         yield

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
-from bigforest.forest.checked import Nodes
-from bigforest.forest.forest import Forest, read_forest
-from bigforest.forest.nodes import TreeArrays, write_part
-from bigforest.forest.summary import write_features, write_run
-from bigforest.kernels.layout import OBLIQUE, Terms
+from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.summary import write_features, write_run
+from bigforest.kernels.common.layout import OBLIQUE, Terms
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec, FeatureSpec, Label, TargetSpec
 
 
 def random_tree(

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bigforest.config import TrainConfig
+from bigforest.common.events import silent
 from bigforest.encode.pipeline import encode
-from bigforest.events import silent
-from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.whole import grow_tree
-from bigforest.resources import Resources
-from bigforest.sample import Sampler
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.in_memory import grow_tree
+from bigforest.sampling.bags import Sampler
+from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.naive.quick_split import best_split as quick_split

@@ -8,16 +8,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.forest.nodes import TreeArrays
-from bigforest.grow.arrays import Ends, drawn_thresholds, tree_arrays
-from bigforest.kernels.grow import grow, grow_mixed
-from bigforest.kernels.impurity import NUMBERS, entropy_table
-from bigforest.kernels.layout import Codes, Rows
-from bigforest.kernels.mixed import CATEGORY, MISSING, NUMBER, SEEN_LEFT, UNSEEN, make_mixed
-from bigforest.kernels.random_split import Dictionary
-from bigforest.kernels.target import Classes, Numbers
-from bigforest.kernels.tree import CodeTree, Roots, Rules
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.shared.tree_arrays import Ends, drawn_thresholds, tree_arrays
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.scan.categorical_missing import (
+    CATEGORY,
+    MISSING,
+    NUMBER,
+    SEEN_LEFT,
+    UNSEEN,
+    make_categorical_missing,
+)
+from bigforest.kernels.scan.impurity import NUMBERS, entropy_table
+from bigforest.kernels.scan.random_split import CodeDictionary
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
+from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
+from bigforest.kernels.tree.grow import grow, grow_mixed
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Dictionaries
 from tests.naive import rng
 from tests.naive.random_split import drawn_threshold
@@ -75,7 +82,7 @@ def check_mixed_kernel(
     kind[list(data.categories)] = CATEGORY
     most = max((max(dictionaries[feature]) + 1 for feature in data.categories), default=0)
     call = kernel_arguments(data, weights, config, codes)
-    mixed = make_mixed(kind, most, call[2].size, max(data.classes, 1))
+    mixed = make_categorical_missing(kind, most, call[2].size, max(data.classes, 1))
     with np.errstate(over="ignore"):
         found, subsets = grow_mixed(*call, mixed, dictionary_of(dictionaries, config))
     assert (mixed.levels.tally == 0).all()
@@ -106,7 +113,7 @@ def check_mixed_kernel(
     return expected
 
 
-def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> Dictionary | None:
+def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> CodeDictionary | None:
     """The values of the codes, for random splits; a code that no row has has the value before it."""
     if config.splitter == "best":
         return None
@@ -115,7 +122,7 @@ def dictionary_of(dictionaries: list[dict[int, float]], config: TrainConfig) -> 
         codes = np.array(sorted(dictionary))
         before = np.searchsorted(codes, np.arange(codes[-1] + 1), side="right") - 1
         low.append(np.array([dictionary[code] for code in codes.tolist()])[before])
-    found = Dictionary(np.cumsum([0, *map(len, low)]), np.concatenate(low))
+    found = CodeDictionary(np.cumsum([0, *map(len, low)]), np.concatenate(low))
     for array in found:
         array.flags.writeable = False
     return found
@@ -137,13 +144,13 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
     rows = np.flatnonzero(weights).astype(np.uint64)
     multiplicity = np.asarray(weights, np.uint64)[rows]
     items = rows << np.uint64(32) | multiplicity
-    target: Classes | Numbers
+    target: ClassTarget | RegressionTarget
     if data.numbers:
-        target = Numbers(data.target.copy())
+        target = RegressionTarget(data.target.copy())
         target.value.flags.writeable = False
     else:
         items |= data.target.astype(np.uint64)[rows] << np.uint64(16)
-        target = Classes(data.classes, entropy_table())
+        target = ClassTarget(data.classes, entropy_table())
     rules = Rules(
         config.drawn_features(data.values.shape[1]),
         NUMBERS[config.criterion],
@@ -155,7 +162,7 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
         config.min_level,
     )
     # Nodes of up to 20 rows read the codes by rows, larger ones by columns.
-    by_row = Rows(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
+    by_row = RowMajorCodes(*(np.array(matrix.T, order="C") for matrix in codes[:3]), reach=20)
     key = np.uint64(rng.stream_key(config.seed, rng.PURPOSE_GROW, 0, 0))
     return codes, by_row, items, target, Roots.one(items.size, key), rules
 

@@ -69,7 +69,7 @@ def _die() -> None:
 
 
 def _listener(stage: str, number: int) -> Any:
-    from bigforest.events import StageAdvanced, StageStarted
+    from bigforest.common.events import StageAdvanced, StageStarted
 
     seen = -1
 
@@ -132,14 +132,14 @@ def _child(order: dict[str, Any], answer: int) -> None:
 
 def _warm_up(folder: Path) -> None:
     """Load and compile whatever a training needs after encoding."""
-    from bigforest.config import TrainConfig
-    from bigforest.encode.dataspec import TargetSpec
-    from bigforest.events import silent
-    from bigforest.forest.origin import Origin
-    from bigforest.resources import Resources
-    from bigforest.run import Clock, _write_forest
+    from bigforest.common.events import silent
+    from bigforest.execution.resources import Resources
+    from bigforest.forest.format.origin import Origin
+    from bigforest.schema.config import TrainConfig
+    from bigforest.schema.dataspec import TargetSpec
     from bigforest.store.store import Store
     from bigforest.store.writer import PartWriter, StoreWriter
+    from bigforest.training.run import Clock, _write_forest
 
     codes, values = np.arange(100, dtype=np.uint8), np.arange(100.0)
     with StoreWriter(folder / "s", max_bins="exact") as writer:

@@ -28,13 +28,13 @@ import numpy as np
 import bigforest
 
 # Loaded once, before any fork.
-import bigforest.api
-import bigforest.calibrate
-import bigforest.forest.merge
+import bigforest.api.functions
 import bigforest.grow.forest
-import bigforest.prune
-import bigforest.run
-import bigforest.validate
+import bigforest.revise.calibrate
+import bigforest.revise.merge
+import bigforest.revise.prune
+import bigforest.revise.validate
+import bigforest.training.run
 from tests.killing import die_at_call
 
 _CALLS = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir")

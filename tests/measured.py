@@ -15,16 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from bigforest.events import silent
-from bigforest.forest.forest import read_forest
-from bigforest.forest.groups import survey
-from bigforest.forest.passes import plan_passes
-from bigforest.forest.ways import tree_bytes
-from bigforest.memory import Need, Shape
+from bigforest.common.events import silent
+from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.execution.resources import Resources
+from bigforest.forest.load.groups import survey
+from bigforest.forest.load.load_plan import tree_bytes
+from bigforest.forest.load.row_passes import plan_passes
 from bigforest.oob.pipeline import write_oob
-from bigforest.oob.plan import oob_need
+from bigforest.oob.plan import oob_estimate
 from bigforest.predict.files import predict_file
-from bigforest.resources import Resources
+from bigforest.predict.forest import read_forest
 from bigforest.source import open_source
 from bigforest.store.store import Store
 
@@ -48,14 +48,14 @@ class Peak(threading.Thread):
             self.bytes = max(self.bytes, anonymous())
 
 
-def predict_need(
+def predict_estimate(
     shape: Shape,
     resources: Resources,
     nodes: Sequence[int],
     mixed: Sequence[int] | None = None,
     entries: Sequence[int] | None = None,
     held: int = 0,
-) -> Need:
+) -> MemoryEstimate:
     """What predicting needs with trees of these nodes, leaves with several classes, and terms of oblique nodes.
 
     mixed, entries  None for as many leaves as there can be, and no terms.
@@ -78,7 +78,7 @@ def main() -> None:
         if stage == "oob":
             store = Store.open(data, verify=False)
             config = read_forest(place).config
-            need = oob_need(store.shape, config, resources, nodes)
+            need = oob_estimate(store.shape, config, resources, nodes)
             (Path(work) / "trees").symlink_to(place.resolve() / "trees")
             peak.start()
             write_oob(store, config, Path(work), resources=resources, listener=silent)
@@ -86,7 +86,7 @@ def main() -> None:
             source = open_source(data, scratch=Path(work))
             forest = read_forest(place)
             shape = Shape(source.rows, (8,) * len(source.schema), 0, len(forest.classes))
-            need = predict_need(shape, resources, nodes)
+            need = predict_estimate(shape, resources, nodes)
             peak.start()
             predict_file(forest, source, Path(work) / "out.parquet", resources=resources)
     print(peak.bytes, need.memory, need.smallest)

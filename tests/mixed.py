@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
-from bigforest.forest.forest import Forest, read_forest
-from bigforest.forest.levels import write_levels
-from bigforest.forest.nodes import TreeArrays, write_part
-from bigforest.forest.summary import write_features, write_run
-from bigforest.kernels.layout import LevelLists
-from bigforest.levels import Levels
+from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.summary import write_features, write_run
+from bigforest.kernels.common.layout import LevelLists
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec, FeatureSpec, TargetSpec, code_width
+from bigforest.store.levels import Levels
 
 CLASSES = (5, 7, 9)
 # Levels of a category of text, which may be missing, and of one of many whole numbers, which is never missing.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from pyarrow.fs import S3FileSystem
 
-from bigforest import objects, places
+from bigforest.storage import object_store, paths
 
 BUCKET = "bigforest-tests"
 
@@ -61,13 +61,13 @@ def free_port() -> int:
 
 def forget_store() -> None:
     """Let the environment be taken anew when a store is asked for next."""
-    objects._store.cache_clear()
-    objects._check_bucket.cache_clear()
+    object_store._store.cache_clear()
+    object_store._check_bucket.cache_clear()
 
 
 def _forget() -> None:
     forget_store()
-    places.local_copies.cache_clear()
+    paths.local_copies.cache_clear()
 
 
 def _wait(port: int) -> None:

@@ -10,9 +10,8 @@ import pytest
 import typer
 
 import bigforest
-from bigforest.config import TrainConfig
-from bigforest.forest.files import VERSION
-from bigforest.forest.table import (
+from bigforest.forest.format.files import VERSION
+from bigforest.forest.format.schema import (
     CURVE,
     FEATURES,
     LEAF_TARGETS,
@@ -25,7 +24,8 @@ from bigforest.forest.table import (
     metrics,
     oob_rows,
 )
-from bigforest.levels import LEVELS
+from bigforest.schema.config import TrainConfig
+from bigforest.store.levels import LEVELS
 from cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -42,8 +42,8 @@ def main() -> None:
     given = parser.parse_args()
     trials = given.trials or (3 if given.quick else 10)
     set_trees = given.set_trees or (50 if given.quick else 500)
-    most_trees = given.most_trees or (50 if given.quick else max(TREES.values()))
-    options = Options(trials, most_trees, set_trees, given.min_leaf, given.seed)
+    max_trees = given.max_trees or (50 if given.quick else max(TREES.values()))
+    options = Options(trials, max_trees, set_trees, given.min_leaf, given.seed)
     parts = given.out / "parts"
     chosen = [setting for setting in settings() if setting.name() in given.settings]
     if given.only in (None, "simulations"):

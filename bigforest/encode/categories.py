@@ -11,9 +11,9 @@ from typing import NamedTuple
 import numpy as np
 import polars as pl
 
-from bigforest.columns import level_codes, level_text, type_name
-from bigforest.encode.keys import Keys
-from bigforest.errors import DataError
+from bigforest.common.errors import DataError
+from bigforest.encode.sortable_keys import Keys
+from bigforest.schema.columns import level_codes, level_text, type_name
 from bigforest.store.writer import PartWriter
 
 # Levels are held in a set, in what is to be added to it, and in what the two are made into.
@@ -22,7 +22,7 @@ _COPIES = 3
 _LEAST_WAITING = 1 << 18
 
 
-class Found(NamedTuple):
+class FoundLevels(NamedTuple):
     """The levels of a column, in their order, and whether some rows have none."""
 
     levels: pl.Series
@@ -62,7 +62,7 @@ def encode_category(
     part.end_feature(name, type_name(dtype), codes(), column, kind="category", missing=found.missing)
 
 
-def find_levels(name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room: int | None) -> Found:
+def find_levels(name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room: int | None) -> FoundLevels:
     """The levels of a category, which comes slice by slice, in their order. Raises DataError when they are too many."""
     known = pl.Series([], dtype=dtype if dtype.is_integer() else pl.String)
     waiting = [known]
@@ -79,4 +79,4 @@ def find_levels(name: str, dtype: pl.DataType, slices: Iterator[pl.Series], room
                 f"the levels of {name!r} do not fit in memory: {sum(map(len, waiting))} and more take {int(taken)} "
                 f"bytes of {room}; raise memory, exclude it, or join rare levels"
             )
-    return Found(pl.concat(waiting).unique().sort().cast(pl.String), missing)
+    return FoundLevels(pl.concat(waiting).unique().sort().cast(pl.String), missing)

@@ -8,15 +8,15 @@ from decimal import Decimal
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import MAX_CODES
-from bigforest.encode.gaps import Absent, with_gaps
-from bigforest.encode.keys import Keys, Scale, in_chunks
-from bigforest.errors import DataError
-from bigforest.kernels.presort import Bins, find_bins
+from bigforest.common.errors import DataError
+from bigforest.encode.missing import Absent, with_gaps
+from bigforest.encode.sortable_keys import Keys, Scale, in_chunks
+from bigforest.kernels.presort.ranking import Bins, find_bins
+from bigforest.schema.dataspec import MAX_CODES
 from bigforest.store.writer import PartWriter
 
 
-class Dictionary:
+class DictionaryWriter:
     """Takes the distinct offsets of a column, ascending, and writes their values as those of its codes.
 
     Without max_bins they are written as they come; with it, when all are known: until then there is no telling whether

@@ -16,12 +16,12 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.encode.dictionary import Dictionary
-from bigforest.encode.keys import Keys, Scale, in_chunks
+from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.ranks import CELL_BITS, new_bins, presort
-from bigforest.kernels.presort import Bins, count_cells, find_bins, look_up, rank_cells
-from bigforest.kernels.presort_disk import count_within, join_slice, split_slice
-from bigforest.output import write_whole
+from bigforest.encode.sortable_keys import Keys, Scale, in_chunks
+from bigforest.kernels.presort.external import count_within, join_slice, split_slice
+from bigforest.kernels.presort.ranking import Bins, count_offset_cells, find_bins, look_up_ranks, rank_cells
+from bigforest.storage.atomic import write_whole
 
 # Bits of offset looked at in each further pass that cuts the ranges with too many rows.
 FINER_BITS = 12
@@ -43,7 +43,7 @@ class Buckets(NamedTuple):
 
 @contextmanager
 def presorted_on_disk(
-    keys: KeySlices, scale: Scale, bins: Bins, dictionary: Dictionary, most: int, scratch: Path
+    keys: KeySlices, scale: Scale, bins: Bins, dictionary: DictionaryWriter, most: int, scratch: Path
 ) -> Iterator[Iterator[Keys]]:
     """Tell `dictionary` all distinct offsets of a column, and yield its ranks in slices, to be iterated over once.
 
@@ -76,8 +76,8 @@ def compile_external() -> None:
         keys, of_row, counts = np.zeros(1, f"u{size}"), np.zeros(1, np.uint32), np.zeros(1, np.uint64)
         split_slice(keys, none, none, first, of_row, counts, one.copy(), np.empty(1, kind))
         count_within(keys, none, none, first, one, first, np.zeros((1, 1), np.uint64))
-        count_cells(keys, none, none, counts)
-        look_up(keys, none, none, counts)
+        count_offset_cells(keys, none, none, counts)
+        look_up_ranks(keys, none, none, counts)
     join_slice(of_row, one, one.copy(), np.zeros(1, RANK_TYPE), np.empty(1, RANK_TYPE))
     rank_cells(one.copy(), new_bins(1, 2), np.zeros(2, np.uint64), one.copy())
     find_bins(of_row, first, of_row)
@@ -101,7 +101,7 @@ def _count(keys: KeySlices, scale: Scale) -> NDArray[np.uint64]:
     counts = np.zeros(1 << min(scale.bits, CELL_BITS), np.uint64)
     shift = np.uint64(scale.shift + max(scale.bits - CELL_BITS, 0))
     for part in keys():
-        count_cells(part, np.uint64(scale.low), shift, counts)
+        count_offset_cells(part, np.uint64(scale.low), shift, counts)
     return counts
 
 
@@ -137,7 +137,7 @@ def _cut(keys: KeySlices, scale: Scale, counts: NDArray[np.uint64], most: int) -
 
 def _looked_up(keys: KeySlices, scale: Scale, ranks: NDArray[np.uint64]) -> Iterator[Keys]:
     for part in keys():
-        look_up(part, np.uint64(scale.low), np.uint64(scale.shift), ranks)
+        look_up_ranks(part, np.uint64(scale.low), np.uint64(scale.shift), ranks)
         yield part
 
 
@@ -163,7 +163,7 @@ class _OffsetsFile:
                 self._put(ends[bucket], piece)
                 ends[bucket] += piece.nbytes
 
-    def rank(self, bins: Bins, dictionary: Dictionary) -> None:
+    def rank(self, bins: Bins, dictionary: DictionaryWriter) -> None:
         """Presort every bucket and write the ranks over the offsets."""
         rows_before = 0
         for bucket, rows in enumerate(self._buckets.rows.tolist()):

@@ -11,24 +11,24 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bigforest.columns import Leaf, cells, is_feature_type, is_text_type
+from bigforest.common.errors import DataError
 from bigforest.encode.categories import encode_category
-from bigforest.encode.dictionary import Dictionary
+from bigforest.encode.class_target import check_column, listed
+from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.external import presorted_on_disk
-from bigforest.encode.gaps import Absent, Gaps, absent_cells, without
-from bigforest.encode.keys import KeyMaker, Keys
-from bigforest.encode.need import EncodePlan
+from bigforest.encode.memory import EncodePlan
+from bigforest.encode.missing import Absent, MissingRows, absent_cells, without
 from bigforest.encode.ranks import new_bins, presort
-from bigforest.encode.target import check_column, listed
-from bigforest.errors import DataError
-from bigforest.places import fetched, workshop
+from bigforest.encode.sortable_keys import KeyMaker, Keys
+from bigforest.schema.columns import Leaf, cells, is_feature_type, is_text_type
 from bigforest.source import Source
+from bigforest.storage.paths import local_path, local_workdir
 from bigforest.store.format import ROW_NUMBER_TYPE
 from bigforest.store.writer import Part, PartWriter
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class EncodeJob:
     """What all tasks of encoding features share.
 
     kept      file with the rows of the source to encode, ascending, of ROW_NUMBER_TYPE; None for all.
@@ -93,7 +93,7 @@ def _choose_features(leaves: Mapping[str, Leaf], target: str, exclude: Collectio
     return names
 
 
-def encode_group(job: Job, index: int, names: Sequence[str]) -> Part | list[str]:
+def encode_group(job: EncodeJob, index: int, names: Sequence[str]) -> Part | list[str]:
     """Encode the features `names` as part `index` of the store; or, when some cannot be used, which ones and why."""
     if job.kinds[names[0]] == "category":
         return _encode_category(index, names[0], job)
@@ -101,7 +101,7 @@ def encode_group(job: Job, index: int, names: Sequence[str]) -> Part | list[str]
     if not job.plan.in_memory(names):
         return _encode_on_disk(index, makers[names[0]], job)
     keys = {name: np.empty(job.rows, maker.key_type) for name, maker in makers.items()}
-    gaps = {name: Gaps() for name in names}
+    gaps = {name: MissingRows() for name in names}
     for frame in kept_slices(job, names):
         for name, maker in makers.items():
             series = cells(frame, name)
@@ -121,7 +121,7 @@ def encode_group(job: Job, index: int, names: Sequence[str]) -> Part | list[str]
         return part.part()
 
 
-def _encode_category(index: int, name: str, job: Job) -> Part:
+def _encode_category(index: int, name: str, job: EncodeJob) -> Part:
     """What `encode_group` does, for a category."""
     dtype, binned = job.source.schema[name], isinstance(job.max_bins, int)
     with PartWriter(job.parts, index) as part:
@@ -130,7 +130,7 @@ def _encode_category(index: int, name: str, job: Job) -> Part:
         return part.part()
 
 
-def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
+def _encode_on_disk(index: int, maker: KeyMaker, job: EncodeJob) -> Part | list[str]:
     """What `encode_group` does, for one feature that does not fit in memory."""
     missing = any([absent is not None for _, absent in _slices_of_keys(maker, job)])  # noqa: C419 (all are to be made)
     wrong = maker.wrong()
@@ -148,7 +148,7 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
         dictionary = _dictionary(maker, job, part, missing=missing)
         most, path = job.plan.rows_at_once(maker.size), f"column-{index}-{secrets.token_hex(8)}"
         with (
-            workshop(job.scratch) as here,
+            local_workdir(job.scratch) as here,
             presorted_on_disk(keys, dictionary.scale, dictionary.bins, dictionary, most, here / path) as ranks,
         ):
             # Ranks come slice by slice, each right after its keys.
@@ -156,16 +156,16 @@ def _encode_on_disk(index: int, maker: KeyMaker, job: Job) -> Part | list[str]:
         return part.part()
 
 
-def _dictionary(maker: KeyMaker, job: Job, part: PartWriter, *, missing: bool) -> Dictionary:
+def _dictionary(maker: KeyMaker, job: EncodeJob, part: PartWriter, *, missing: bool) -> DictionaryWriter:
     most = job.max_bins - missing if isinstance(job.max_bins, int) else job.max_bins
-    return Dictionary(maker.name, maker.scale(), new_bins(maker.made, most), part, missing=missing)
+    return DictionaryWriter(maker.name, maker.scale(), new_bins(maker.made, most), part, missing=missing)
 
 
 def _end_feature(
-    dictionary: Dictionary,
+    dictionary: DictionaryWriter,
     ranks: Iterator[tuple[Keys, Absent | None]],
     maker: KeyMaker,
-    job: Job,
+    job: EncodeJob,
     part: PartWriter,
 ) -> None:
     """Write a feature whose values are all known."""
@@ -174,7 +174,7 @@ def _end_feature(
     part.end_feature(maker.name, str(maker.dtype), cells, column, missing=dictionary.missing)
 
 
-def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[tuple[Keys, Absent | None]]:
+def _slices_of_keys(maker: KeyMaker, job: EncodeJob) -> Iterator[tuple[Keys, Absent | None]]:
     """The keys of each slice of a column, good until the next one, and its gaps."""
     buffer = np.empty(min(job.plan.slice_rows, job.rows), maker.key_type)
     for series in kept_column(job, maker.name):
@@ -184,14 +184,14 @@ def _slices_of_keys(maker: KeyMaker, job: Job) -> Iterator[tuple[Keys, Absent | 
         yield buffer[: maker.made - before], absent
 
 
-def kept_column(job: Job, name: str) -> Iterator[pl.Series]:
+def kept_column(job: EncodeJob, name: str) -> Iterator[pl.Series]:
     """The rows to encode of a column, slice by slice."""
     return (cells(frame, name) for frame in kept_slices(job, [name]))
 
 
-def kept_slices(job: Job, names: Sequence[str]) -> Iterator[pl.DataFrame]:
+def kept_slices(job: EncodeJob, names: Sequence[str]) -> Iterator[pl.DataFrame]:
     """The rows to encode of the named columns, slice by slice."""
-    kept = None if job.kept is None else np.asarray(np.memmap(fetched(job.kept), ROW_NUMBER_TYPE, "r"))
+    kept = None if job.kept is None else np.asarray(np.memmap(local_path(job.kept), ROW_NUMBER_TYPE, "r"))
     first = begin = 0
     for frame in job.source.slices(names, job.plan.slice_rows):
         if kept is None:

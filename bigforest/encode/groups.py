@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import polars as pl
 
-from bigforest.columns import is_text_type
-from bigforest.encode.dataspec import GroupSpec
-from bigforest.errors import DataError
+from bigforest.common.errors import DataError
+from bigforest.schema.columns import is_text_type
+from bigforest.schema.dataspec import GroupSpec
 from bigforest.store.writer import StoreWriter
 
 _CODES = "code"

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from bigforest.columns import Leaf, is_nested
-from bigforest.places import made
+from bigforest.schema.columns import Leaf, is_nested
 from bigforest.source import Source
 from bigforest.source.source import source_of_files
+from bigforest.storage.paths import write_atomically
 
 # Bytes of rows unnested at a time, with the bytes guessed for a value of any type.
 _SLICE_BYTES = 32 << 20
@@ -33,6 +33,6 @@ def flattened(source: Source, leaves: dict[str, Leaf], names: Sequence[str], scr
     files = []
     for number, frame in enumerate(source.slices(columns, rows)):
         files.append(scratch / f"flat-{number:06}.parquet")
-        with made(files[-1]) as file:
+        with write_atomically(files[-1]) as file:
             frame.select(flat).write_parquet(file, compression="lz4", statistics=False)
     return source_of_files(files, source.name)

@@ -7,27 +7,27 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bigforest.columns import Leaf, leaves
-from bigforest.compiling import ENCODING, announced
-from bigforest.config import TrainConfig
+from bigforest.common.errors import DataError
+from bigforest.common.events import Listener, Notice, Stage, stage
+from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_target, find_task, listed
 from bigforest.encode.external import compile_external
-from bigforest.encode.features import Job, encode_group, feature_kinds, kept_column
+from bigforest.encode.features import EncodeJob, encode_group, feature_kinds, kept_column
 from bigforest.encode.groups import check_group, encode_groups
-from bigforest.encode.keys import value_bytes
-from bigforest.encode.need import plan_encode
+from bigforest.encode.memory import plan_encode
 from bigforest.encode.nested import flattened
 from bigforest.encode.ranks import compile_presort
 from bigforest.encode.rows import encode_row_weights, encode_target
-from bigforest.encode.target import MAX_ODD_CLASSES, check_column, find_target, find_task, listed
+from bigforest.encode.sortable_keys import value_bytes
 from bigforest.encode.weights import check_weight
-from bigforest.errors import DataError
-from bigforest.events import Listener, Notice, Stage, stage
-from bigforest.options import check_features
-from bigforest.output import TemporaryFolder, naming_full_disk, staged
-from bigforest.places import copy, is_remote
-from bigforest.resources import Resources
-from bigforest.schedule.crew import Crew
+from bigforest.execution.compiling import ENCODING, announced
+from bigforest.execution.executor import Executor
+from bigforest.execution.resources import Resources
+from bigforest.schema.columns import Leaf, leaves
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import check_features
 from bigforest.source import Source
+from bigforest.storage.atomic import TemporaryFolder, naming_full_disk, staged
+from bigforest.storage.paths import copy, is_remote
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.store.writer import Part, StoreWriter
@@ -52,10 +52,10 @@ def encode(
                groups, and of categories, are held in memory; no budget knows of those of groups.
     exclude    columns that are neither features nor kept.
 
-    Structs and arrays of a fixed length are unnested (columns.py); files that have some are copied flat to the scratch
-    folder first. Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store depend on
-    the rows of the table and on these options only. Anonymous memory: no more than resources.memory; without that, 12
-    bytes per row and thread, 16 where values have 64 bits, beside what the source holds (encode/need.py).
+    Structs and arrays of a fixed length are unnested (schema/columns.py); files that have some are copied flat to the
+    scratch folder first. Rows without a target, or of weight 0, are left out, with a Notice. The bytes of the store
+    depend on the rows of the table and on these options only. Anonymous memory: no more than resources.memory; without
+    that, 12 bytes per row and thread, 16 where values have 64 bits, beside what the source holds (encode/memory.py).
 
     Raises DataError when the table cannot be learned from, ConfigError when the memory is too little or a disk is
     full, and OutputExistsError when something is at `path`. Nothing is left behind then.
@@ -97,11 +97,11 @@ def encode(
             listener(Notice(f"all rows have the same value in {name!r}, so every tree is a single leaf"))
         columns = {one: found[one].column for one in kinds}
         kept = _shared_rows(writer, scratch)
-        job = Job(source, kept, rows.target.kept, config.max_bins, plan, writer.parts, scratch, columns, kinds)
+        job = EncodeJob(source, kept, rows.target.kept, config.max_bins, plan, writer.parts, scratch, columns, kinds)
         weight = encode_row_weights(job, rows, config, writer, listener)
         # A table in memory stays where it is.
-        crew = (resources if source.files else replace(resources, cluster=None)).crew(plan.workers)
-        _encode_features(job, writer, running, crew)
+        executor = (resources if source.files else replace(resources, cluster=None)).executor(plan.workers)
+        _encode_features(job, writer, running, executor)
         groups = None
         if config.group is not None:
             groups = encode_groups(
@@ -139,7 +139,7 @@ def _shared_rows(writer: StoreWriter, scratch: Path) -> Path | None:
     return scratch / rows.name
 
 
-def _encode_features(job: Job, writer: StoreWriter, running: Stage, crew: Crew) -> None:
+def _encode_features(job: EncodeJob, writer: StoreWriter, running: Stage, executor: Executor) -> None:
     """Encode the features side by side, append them in order. Raises DataError naming all that are unfit."""
     groups = job.plan.groups
     waiting: dict[int, Part | list[str]] = {}
@@ -158,7 +158,7 @@ def _encode_features(job: Job, writer: StoreWriter, running: Stage, crew: Crew) 
             elif not wrong:
                 writer.append(part)
 
-    crew.run(encode_group, list(enumerate(groups)), collect, (job,))
+    executor.run(encode_group, list(enumerate(groups)), collect, (job,))
     if wrong:
         raise DataError(
             f"these features cannot be used: {listed(wrong)}. Exclude the columns, or convert or drop the values"

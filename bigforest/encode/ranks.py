@@ -6,20 +6,20 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.keys import KeyMaker, Keys, Scale
-from bigforest.kernels.presort import (
+from bigforest.encode.sortable_keys import KeyMaker, Keys, Scale
+from bigforest.kernels.common.radix_sort import sort_scratch
+from bigforest.kernels.presort.ranking import (
     Bins,
-    Cells,
-    count_cells,
+    OffsetCells,
+    count_offset_cells,
     group_cells,
-    look_up,
+    look_up_ranks,
     order_keys,
     rank_cells,
     rank_items,
     raw_values,
-    spread,
+    spread_rows,
 )
-from bigforest.kernels.sort_items import sort_scratch
 
 # Rows of a bucket: its items and their buffer fit the second-level cache.
 BUCKET_ROWS = 1 << 15
@@ -40,7 +40,7 @@ def presort(keys: Keys, scale: Scale, bins: Bins, rows_before: int = 0, ranks_be
     """Replace the keys by their ranks, from 0, and return the distinct offsets, ascending: offset[rank].
 
     keys          [rows], at least one and at most MOST_ROWS, contiguous; changed.
-    bins          told of every distinct value (`note_run` in kernels/presort.py).
+    bins          told of every distinct value (`note_run` in kernels/presort/ranking.py).
     rows_before   rows and ranks of the column with smaller keys than these, of which only `bins` is told.
 
     Anonymous memory besides the keys: `sort_bytes`. About 15 ns per row. Oracle: numpy.unique.
@@ -48,23 +48,23 @@ def presort(keys: Keys, scale: Scale, bins: Bins, rows_before: int = 0, ranks_be
     low, shift = np.uint64(scale.low), np.uint64(scale.shift)
     if scale.bits <= _table_bits(len(keys)):
         counts = np.zeros(1 << scale.bits, np.uint32)
-        count_cells(keys, low, shift, counts)
+        count_offset_cells(keys, low, shift, counts)
         offsets = np.empty(np.count_nonzero(counts), np.uint64)
         before = np.array([rows_before, ranks_before], np.uint64)
         rank_cells(counts, bins, before, offsets)
-        look_up(keys, low, shift, counts)
+        look_up_ranks(keys, low, shift, counts)
         return offsets
     cell_bits = min(scale.bits, CELL_BITS, max(8, len(keys).bit_length()))
     cell_shift = np.uint64(scale.bits - cell_bits)
     counts = np.zeros(1 << cell_bits, np.uint32)
-    count_cells(keys, low, shift + cell_shift, counts)
-    cells = Cells(
+    count_offset_cells(keys, low, shift + cell_shift, counts)
+    cells = OffsetCells(
         np.empty(len(counts), np.uint32),
         *(np.empty(len(counts) + 1, np.uint64) for _ in range(4)),
     )
     buckets = group_cells(counts, cell_shift, np.uint64(BUCKET_ROWS), cells)
     items = np.empty(len(keys), np.uint64)
-    spread(keys, low, shift, cell_shift, cells, items)
+    spread_rows(keys, low, shift, cell_shift, cells, items)
     before = np.array([rows_before, ranks_before], np.uint64)
     ranks = rank_items(
         keys, low, shift, np.uint64(buckets), cells, items, before, bins, sort_scratch(min(BUCKET_ROWS, len(keys)))

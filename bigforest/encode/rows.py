@@ -10,34 +10,34 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import cells
-from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import WeightSpec
-from bigforest.encode.features import Job, kept_column
-from bigforest.encode.need import EncodePlan
-from bigforest.encode.numbers import Numbers, find_numbers, number_codes, present_numbers
-from bigforest.encode.target import Classes, class_codes, find_classes
+from bigforest.common.events import Listener, Notice
+from bigforest.encode.class_target import FoundClasses, class_codes, find_classes
+from bigforest.encode.features import EncodeJob, kept_column
+from bigforest.encode.memory import EncodePlan
+from bigforest.encode.regression_target import FoundNumbers, find_numbers, number_codes, present_numbers
 from bigforest.encode.weights import balanced_divisor, class_weights, encode_weights, row_weights
-from bigforest.events import Listener, Notice
+from bigforest.schema.columns import cells
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import WeightSpec
 from bigforest.source import Source
 from bigforest.store.format import target_type
 from bigforest.store.writer import StoreWriter
 
 
-class Rows(NamedTuple):
+class KeptRows(NamedTuple):
     """The rows that are kept.
 
     target  what their targets are.
     counts  int64 [classes], how many there are of each class; empty of a regression.
     """
 
-    target: Classes | Numbers
+    target: FoundClasses | FoundNumbers
     counts: NDArray[np.int64]
 
 
 def encode_target(
     source: Source, name: str, config: TrainConfig, plan: EncodePlan, writer: StoreWriter, listener: Listener
-) -> Rows:
+) -> KeptRows:
     """Read the target twice: for what it is, and to write it. Raises DataError where it cannot be learned.
 
     Gives Notice of numbers of which digits are lost that matter.
@@ -57,7 +57,7 @@ def encode_target(
             first += len(frame)
 
     dtype, found = source.schema[name], (series for _, series, _ in slices())
-    target: Classes | Numbers
+    target: FoundClasses | FoundNumbers
     if config.task == "regression":
         target = find_numbers(name, dtype, found, source.rows, weighted=config.weight is not None)
     else:
@@ -66,7 +66,7 @@ def encode_target(
     exact = True
     codes: NDArray[Any]
     for first, series, places in slices():
-        if isinstance(target, Numbers):
+        if isinstance(target, FoundNumbers):
             numbers, present = present_numbers(series)
             codes = number_codes(numbers, target.spec)
             writer.add_numbers(numbers)
@@ -79,7 +79,7 @@ def encode_target(
             own = np.arange(len(series), dtype=np.uint64) if places is None else places
             rows = np.uint64(first) + (own if present is None else own[present])
         writer.add_rows(codes, rows)
-    if isinstance(target, Numbers):
+    if isinstance(target, FoundNumbers):
         target = replace(target, spec=replace(target.spec, exact=exact))
         if target.coarse and not exact:
             listener(
@@ -88,11 +88,11 @@ def encode_target(
                     "and smaller differences are lost; drop or transform outliers"
                 )
             )
-    return Rows(target, counts)
+    return KeptRows(target, counts)
 
 
 def encode_row_weights(
-    job: Job, rows: Rows, config: TrainConfig, writer: StoreWriter, listener: Listener
+    job: EncodeJob, rows: KeptRows, config: TrainConfig, writer: StoreWriter, listener: Listener
 ) -> WeightSpec | None:
     """Write the weights of the kept rows, where there are any. Raises ConfigError where they are of no class.
 
@@ -137,7 +137,7 @@ def encode_row_weights(
     return found.spec
 
 
-def _own_weights(job: Job, name: str | None) -> Iterator[NDArray[np.float64]]:
+def _own_weights(job: EncodeJob, name: str | None) -> Iterator[NDArray[np.float64]]:
     """The weights of the kept rows by themselves, slice by slice."""
     if name is not None:
         yield from (row_weights(series, name) for series in kept_column(job, name))

@@ -7,7 +7,7 @@ weights where these are then MOST_WEIGHT at most, and few enough that no bag wei
 Other weights are wide, of 64 bits. Their step is the common divisor, too, where all together are MOST_WIDE_TOTAL steps
 at most, and else the power of two that makes them no more: of a million rows, weights down to a billionth of the mean
 are right to a thousandth. The search for splits has no room for them, and counts a row by `search` of their steps,
-rounded at random for each tree and at least one (grow/bag.py).
+rounded at random for each tree and at least one (grow/shared/weighted_bags.py).
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import numbers
-from bigforest.encode.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
-from bigforest.errors import ConfigError, DataError
-from bigforest.options import ClassWeight, label_text
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.schema.columns import numbers
+from bigforest.schema.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
+from bigforest.schema.options import ClassWeight, label_text
 
 # What all rows weigh together in the search, at most: a bag then stays below 2**31 for all bags we shall ever see.
 _MOST_TOTAL = 1 << 30
 # What the heaviest row weighs in the search where weights are wide and classes are predicted. A row that is in a bag
 # more than 16 times then weighs less than it should, there and nowhere else. Of numbers there is no room for more than
-# MOST_WEIGHT (numbers.py).
+# MOST_WEIGHT (regression_target.py).
 _MOST_SEARCHED = 4095
 # Weights that are multiples of this can have a greatest common divisor, others are taken for measurements.
 _FINEST = 2.0**-20

@@ -9,21 +9,21 @@ from pathlib import Path
 
 import polars as pl
 
-from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import DataSpec, Label
-from bigforest.errors import ConfigError
-from bigforest.forest import ranks as training_ranks
-from bigforest.forest.files import Header, header_of, read_table, with_rows
-from bigforest.forest.frames import scan, to_frame
-from bigforest.forest.levels import has_levels, read_forest_levels
-from bigforest.forest.origin import Origin, read_origin
-from bigforest.forest.parts import Span, batches
-from bigforest.forest.report import OutOfBag
-from bigforest.forest.summary import read_features
-from bigforest.forest.table import CALIBRATED, NODES, PRUNED, RUN, VALIDATION, VALIDATION_KIND
-from bigforest.forest.targets import targets_files
-from bigforest.levels import FILE as LEVELS_FILE
-from bigforest.levels import Levels
+from bigforest.common.errors import ConfigError
+from bigforest.forest.format import ranks as training_ranks
+from bigforest.forest.format.files import Header, header_of, read_table, with_rows
+from bigforest.forest.format.frames import scan, to_frame
+from bigforest.forest.format.leaf_targets import targets_files
+from bigforest.forest.format.levels import has_levels, read_forest_levels
+from bigforest.forest.format.origin import Origin, read_origin
+from bigforest.forest.format.parts import Span, batches
+from bigforest.forest.format.schema import CALIBRATED, NODES, PRUNED, RUN, VALIDATION, VALIDATION_KIND
+from bigforest.forest.format.summary import read_features
+from bigforest.forest.oob_report import OobReport
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec, Label
+from bigforest.store.levels import FILE as LEVELS_FILE
+from bigforest.store.levels import Levels
 
 VALIDATION_FILE = Path("validation", "curve.parquet")
 _REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated"}
@@ -62,7 +62,7 @@ class Contents:
 
     @property
     def nodes(self) -> pl.LazyFrame:
-        """One row per node, by tree and node; columns as in forest/table.py NODES."""
+        """One row per node, by tree and node; columns as in forest/format/schema.py NODES."""
         classes = len(self.spec.target.classes)
         return scan(
             self._parts, NODES, lambda path, names: batches(Span(path, 0, sys.maxsize), classes, names), self._holding
@@ -70,12 +70,12 @@ class Contents:
 
     @property
     def features(self) -> pl.DataFrame:
-        """One row per feature with its importance; columns as in forest/table.py FEATURES."""
+        """One row per feature with its importance; columns as in forest/format/schema.py FEATURES."""
         return to_frame(read_features(self.directory / "features.parquet", self.spec, self._identity))
 
     @property
     def run(self) -> pl.DataFrame:
-        """One row per stage of the run that grew the forest; columns as in forest/table.py RUN."""
+        """One row per stage of the run that grew the forest; columns as in forest/format/schema.py RUN."""
         path = self.directory / "run.parquet"
         return to_frame(with_rows(read_table(path, "run", RUN, self._identity)[1], path))
 
@@ -96,7 +96,7 @@ class Contents:
         return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
 
     @cached_property
-    def oob(self) -> OutOfBag:
+    def oob(self) -> OobReport:
         """The out-of-bag report. Raises ConfigError for a forest without one (`has_oob`), and FormatError."""
         if not self.config.bootstrap:
             raise ConfigError(
@@ -112,7 +112,7 @@ class Contents:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; judge it on a test set"
             )
-        return OutOfBag(self.directory / "oob", self.spec, self._identity, self._holding)
+        return OobReport(self.directory / "oob", self.spec, self._identity, self._holding)
 
     @property
     def has_targets(self) -> bool:
@@ -126,7 +126,7 @@ class Contents:
 
     @property
     def validation(self) -> pl.DataFrame:
-        """Error on the validation set after each tree; columns as in forest/table.py VALIDATION.
+        """Error on the validation set after each tree; columns as in forest/format/schema.py VALIDATION.
 
         Raises ConfigError for a forest that was trained without one, and FormatError.
         """

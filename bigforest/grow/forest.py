@@ -8,29 +8,29 @@ from pathlib import Path
 
 import numpy as np
 
-from bigforest.compiling import compiling, growing
-from bigforest.config import TrainConfig
-from bigforest.errors import DataError
-from bigforest.events import Listener, stage
-from bigforest.forest.nodes import part_path, write_part
-from bigforest.forest.trees import is_finished
-from bigforest.grow.arrays import tree_arrays
-from bigforest.grow.features import Features
-from bigforest.grow.need import Way, choose_way, part_size
-from bigforest.grow.passed import passed_table
-from bigforest.grow.passes import Table, grow_by_passes
-from bigforest.grow.rehearse import compile_passes
-from bigforest.grow.tally import Tally
-from bigforest.grow.top import make_ground
-from bigforest.grow.whole import forget, grow_trees, rules_of, shared_of
-from bigforest.kernels.compile import Needs, compile_kernels
-from bigforest.kernels.mixed import Subsets
-from bigforest.kernels.oblique import Oblique, Pool
-from bigforest.kernels.space import Subspace
-from bigforest.memory import Extras
-from bigforest.output import TemporaryFolder
-from bigforest.resources import Resources
-from bigforest.sample import most_weight
+from bigforest.common.errors import DataError
+from bigforest.common.events import Listener, stage
+from bigforest.common.memory_estimate import Extras
+from bigforest.execution.compiling import compiling, growing
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.nodes import part_path, write_part
+from bigforest.forest.format.rewrite import is_finished
+from bigforest.grow.families.registry import passed_table
+from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
+from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
+from bigforest.grow.out_of_core.node_stats import NodeStats
+from bigforest.grow.out_of_core.passes import PassTable, grow_by_passes
+from bigforest.grow.out_of_core.upper_tree import make_ground
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.tree_arrays import tree_arrays
+from bigforest.grow.warm_up import compile_passes
+from bigforest.kernels.oblique.search import DirectionExtras, Oblique
+from bigforest.kernels.scan.categorical_missing import Subsets
+from bigforest.kernels.subspace.columns import Subspace
+from bigforest.kernels.tree.compile import Needs, compile_kernels
+from bigforest.sampling.bags import max_weight
+from bigforest.schema.config import TrainConfig
+from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Dictionaries, Store
 
 # Counts of bag rows are 32 bits wide in the forest table. Kernels that grow in memory keep squared weights in int64.
@@ -53,7 +53,7 @@ def grow_forest(
     *,
     resources: Resources,
     listener: Listener,
-    way: Way | None = None,
+    way: GrowPlan | None = None,
 ) -> None:
     """Write `directory`/trees/part-*.parquet: all trees of the forest, but for the parts that are there already.
 
@@ -80,19 +80,19 @@ class Grower:
         directory: Path,
         resources: Resources,
         listener: Listener,
-        way: Way | None = None,
+        way: GrowPlan | None = None,
     ) -> None:
-        self._way = way or choose_way(store.shape, config, resources)
+        self._way = way or choose_grow_plan(store.shape, config, resources)
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
         self._scratch = resources.scratch
         self._prepared = ExitStack()  # keeps what passes go over until all trees are grown
-        self._table: Table | None = None
-        self._crew = resources.crew(self._way.workers)
+        self._table: PassTable | None = None
+        self._executor = resources.executor(self._way.workers)
         passes = self._way.limits is not None
-        with compiling(growing(store.shape.extras, config, passes), self._crew, listener):
-            self._crew.everywhere(compile_for, store.shape.extras, config, passes, resources.scratch)
-        self.together = self._crew.size if self._way.limits is None else self._way.group
+        with compiling(growing(store.shape.extras, config, passes), self._executor, listener):
+            self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
+        self.together = self._executor.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:
         return self
@@ -103,7 +103,7 @@ class Grower:
 
     def rest(self) -> None:
         """Give the memory back that is kept for further trees."""
-        self._crew.everywhere(forget, *self._task[:2])
+        self._executor.run_on_all_workers(forget_shared, *self._task[:2])
 
     def grow(self, parts: Sequence[range], advance: Callable[[int], None]) -> None:
         """Write these parts, but for those that are there already; `advance` is told of trees that are done."""
@@ -116,16 +116,16 @@ class Grower:
         limits = self._way.limits
         if limits is None:
             own = [(part,) for part in wanted]
-            self._crew.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
+            self._executor.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
             return
         for group in _groups(wanted, self._way.group):
             if self._table is None:
                 values = store if config.splitter == "random" else None
-                ground = make_ground(rules_of(store, config), Tally.of(store), Features.of(store), limits, values)
+                context = make_ground(rules_of(store, config), NodeStats.of(store), Features.of(store), limits, values)
                 kept = self._prepared.enter_context(TemporaryFolder(self._scratch))
-                self._table = passed_table(store, config, ground, kept, self._crew)
+                self._table = passed_table(store, config, context, kept, self._executor)
             with TemporaryFolder(self._scratch) as folder:
-                grow_by_passes(self._table, group, directory, folder, crew=self._crew, on_trees=advance)
+                grow_by_passes(self._table, group, directory, folder, executor=self._executor, on_trees=advance)
 
 
 def part_groups(rows: int, trees: int) -> list[range]:
@@ -142,7 +142,7 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     random = config.splitter == "random"
     needs = Needs(_OBLIQUE.get(config.family), mixed=bool(extras.odd), numbers=extras.numbers, random=random)
     nodes, more = compile_kernels(needs)
-    pool = more if isinstance(more, Pool) else None
+    pool = more if isinstance(more, DirectionExtras) else None
     subsets = more if isinstance(more, Subsets) else None
     values = np.arange(2.0)
     values.flags.writeable = config.family == "rotation"  # not those of a store; other flags would be compiled apart
@@ -166,14 +166,14 @@ def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:
     return groups
 
 
-def _check_rows(store: Store, config: TrainConfig, way: Way) -> None:
-    draws = most_weight(store, config)
+def _check_rows(store: Store, config: TrainConfig, way: GrowPlan) -> None:
+    draws = max_weight(store, config)
     most = _MOST_ROWS if config.replace else _MOST_ROWS_WITHOUT_REPLACEMENT
     if draws > most:
         raise DataError(f"a bag has {draws} rows and at most {most} are possible: sample a fraction of them")
     if way.limits is None and draws > _MOST_ROWS_IN_MEMORY:
         raise DataError(f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} grow in memory: set a budget of it")
-    if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # see kernels/category.py find_means
+    if store.shape.extras.category and draws > _MOST_ROWS_IN_MEMORY:  # see kernels/categories/ordering.py find_means
         raise DataError(
             f"a bag has {draws} rows and at most {_MOST_ROWS_IN_MEMORY} are possible with categories: sample a "
             "fraction of them"

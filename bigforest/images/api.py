@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bigforest.errors import ConfigError
-from bigforest.events import Listener, silent
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Listener, silent
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.table_file import check_table_file
 from bigforest.images.convert import KIND, ImageConfig, ImageFeatures, convert, open_images
-from bigforest.output import TemporaryFolder
-from bigforest.resources import Resources
-from bigforest.tablefile import check_table_file
+from bigforest.storage.atomic import TemporaryFolder
 
 
 def images_to_features(

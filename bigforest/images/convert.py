@@ -12,8 +12,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError, DataError
-from bigforest.events import Listener, Notice, stage
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import Listener, Notice, stage
+from bigforest.forest.format.table_file import write_table_file
 from bigforest.images.features import SMALLEST, feature_names, feature_values
 from bigforest.images.fit import fit
 from bigforest.images.folder import folder_images
@@ -22,7 +23,6 @@ from bigforest.images.imageset import Chunk, ImageSet
 from bigforest.images.table import array_images, table_images
 from bigforest.source import open_source
 from bigforest.source.files import KINDS
-from bigforest.tablefile import write_table_file
 
 if TYPE_CHECKING:
     import pyarrow as pa

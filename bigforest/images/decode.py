@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.errors import ConfigError
+from bigforest.common.errors import ConfigError
 from bigforest.images.imageset import DamagedImage, check_shape
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
@@ -29,7 +29,7 @@ def check_pillow() -> None:
         ) from error
 
 
-def decode(content: Path | bytes) -> NDArray[np.uint8]:
+def decode_image(content: Path | bytes) -> NDArray[np.uint8]:
     """The first frame of an encoded image as grey values, uint8 [rows, columns], turned upright as its EXIF data says.
 
     Colours are weighed as in ITU-R BT.601, transparency is ignored, of 16 bits the upper 8 are taken. Raises

@@ -15,7 +15,7 @@ RUN = 4
 
 
 @dataclass(frozen=True, slots=True)
-class Direction:
+class Neighbour:
     """Neighbour features of one direction: one of RUN pairs of set pixels, side by side, is there.
 
     pair    from the first pixel of a pair to the second, in rows and columns.
@@ -40,10 +40,10 @@ class Direction:
 
 # The paper says 852 features for 20 x 20 pixels; these are the regular steps that give them.
 DIRECTIONS = (
-    Direction("h", (0, 2), (1, 0), (2, 1)),
-    Direction("v", (2, 0), (0, 1), (1, 2)),
-    Direction("n", (2, 2), (1, -1), (2, 2)),
-    Direction("s", (2, -2), (1, 1), (2, 2)),
+    Neighbour("h", (0, 2), (1, 0), (2, 1)),
+    Neighbour("v", (2, 0), (0, 1), (1, 2)),
+    Neighbour("n", (2, 2), (1, -1), (2, 2)),
+    Neighbour("s", (2, -2), (1, 1), (2, 2)),
 )
 
 # The smallest image in which every direction has a place.
@@ -73,7 +73,7 @@ def feature_values(images: NDArray[np.uint8], features: str, stride: str, thresh
     return np.concatenate([part.reshape(-1, len(images)) for part in parts])
 
 
-def _neighbours(pixels: NDArray[np.bool_], direction: Direction, stride: str) -> NDArray[np.bool_]:
+def _neighbours(pixels: NDArray[np.bool_], direction: Neighbour, stride: str) -> NDArray[np.bool_]:
     """The features of one direction at its places, bool [rows, columns, images]."""
     rows, columns = direction.grid((pixels.shape[0], pixels.shape[1]), stride)
 

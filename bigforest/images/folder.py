@@ -11,8 +11,8 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.errors import DataError
-from bigforest.images.decode import SUFFIXES, check_pillow, decode
+from bigforest.common.errors import DataError
+from bigforest.images.decode import SUFFIXES, check_pillow, decode_image
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, runs
 
 # Name, label, and a function that gives the image or raises DamagedImage.
@@ -42,10 +42,10 @@ def folder_images(folder: Path) -> ImageSet:
 
     def entries() -> Iterator[Entry]:
         for file in loose:
-            yield file.name, None, partial(decode, file)
+            yield file.name, None, partial(decode_image, file)
         for label in classes:
             for file in _files(folder / label):
-                yield str(file.relative_to(folder)), label, partial(decode, file)
+                yield str(file.relative_to(folder)), label, partial(decode_image, file)
 
     total = sum(counts.values()) + len(loose)
     text = pl.String() if classes else None

@@ -11,12 +11,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import cells, is_text_type
-from bigforest.encode.target import USUAL_NAMES, check_column
-from bigforest.errors import ConfigError, DataError
-from bigforest.images.decode import check_pillow, decode
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.encode.class_target import USUAL_NAMES, check_column
+from bigforest.images.decode import check_pillow, decode_image
 from bigforest.images.folder import Entry, decoded
 from bigforest.images.imageset import MAX_CHUNK, Chunk, DamagedImage, ImageSet, check_shape, grey_levels
+from bigforest.schema.columns import cells, is_text_type
 from bigforest.source import Source
 
 # Encoded images are read this many at a time, because how large they are is not known before.
@@ -129,7 +129,7 @@ def _encoded_chunks(source: Source, column: str, target: str | None, most: int, 
 def _decode(content: bytes | None) -> NDArray[np.uint8]:
     if content is None:
         raise DamagedImage("it is missing (null)")
-    return decode(content)
+    return decode_image(content)
 
 
 def _array_chunks(source: Source, column: str, target: str | None, most: int, pixels: int) -> Iterator[Chunk]:

@@ -55,8 +55,8 @@ class Metrics:
     total  what weights of all of them are together at most; None where rows have none.
     """
 
-    def __init__(self, classes: int, most_scores: int = MOST_SCORES, total: int | None = None) -> None:
-        self.scores = Scores(most_scores) if classes == 2 else None
+    def __init__(self, classes: int, max_scores: int = MOST_SCORES, total: int | None = None) -> None:
+        self.scores = Scores(max_scores) if classes == 2 else None
         self._classes = classes
         self._total = total
         self._counts = np.zeros((3, classes), np.int64)  # rows, predicted, right

@@ -5,8 +5,8 @@ least one tree leaves out; the error is the share of them whose vote is wrong (T
 lowest class. Rows count by their weights, as in growing. Bags are recomputed; the trees are read back from the
 forest's own files.
 
-How long a range of rows is and how many trees go together is chosen by plan.py; votes are added in the order of the
-trees, everything else is a count or a sum of integers, so that it changes no bit of the report.
+How long a range of rows is and how many trees go together is chosen by training/plan.py; votes are added in the order
+of the trees, everything else is a count or a sum of integers, so that it changes no bit of the report.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.encode.dataspec import DataSpec
-from bigforest.errors import ConfigError
-from bigforest.events import Listener, Stage, stage
-from bigforest.forest.groups import outline, survey
-from bigforest.forest.votes import answer_width
-from bigforest.forest.ways import check_budget
-from bigforest.oob.judge import Work, forget, judge_range
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Listener, Stage, stage
+from bigforest.execution.resources import Resources
+from bigforest.forest.load.groups import outline, survey
+from bigforest.forest.load.load_plan import check_load_budget
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
 from bigforest.oob.report import write_report
-from bigforest.oob.tally import Tally, error_unit, read_tally
-from bigforest.output import TemporaryFolder
-from bigforest.resources import Resources
-from bigforest.sample import Sampler
+from bigforest.oob.vote import VoteInputs, forget_votes, judge_range
+from bigforest.sampling.bags import Sampler
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Store
 
 
 def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
     """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
 
-    The files do not depend on the resources. Memory: what `oob_need` says for the nodes of the forest. Raises
+    The files do not depend on the resources. Memory: what `oob_estimate` says for the nodes of the forest. Raises
     ConfigError without bootstrap or when the memory of `resources` is too little, FormatError when the trees cannot
     be read.
     """
@@ -47,42 +47,44 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
     way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources)
     if resources.memory is not None:
-        check_budget("the out-of-bag report", way.need, resources.memory)
+        check_load_budget("the out-of-bag report", way.need, resources.memory)
     changes = np.zeros((3, config.trees), dtype=np.int64)
     unit = error_unit(store) if store.spec.target.task == "regression" else 1.0
-    crew = resources.crew(1)  # a task uses all threads of its process
-    ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, crew), 1)
+    executor = resources.executor(1)  # a task uses all threads of its process
+    ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, executor), 1)
     with (
         stage("oob", config.trees * len(ranges), "trees", listener) as progress,
         TemporaryFolder(resources.scratch) as folder,
     ):
-        work = Work(secrets.token_hex(8), trees, way.groups, resources.workers, folder if crew.remote else None, unit)
-        advance = None if crew.remote else progress.advance
+        work = VoteInputs(
+            secrets.token_hex(8), trees, way.groups, resources.workers, folder if executor.remote else None, unit
+        )
+        advance = None if executor.remote else progress.advance
         try:
-            judged = crew.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
-            pieces = _pieces(judged, ranges, store.spec, changes, progress if crew.remote else None)
+            judged = executor.map(judge_range, [(*rows, advance) for rows in ranges], (Sampler.of(store, config), work))
+            pieces = _pieces(judged, ranges, store.spec, changes, progress if executor.remote else None)
             write_report(store, config, directory / "oob", pieces, changes)
         finally:
-            crew.everywhere(forget, work.run)
+            executor.run_on_all_workers(forget_votes, work.run)
 
 
 def _pieces(
-    judged: Iterator[tuple[Tally | Path, NDArray[np.int64]]],
+    judged: Iterator[tuple[OobAccumulator | Path, NDArray[np.int64]]],
     ranges: Sequence[tuple[int, int]],
     spec: DataSpec,
     changes: NDArray[np.int64],
     progress: Stage | None,
-) -> Iterator[tuple[int, Tally]]:
+) -> Iterator[tuple[int, OobAccumulator]]:
     """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [3, trees]."""
     step = step_rows(answer_width(spec))
     for begin, end in ranges:
-        tally, change = next(judged)
+        accumulator, change = next(judged)
         changes += change
         if progress is not None:
             progress.advance(change.shape[1])
-        if isinstance(tally, Path):
-            path, tally = tally, read_tally(tally, end - begin, spec)
+        if isinstance(accumulator, Path):
+            path, accumulator = accumulator, read_tally(accumulator, end - begin, spec)
             path.unlink()
         for start in range(0, end - begin, step):
-            yield begin + start, Tally._make(array.copy() for array in tally.part(start, start + step))
-        del tally  # nobody has a part of it, so that it is gone before the next range is judged
+            yield begin + start, OobAccumulator._make(array.copy() for array in accumulator.part(start, start + step))
+        del accumulator  # nobody has a part of it, so that it is gone before the next range is judged

@@ -14,15 +14,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.forest.values import CHUNK_BYTES, tile_bytes
-from bigforest.forest.ways import NODE_BYTES, Visit, Way, choose_way, loading_bytes, tree_bytes
-from bigforest.memory import BASE_BYTES, Need, Shape
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.execution.executor import Executor
+from bigforest.execution.resources import Resources
+from bigforest.forest.load.load_plan import NODE_BYTES, LoadPlan, Visit, choose_load_plan, loading_bytes, tree_bytes
+from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
-from bigforest.oob.turn import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
-from bigforest.resources import Resources
-from bigforest.sample import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, most_nodes
-from bigforest.schedule.crew import Crew
+from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
+from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
+from bigforest.schema.config import TrainConfig
 
 # Trees that go over the rows together when memory is not limited: their bytes, also per row of the table, which keeps
 # them in proportion to what growing took.
@@ -41,20 +41,22 @@ _CODE_NS = 1
 _VALUE_NS = 4
 
 
-def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None) -> Need:
+def oob_estimate(
+    shape: Shape, config: TrainConfig, resources: Resources, nodes: Sequence[int] | None = None
+) -> MemoryEstimate:
     """What the report of a forest needs.
 
     nodes  nodes of each tree; None for as many as the bags allow. Leaves are all taken to hold several classes where
-           that takes more memory, and oblique nodes to have TrainConfig.most_terms.
+           that takes more memory, and oblique nodes to have TrainConfig.max_terms.
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
-    terms = config.most_terms(shape.features)
+    terms = config.max_terms(shape.features)
     numbers = np.arange(config.trees + 1)
     if nodes is None:
-        most = most_nodes(shape.rows, config, shape.classes)
+        most = max_nodes(shape.rows, config, shape.classes)
         leaves = _most_mixed(most, distinct, shape.classes)
         given = np.full(config.trees, most, np.int64)
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
@@ -67,8 +69,8 @@ def oob_need(shape: Shape, config: TrainConfig, resources: Resources, nodes: Seq
     return _with_votes(choose_oob(shape, config, sizes, numbers, resources).need, shape, config)
 
 
-def _with_votes(need: Need, shape: Shape, config: TrainConfig) -> Need:
-    """With the votes that wait in scratch while trees are added (watch.py), twice while they are replaced."""
+def _with_votes(need: MemoryEstimate, shape: Shape, config: TrainConfig) -> MemoryEstimate:
+    """With the votes that wait in scratch while trees are added (monitor.py), twice while they are replaced."""
     return need if config.stop_oob is None else replace(need, scratch=2 * shape.rows * (8 * shape.classes + 6))
 
 
@@ -85,7 +87,7 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
 
 def choose_oob(
     shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources
-) -> Way:
+) -> LoadPlan:
     """How to go over the rows with trees of so many bytes; a range is a multiple of `step_rows`, or all rows.
 
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
@@ -95,14 +97,14 @@ def choose_oob(
     nodes = int(sizes.sum()) // NODE_BYTES
     cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
     tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that are put into them
-    voting = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
+    predictor = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     writing = 4 * step * (8 * shape.classes + 32)
-    fixed = BASE_BYTES + turning + writing + resources.workers * max(voting, loading)
+    fixed = BASE_BYTES + turning + writing + resources.workers * max(predictor, loading)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
-    fixed += SCORE_BYTES * most_scores(shape.rows) if shape.classes == 2 else 0
+    fixed += SCORE_BYTES * max_scores(shape.rows) if shape.classes == 2 else 0
     row_bytes = 8 * shape.classes + 6
     smallest = fixed + int(sizes.max()) + step * row_bytes
     if resources.memory is None:
@@ -121,7 +123,7 @@ def choose_oob(
         group_ns=shape.codes * _VALUE_NS,
         one_keeps=True,
     )
-    return choose_way(sizes, first, visit, room, smallest, most, together)
+    return choose_load_plan(sizes, first, visit, room, smallest, most, together)
 
 
 def step_rows(classes: int) -> int:
@@ -132,15 +134,15 @@ def step_rows(classes: int) -> int:
     return rows
 
 
-def range_rows(shape: Shape, most: int, crew: Crew) -> int:
+def range_rows(shape: Shape, most: int, executor: Executor) -> int:
     """Rows of a range, at most `most`: whole row groups of the report, and some ranges for every process."""
-    if not crew.remote:
+    if not executor.remote:
         return most
     step = step_rows(shape.classes)
-    return min(most, -(-shape.rows // (PIECES * crew.processes * step)) * step)
+    return min(most, -(-shape.rows // (PIECES * executor.processes * step)) * step)
 
 
-def most_scores(rows: int) -> int:
+def max_scores(rows: int) -> int:
     """Different scores held at a time: with more, rows.parquet is read again for each half of so many."""
     return min(max(rows // 16, 1 << 14), MOST_SCORES)
 

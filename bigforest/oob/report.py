@@ -15,15 +15,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.forest.files import open_parquet, write_table, write_tables
-from bigforest.forest.table import CURVE, METRICS, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
-from bigforest.forest.votes import proba_names, stored_labels
+from bigforest.forest.format.files import open_parquet, write_table, write_tables
+from bigforest.forest.format.schema import CURVE, METRICS, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
+from bigforest.forest.load.vote_rule import proba_names, stored_labels
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
-from bigforest.oob.plan import most_scores
-from bigforest.oob.tally import Tally, error_unit, row_weights, true_values, weight_share
-from bigforest.sample import BLOCK_ROWS
+from bigforest.oob.accumulator import OobAccumulator, error_unit, row_weights, true_values, weight_share
+from bigforest.oob.plan import max_scores
+from bigforest.sampling.bags import BLOCK_ROWS
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 
@@ -31,7 +31,7 @@ def write_report(
     store: Store,
     config: TrainConfig,
     directory: Path,
-    pieces: Iterator[tuple[int, Tally]],
+    pieces: Iterator[tuple[int, OobAccumulator]],
     changes: NDArray[np.int64],
 ) -> None:
     """Write the files.
@@ -73,12 +73,14 @@ def error_curve(changes: NDArray[np.int64], store: Store) -> tuple[NDArray[np.fl
     return error, reached
 
 
-def _numbered(store: Store, tally: Tally, first: int, truth: Any, prediction: Any, shares: Sequence[Any]) -> list[Any]:
+def _numbered(
+    store: Store, accumulator: OobAccumulator, first: int, truth: Any, prediction: Any, shares: Sequence[Any]
+) -> list[Any]:
     """The columns of oob/rows.parquet of a tally that begins with row `first`."""
-    rows = slice(first, first + tally.voters.size)
+    rows = slice(first, first + accumulator.voters.size)
     known = store.row_numbers
     numbers = np.arange(rows.start, rows.stop, dtype=np.uint64) if known is None else known[rows]
-    return [pa.array(numbers), truth, prediction, pa.array(tally.voters), *shares]
+    return [pa.array(numbers), truth, prediction, pa.array(accumulator.voters), *shares]
 
 
 class _Numbers:
@@ -91,11 +93,11 @@ class _Numbers:
         total = None if store.spec.weight is None else store.spec.weight.total
         self._sums = NumberSums(store.spec.target.offset, total)
 
-    def add(self, tally: Tally, first: int) -> tuple[Any, Any, Sequence[Any]]:
+    def add(self, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and no shares of the rows of a tally that begins with row `first`; adds them up."""
-        truth = true_values(self._store, first, first + tally.voters.size)
-        used = tally.voters > 0
-        mean = tally.votes[:, 0] / np.maximum(tally.voters, 1)
+        truth = true_values(self._store, first, first + accumulator.voters.size)
+        used = accumulator.voters > 0
+        mean = accumulator.votes[:, 0] / np.maximum(accumulator.voters, 1)
         weight = row_weights(self._store, first, first + used.size)
         self._sums.add(truth[used], mean[used], None if weight is None else weight[used])
         return pa.array(truth), pa.array(mean, mask=~used), ()
@@ -118,20 +120,20 @@ class _Classes:
         weight = store.spec.weight
         self._pairs = _Pairs(len(self._known), 1.0 if weight is None else weight.step)
         total = None if weight is None else weight.total
-        self._metrics = Metrics(len(self._known), most_scores(store.rows), total)
+        self._metrics = Metrics(len(self._known), max_scores(store.rows), total)
 
-    def add(self, tally: Tally, first: int) -> tuple[Any, Any, Sequence[Any]]:
+    def add(self, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and shares of the rows of a tally that begins with row `first`; counts them."""
-        truth = self._store.target[first : first + tally.voters.size]
-        used = tally.voters > 0
-        shares = tally.votes / np.maximum(tally.voters, 1)[:, None]
+        truth = self._store.target[first : first + accumulator.voters.size]
+        used = accumulator.voters > 0
+        shares = accumulator.votes / np.maximum(accumulator.voters, 1)[:, None]
         weight = row_weights(self._store, first, first + used.size)
         weight = None if weight is None else weight[used]
-        self._pairs.add(truth[used], tally.prediction[used], weight)
-        self._metrics.add(truth[used], tally.prediction[used], shares[used], weight)
+        self._pairs.add(truth[used], accumulator.prediction[used], weight)
+        self._metrics.add(truth[used], accumulator.prediction[used], shares[used], weight)
         return (
             self._known.take(pa.array(truth)),
-            self._known.take(pa.array(tally.prediction, mask=~used)),
+            self._known.take(pa.array(accumulator.prediction, mask=~used)),
             [pa.array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
         )
 
@@ -181,7 +183,7 @@ def _area(scores: Scores, path: Path, store: Store) -> float | None:
     """The area under the ROC curve: of the scores held and, where there are more, of those in rows.parquet."""
     area = Area().add(scores)
     while scores.limit is not None:
-        scores = Scores(most_scores(store.rows), above=float(scores.values[-1]))
+        scores = Scores(max_scores(store.rows), above=float(scores.values[-1]))
         first = 0
         with open_parquet(path) as file:
             name = file.schema_arrow.names[-1]

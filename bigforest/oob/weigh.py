@@ -15,22 +15,22 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from bigforest.config import TrainConfig
-from bigforest.errors import DataError
-from bigforest.forest.files import header_of, read_table
-from bigforest.forest.groups import outline
-from bigforest.forest.nodes import part_path
-from bigforest.forest.table import nodes_schema
-from bigforest.forest.trees import write_nodes
-from bigforest.forest.ways import check_budget
-from bigforest.kernels.impurity import NUMBERS
-from bigforest.kernels.layout import LEAF
-from bigforest.kernels.limbs import PARTS
-from bigforest.memory import Need, Shape
-from bigforest.oob.judge import Group, Work, load_group, send_rows
-from bigforest.oob.residents import part_nodes, task_bytes, tasks_at_once
-from bigforest.resources import Resources
-from bigforest.sample import Sampler, block_count
+from bigforest.common.errors import DataError
+from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.files import header_of, read_table
+from bigforest.forest.format.nodes import part_path
+from bigforest.forest.format.rewrite import write_nodes
+from bigforest.forest.format.schema import nodes_schema
+from bigforest.forest.load.groups import outline
+from bigforest.forest.load.load_plan import check_load_budget
+from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.common.limbs import PARTS
+from bigforest.kernels.scan.impurity import NUMBERS
+from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
+from bigforest.oob.vote import CodeTrees, VoteInputs, load_group, send_rows
+from bigforest.sampling.bags import Sampler, block_count
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 # Bytes of a node while its part is read, described and written, beside its classes, and of each of these.
@@ -50,8 +50,8 @@ def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> N
     """Raise ConfigError when the memory of `resources` is too little for `weigh_parts`."""
     if resources.memory is not None:
         shared, own = _bytes(store.shape, config)
-        need = Need("weigh", shared + own, shared + own)
-        check_budget("weighing what nodes hold", need, resources.memory)
+        need = MemoryEstimate("weigh", shared + own, shared + own)
+        check_load_budget("weighing what nodes hold", need, resources.memory)
 
 
 def weigh_parts(
@@ -67,18 +67,18 @@ def weigh_parts(
 
     They do not depend on the resources. Raises DataError where a bag weighs too much.
     """
-    crew = resources.crew(tasks_at_once(_bytes(store.shape, config), resources))
+    executor = resources.executor(tasks_at_once(_bytes(store.shape, config), resources))
     shared = (Sampler.of(store, config), light, directory)
-    crew.run(weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared)
+    executor.run(weigh_part, [(part,) for part in parts], lambda index, _: advance(len(parts[index])), shared)
 
 
 def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> None:
     """Task: write a part."""
-    from bigforest.kernels.ballots import add_up
+    from bigforest.kernels.predict.accumulate import add_up
 
     store, config = sampler.store, sampler.config
     path = part_path(light, part.start)
-    group = load_group(sampler, Work("", outline(light, [part]), [], 1, None, 1.0), range(1))
+    group = load_group(sampler, VoteInputs("", outline(light, [part]), [], 1, None, 1.0), range(1))
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     held = np.zeros((group.packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
     for own in range(len(part)):
@@ -93,9 +93,10 @@ def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> N
     write_nodes([described], part_path(directory, part.start), store.spec, config)
 
 
-def _weigh_tree(sampler: Sampler, group: Group, own: int, held: NDArray[np.int64]) -> None:
-    """Add what the leaves of the tree in place `own` of a group hold to `held`, see kernels/ballots.py Weighed."""
-    from bigforest.kernels.ballots import Weighed, weigh_classes, weigh_numbers
+def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.int64]) -> None:
+    """Add what the leaves of the tree in place `own` of a group hold to `held`, see kernels/predict/accumulate.py
+    Weighed."""
+    from bigforest.kernels.predict.accumulate import Weighed, weigh_classes, weigh_numbers
 
     store, tree = sampler.store, group.trees[own]
     assert store.weight is not None
@@ -128,7 +129,7 @@ def _described(
     held: NDArray[np.int64],
 ) -> pa.Table:
     """The table of a part, whose nodes hold this."""
-    from bigforest.kernels.values import describe_classes, describe_numbers
+    from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
 
     spec, nodes = store.spec, leaf.size
     weight, value, gain = np.empty(nodes, np.uint64), np.empty(nodes), np.empty(nodes)

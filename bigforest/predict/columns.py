@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.encode.dataspec import DataSpec
-from bigforest.errors import ConfigError, DataError
-from bigforest.forest.votes import Rule, answer_width, labels, proba_names
-from bigforest.forest.voting import Answers
-from bigforest.memory import Shape
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.memory_estimate import Shape
+from bigforest.forest.load.predictor import Answers
+from bigforest.forest.load.vote_rule import VoteRule, answer_width, labels, proba_names
+from bigforest.schema.dataspec import DataSpec
 
 PREDICTION = "prediction"
 
@@ -26,7 +26,7 @@ _WIDTHS: dict[type[pl.DataType], int] = {
 }
 
 
-def shape_of(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
+def answer_shape(schema: Mapping[str, pl.DataType], columns: Iterable[str], rows: int, spec: DataSpec) -> Shape:
     """What reading these columns takes."""
     return Shape(rows, tuple(_width(schema[name]) for name in columns), 0, answer_width(spec))
 
@@ -48,12 +48,12 @@ def check_proba(spec: DataSpec, proba: bool) -> None:
         )
 
 
-def answer_names(spec: DataSpec, rule: Rule, proba: bool, both: bool = False) -> list[str]:
+def answer_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
     """The columns of an answer."""
     return [*([PREDICTION] if both or not proba else []), *rule.quantile_names, *(proba_names(spec) if proba else [])]
 
 
-def no_answers(spec: DataSpec, rule: Rule) -> Answers:
+def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
     """The answers to no rows."""
     value = np.empty(0) if spec.target.task == "regression" else None
     return Answers(
@@ -66,7 +66,7 @@ def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
     return labels(answers.codes, spec) if answers.value is None else pl.Series(PREDICTION, answers.value)
 
 
-def answer_table(answers: Answers, spec: DataSpec, rule: Rule, proba: bool) -> pl.DataFrame:
+def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool) -> pl.DataFrame:
     """The answers as the columns `answer_names`."""
     if not proba:
         return pl.DataFrame([prediction(answers, spec), *quantile_columns(answers, rule)])
@@ -74,7 +74,7 @@ def answer_table(answers: Answers, spec: DataSpec, rule: Rule, proba: bool) -> p
     return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec))})
 
 
-def quantile_columns(answers: Answers, rule: Rule) -> list[pl.Series]:
+def quantile_columns(answers: Answers, rule: VoteRule) -> list[pl.Series]:
     """The quantiles as columns, if there are any."""
     if answers.quantiles is None:
         return []

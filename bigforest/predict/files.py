@@ -14,32 +14,26 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import cells, columns_named
-from bigforest.errors import ConfigError, DataError
-from bigforest.events import Listener, silent, stage
-from bigforest.forest.files import METADATA_KEY, file_kind
-from bigforest.forest.passes import Passes, located
-from bigforest.forest.reading import Reader
-from bigforest.forest.schema import check_schema
-from bigforest.forest.values import Rows
-from bigforest.forest.votes import Rule
-from bigforest.memory import Shape
-from bigforest.output import TemporaryFolder, staged
-from bigforest.places import inbox, made, place_of
-from bigforest.predict.columns import (
-    answer_names,
-    answer_table,
-    check_kept,
-    check_proba,
-    shape_of,
-)
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import Listener, silent, stage
+from bigforest.common.memory_estimate import Shape
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.files import METADATA_KEY, file_kind
+from bigforest.forest.load.feature_map import check_schema
+from bigforest.forest.load.reader import Reader
+from bigforest.forest.load.row_batch import RowBatch
+from bigforest.forest.load.row_passes import AnswerPasses, located
+from bigforest.forest.load.vote_rule import VoteRule
+from bigforest.predict.columns import answer_names, answer_shape, answer_table, check_kept, check_proba
 from bigforest.predict.score import FilePrediction, NumberScore, Score, score_of
-from bigforest.resources import Resources
+from bigforest.schema.columns import cells, columns_named
+from bigforest.storage.atomic import TemporaryFolder, staged
+from bigforest.storage.paths import as_path, downloads, write_atomically
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bigforest.forest.forest import Forest
+    from bigforest.predict.forest import Forest
     from bigforest.source import Source
 
 KIND = "predictions"
@@ -75,7 +69,7 @@ def predict_file(
     Columns of the file: those of `keep`, then prediction, quantiles, and with `proba` p_<class>. Its metadata has,
     under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in
     `Forest.predict`; draws are keyed by the number of the row in the source. The file appears when it is
-    complete. With a memory limit, trees that do not fit are loaded a group at a time (see forest/passes.py).
+    complete. With a memory limit, trees that do not fit are loaded a group at a time (see forest/load/row_passes.py).
 
     Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is
     off.
@@ -88,7 +82,7 @@ def predict_file(
     check_schema(source.schema, spec)
     rule = forest.rule(vote, ties, unseen, quantiles)
     check_kept(keep, list(source.schema), answer_names(spec, rule, proba, both=True))
-    _check_apart(place_of(out), source)
+    _check_apart(as_path(out), source)
     score = score_of(spec, source.schema)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None))
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
@@ -124,7 +118,7 @@ class _Job:
     source: Source
     keep: tuple[str, ...]
     proba: bool
-    rule: Rule
+    rule: VoteRule
     resources: Resources
 
     def answered(self, score: Score | NumberScore, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
@@ -142,7 +136,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
 
     score = score_of(job.forest.spec, job.source.schema)
     path = folder / f"answers-{secrets.token_hex(8)}.arrows"
-    with made(path) as here, contextlib.ExitStack() as open_files:
+    with write_atomically(path) as here, contextlib.ExitStack() as open_files:
         writer = None
         for table in job.answered(score, begin, end):
             writer = writer or open_files.enter_context(pa.ipc.new_stream(str(here), table.schema))
@@ -154,18 +148,18 @@ def _everywhere(job: _Job, score: Score | NumberScore, resources: Resources) -> 
     """The answers to all rows, in order; on a cluster, where they are in files, each process answers some ranges."""
     import pyarrow as pa
 
-    crew = resources.crew(1)  # a task uses all threads of its process
-    if not crew.remote or not job.source.files:
+    executor = resources.executor(1)  # a task uses all threads of its process
+    if not executor.remote or not job.source.files:
         yield from job.answered(score)
         return
     rows = job.source.rows
     # With a budget trees may be loaded for every range.
-    ranges = crew.processes * (_RANGES if resources.memory is None else 1)
+    ranges = executor.processes * (_RANGES if resources.memory is None else 1)
     step = max(-(-rows // ranges), _FEWEST_ROWS)
     own = [(begin, min(begin + step, rows)) for begin in range(0, rows, step)]
     with TemporaryFolder(resources.scratch) as folder:
-        for path, counted in crew.map(predict_range, own, (job, folder)):
-            with inbox([path]) as [here], pa.OSFile(str(here)) as file, pa.ipc.open_stream(file) as stream:
+        for path, counted in executor.map(predict_range, own, (job, folder)):
+            with downloads([path]) as [here], pa.OSFile(str(here)) as file, pa.ipc.open_stream(file) as stream:
                 for batch in stream:
                     yield pa.Table.from_batches([batch])
             path.unlink()
@@ -175,7 +169,9 @@ def _everywhere(job: _Job, score: Score | NumberScore, resources: Resources) -> 
 class _Table:
     """A source of rows, answered batch by batch."""
 
-    def __init__(self, source: Source, reader: Reader, rule: Rule, keep: list[str], score: Score | NumberScore) -> None:
+    def __init__(
+        self, source: Source, reader: Reader, rule: VoteRule, keep: list[str], score: Score | NumberScore
+    ) -> None:
         self._source = source
         self._rule = rule
         self._reader = reader
@@ -186,12 +182,14 @@ class _Table:
 
     def shape(self, used: NDArray[np.int64]) -> Shape:
         """What reading the table takes for these features."""
-        return shape_of(self._source.schema, self._columns(used, True), self._source.rows, self._spec)
+        return answer_shape(self._source.schema, self._columns(used, True), self._source.rows, self._spec)
 
-    def answered(self, passes: Passes, proba: bool, workers: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
+    def answered(
+        self, passes: AnswerPasses, proba: bool, workers: int, first: int, stop: int
+    ) -> Iterator[pl.DataFrame]:
         """The columns to keep and the answers to the rows from `first` to before `stop`, in order."""
 
-        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, Rows, pl.DataFrame]]:
+        def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, pl.DataFrame]]:
             for batch in self._source.batches(self._columns(passes.used, last), passes.batch, begin, end):
                 yield begin, self._rows(begin, batch, passes.used), batch
                 begin += batch.height
@@ -210,7 +208,7 @@ class _Table:
         target = [self._spec.target.name] if self._score.active else []
         return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
 
-    def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> Rows:
+    def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> RowBatch:
         try:
             return self._reader.frame(batch, self.found, used)
         except DataError as error:

@@ -9,22 +9,15 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.columns import columns_named
-from bigforest.errors import ConfigError, DataError
-from bigforest.forest.schema import check_schema
-from bigforest.forest.votes import Rule, label_type
-from bigforest.predict.columns import (
-    PREDICTION,
-    answer_names,
-    answer_table,
-    check_kept,
-    check_proba,
-    prediction,
-)
-from bigforest.resources import Resources
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.execution.resources import Resources
+from bigforest.forest.load.feature_map import check_schema
+from bigforest.forest.load.vote_rule import VoteRule, label_type
+from bigforest.predict.columns import PREDICTION, answer_names, answer_table, check_kept, check_proba, prediction
+from bigforest.schema.columns import columns_named
 
 if TYPE_CHECKING:
-    from bigforest.forest.forest import Forest
+    from bigforest.predict.forest import Forest
 
 
 # The struct of an answer of several columns.
@@ -33,7 +26,7 @@ SEVERAL = "probabilities"
 
 def expression(
     forest: Forest,
-    rule: Rule,
+    rule: VoteRule,
     *,
     proba: bool,
     row: str | None,
@@ -43,7 +36,7 @@ def expression(
     check_proba(forest.spec, proba)
     if row is not None and not isinstance(row, str):
         raise ConfigError(f"row must be the name of a column, not {row!r}")
-    voting, reader = forest.voting(rule), forest.reader(rule)
+    predictor, reader = forest.predictor(rule), forest.reader(rule)
     if rule.draws and row is None and not proba:
         raise ConfigError(
             "random answers are keyed by the number of the row: name a column that holds it "
@@ -51,10 +44,10 @@ def expression(
         )
     spec = forest.spec
     if schema is None:
-        used = [spec.features[int(place)] for place in voting.packed.used]
+        used = [spec.features[int(place)] for place in predictor.packed.used]
         names = list(dict.fromkeys(feature.home for feature in used))
     else:
-        names = check_schema(schema, spec, voting.packed.used).columns(voting.packed.used)
+        names = check_schema(schema, spec, predictor.packed.used).columns(predictor.packed.used)
     numbers = "row"
     while numbers in names:
         numbers += "_"
@@ -64,9 +57,9 @@ def expression(
 
     def answer(rows: pl.Series) -> pl.Series:
         frame = rows.struct.unnest()
-        found = check_schema(frame.schema, spec, voting.packed.used)
+        found = check_schema(frame.schema, spec, predictor.packed.used)
         given = 0 if row is None else _row_numbers(frame[numbers].alias(row))
-        answers = voting.answer(reader.frame(frame, found, voting.packed.used), given, proba=proba)
+        answers = predictor.answer(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
         return answer_table(answers, spec, rule, proba).to_struct() if several else prediction(answers, spec)
 
     several = proba or bool(rule.quantiles)
@@ -89,7 +82,7 @@ def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
 def predict_lazy(
     forest: Forest,
     frame: pl.LazyFrame,
-    rule: Rule,
+    rule: VoteRule,
     keep: list[str],
     proba: bool,
     resources: Resources,
@@ -99,7 +92,7 @@ def predict_lazy(
     check_schema(schema, forest.spec)
     check_kept(keep, list(schema), answer_names(forest.spec, rule, proba))
     row = None
-    forest.voting(rule, resources.memory, resources.workers)
+    forest.predictor(rule, resources.memory, resources.workers)
     if rule.draws and not proba:
         row = "row"
         while row in schema:

@@ -10,11 +10,11 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec, Label
-from bigforest.forest.votes import label_codes
-from bigforest.forest.voting import Answers
+from bigforest.forest.load.predictor import Answers
+from bigforest.forest.load.vote_rule import label_codes
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
+from bigforest.schema.dataspec import DataSpec, Label
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,12 +14,12 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.simulation.streams import Block, Draw
+from bigforest.simulation.streams import BlockDraw, RandomBlock
 
 Floats = NDArray[np.float64]
 
 
-class Rows(NamedTuple):
+class DrawnRows(NamedTuple):
     """Rows of a block: values float64 [rows, dims]; target and truth int64 [rows], equal but for label noise."""
 
     values: Floats
@@ -27,14 +27,14 @@ class Rows(NamedTuple):
     truth: NDArray[np.int64]
 
 
-class Family(Protocol):
+class Distribution(Protocol):
     """A distribution of rows and classes 0 .. classes - 1."""
 
     @property
     def classes(self) -> int:
         """Number of classes."""
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: RandomBlock) -> DrawnRows:
         """The rows of a block, before any transformation."""
 
     def bayes(self) -> float | None:
@@ -52,13 +52,13 @@ class Trunk:
     modified: bool = False
     classes: int = 2
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: RandomBlock) -> DrawnRows:
         """Classes are equally likely."""
-        target = block.stream(Draw.CLASSES).integers(2, size=block.rows)
-        values = block.stream(Draw.VALUES).standard_normal((block.rows, self.dims))
+        target = block.stream(BlockDraw.CLASSES).integers(2, size=block.rows)
+        values = block.stream(BlockDraw.VALUES).standard_normal((block.rows, self.dims))
         values *= block.spread * np.sqrt(self._variances())
         values += (2 * target - 1)[:, None] * self._mean()
-        return Rows(values, target, target)
+        return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
         """Phi(-d) with d the Mahalanobis distance of a mean from the origin."""
@@ -79,14 +79,14 @@ class Parity:
     dims: int
     classes: int = 2
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: RandomBlock) -> DrawnRows:
         """Each coordinate of a corner is a fair coin."""
-        corner = block.stream(Draw.CLASSES).integers(2, size=(block.rows, self.dims), dtype=np.uint8)
-        values = block.stream(Draw.VALUES).standard_normal((block.rows, self.dims))
+        corner = block.stream(BlockDraw.CLASSES).integers(2, size=(block.rows, self.dims), dtype=np.uint8)
+        values = block.stream(BlockDraw.VALUES).standard_normal((block.rows, self.dims))
         values *= block.spread * math.sqrt(1 / 32)
         values += corner
         target = corner.sum(axis=1, dtype=np.int64) % 2
-        return Rows(values, target, target)
+        return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
         """(1 - (1 - 2q)^p) / 2 with q = Phi(-sqrt 8), the chance that a coordinate is on the wrong side of 1/2."""
@@ -104,14 +104,14 @@ class Orthant:
         """All orthants."""
         return 1 << self.dims
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: RandomBlock) -> DrawnRows:
         """Outliers lie around the middle of their orthant, and so may leave it."""
-        uniform = block.stream(Draw.VALUES).uniform(-1, 1, (block.rows, self.dims))
+        uniform = block.stream(BlockDraw.VALUES).uniform(-1, 1, (block.rows, self.dims))
         positive = uniform > 0
         target = positive @ (1 << np.arange(self.dims))
         middle = np.where(positive, 0.5, -0.5)
         values = uniform if block.spread == 1 else middle + block.spread * (uniform - middle)
-        return Rows(values, target, target)
+        return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
         """The class is a function of the row."""
@@ -125,12 +125,12 @@ class SparseParity:
     dims: int
     classes: int = 2
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: RandomBlock) -> DrawnRows:
         """Both class means are 0, so outliers are uniform on (-2, 2)^p."""
-        values = block.stream(Draw.VALUES).uniform(-1, 1, (block.rows, self.dims))
+        values = block.stream(BlockDraw.VALUES).uniform(-1, 1, (block.rows, self.dims))
         target = (values[:, :3] > 0).sum(axis=1) % 2
         values *= block.spread
-        return Rows(values, target, target)
+        return DrawnRows(values, target, target)
 
     def bayes(self) -> float:
         """The class is a function of the row."""
@@ -148,12 +148,12 @@ class Shapes:
     noise: float
     classes: int = 2
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: RandomBlock) -> DrawnRows:
         """Rows with the class they have and the one they should have."""
-        values = block.stream(Draw.VALUES).uniform(-1, 1, (block.rows, self.dims))
+        values = block.stream(BlockDraw.VALUES).uniform(-1, 1, (block.rows, self.dims))
         truth = shape_class(values[:, 0], values[:, 1])
-        wrong = block.stream(Draw.NOISE).random(block.rows) < self.noise
-        return Rows(values, truth ^ wrong, truth)
+        wrong = block.stream(BlockDraw.NOISE).random(block.rows) < self.noise
+        return DrawnRows(values, truth ^ wrong, truth)
 
     def bayes(self) -> float:
         """The share of wrong labels."""

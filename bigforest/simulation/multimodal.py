@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.simulation.families import Floats, Rows
-from bigforest.simulation.streams import Block, Draw, Purpose, blocks, parameters
+from bigforest.simulation.families import DrawnRows, Floats
+from bigforest.simulation.streams import BlockDraw, Purpose, RandomBlock, blocks, parameters
 
 CLASSES = 4
 MODES = 2
@@ -33,15 +33,15 @@ class Multimodal:
         self._whiten = lower / np.sqrt(freedom - dims - 1)
         self._colour = np.linalg.inv(self._whiten)
 
-    def rows(self, block: Block) -> Rows:
+    def rows(self, block: RandomBlock) -> DrawnRows:
         """x = mean + z S with z standard normal and S' S the covariance."""
-        mode = block.stream(Draw.CLASSES).integers(len(self.means), size=block.rows)
-        values = block.stream(Draw.VALUES).standard_normal((block.rows, self.means.shape[1]))
+        mode = block.stream(BlockDraw.CLASSES).integers(len(self.means), size=block.rows)
+        values = block.stream(BlockDraw.VALUES).standard_normal((block.rows, self.means.shape[1]))
         for number, colour in enumerate(self._colour):
             members = mode == number
             values[members] = self.means[number] + block.spread * (values[members] @ colour)
         target = mode // MODES
-        return Rows(values, target, target)
+        return DrawnRows(values, target, target)
 
     def covariance(self, mode: int) -> Floats:
         """The covariance of one of the Gaussians, [dims, dims]; the class is mode // 2."""

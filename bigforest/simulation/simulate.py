@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import polars as pl
 
-from bigforest.errors import ConfigError
-from bigforest.events import Listener, silent, stage
-from bigforest.simulation.families import Family, Orthant, Parity, Rows, Shapes, SparseParity, Trunk
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Listener, silent, stage
+from bigforest.forest.format.table_file import check_table_file, write_table_file
+from bigforest.simulation.families import Distribution, DrawnRows, Orthant, Parity, Shapes, SparseParity, Trunk
 from bigforest.simulation.multimodal import Multimodal
 from bigforest.simulation.streams import Purpose, blocks
 from bigforest.simulation.transform import Transform
-from bigforest.tablefile import check_table_file, write_table_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,7 @@ class SimulationConfig:
         if self.kind == "shapes" and self.outliers:
             raise ConfigError("shapes has no class means to draw outliers around; leave outliers out")
 
-    def family(self) -> Family:
+    def family(self) -> Distribution:
         """The distribution."""
         if self.kind == "shapes":
             return Shapes(self.dims, self.noise)
@@ -86,7 +86,7 @@ class SimulationConfig:
             return Multimodal(self.dims, self.seed)
         if self.kind in ("trunk", "modified-trunk"):
             return Trunk(self.dims, modified=self.kind == "modified-trunk")
-        simple: dict[str, Callable[[int], Family]] = {
+        simple: dict[str, Callable[[int], Distribution]] = {
             "parity": Parity,
             "orthant": Orthant,
             "sparse-parity": SparseParity,
@@ -233,7 +233,7 @@ def _groups(config: SimulationConfig, truth: bool, listener: Listener) -> Iterat
             yield pa.concat_tables(held)
 
 
-def _table(rows: Rows, classes: int, truth: bool) -> pa.Table:
+def _table(rows: DrawnRows, classes: int, truth: bool) -> pa.Table:
     import pyarrow as pa
 
     by_column = np.asfortranarray(rows.values)

@@ -24,7 +24,7 @@ class Purpose(IntEnum):
     BAYES = 5
 
 
-class Draw(IntEnum):
+class BlockDraw(IntEnum):
     """What is drawn of a block of rows, each from a stream of its own, so that the first rows of a larger block
     are those of a smaller one."""
 
@@ -34,7 +34,7 @@ class Draw(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class RandomBlock:
     """Random numbers for some consecutive rows.
 
     spread  factor of the deviations from the mean: 1, or 2 for outliers, whose covariance is four times as large.
@@ -47,7 +47,7 @@ class Block:
     rows: int
     spread: float = 1.0
 
-    def stream(self, draw: Draw) -> np.random.Generator:
+    def stream(self, draw: BlockDraw) -> np.random.Generator:
         """The stream of one kind of draw, from its beginning."""
         return _generator([self.seed, self.sample], (self.purpose, self.number, draw))
 
@@ -57,11 +57,13 @@ def parameters(seed: int, purpose: Purpose) -> np.random.Generator:
     return _generator([seed], (purpose,))
 
 
-def blocks(rows: int, dims: int, seed: int, sample: int, purpose: Purpose, spread: float = 1.0) -> Iterator[Block]:
+def blocks(
+    rows: int, dims: int, seed: int, sample: int, purpose: Purpose, spread: float = 1.0
+) -> Iterator[RandomBlock]:
     """All blocks of a table of so many rows and columns, in order; only the last may be shorter than the others."""
     size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // dims))
     for at in range(0, rows, size):
-        yield Block(seed, sample, purpose, at // size, min(size, rows - at), spread)
+        yield RandomBlock(seed, sample, purpose, at // size, min(size, rows - at), spread)
 
 
 def _generator(entropy: list[int], key: tuple[int, ...]) -> np.random.Generator:

@@ -18,10 +18,10 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_consistent_length, check_is_fitted, validate_data
 
 from bigforest import read_forest, train
-from bigforest.config import TrainConfig
-from bigforest.errors import ConfigError
-from bigforest.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
-from bigforest.forest.forest import Forest
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Event, Listener, Notice, StageAdvanced, StageFinished, silent
+from bigforest.predict.forest import Forest
+from bigforest.schema.config import TrainConfig
 from bigforest.sklearn.parameters import names_of_parameters, options_of, seed_of, threads_of
 from bigforest.sklearn.tables import category_names, frame_of, free_name, named, weights_of, with_categories
 from bigforest.sklearn.tree import FittedTree

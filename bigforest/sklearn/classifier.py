@@ -12,8 +12,8 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from bigforest.errors import ConfigError, DataError
-from bigforest.forest.votes import proba_names
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.forest.load.vote_rule import proba_names
 from bigforest.sklearn.base import BaseBigForest, keep_parameters
 from bigforest.sklearn.parameters import CLASS_CRITERIA, threads_of
 from bigforest.sklearn.tables import classes_of

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from sklearn.utils import check_random_state
 
-from bigforest.errors import ConfigError
-from bigforest.resources import available_threads
+from bigforest.common.errors import ConfigError
+from bigforest.execution.resources import available_threads
 
 # The parameters that have another name in `bigforest.train`, which its messages use.
 _OPTION = {

@@ -12,7 +12,7 @@ from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.validation import check_is_fitted
 
-from bigforest.errors import DataError
+from bigforest.common.errors import DataError
 from bigforest.sklearn.base import BaseBigForest, keep_parameters
 from bigforest.sklearn.parameters import NUMBER_CRITERIA, threads_of
 from bigforest.sklearn.tables import numbers_of

@@ -11,8 +11,8 @@ import polars.selectors as cs
 from numpy.typing import NDArray
 from sklearn.utils.validation import assert_all_finite, check_array, check_consistent_length, column_or_1d
 
-from bigforest.errors import ConfigError, DataError
-from bigforest.source.memory import frame_from_arrow, frame_from_numpy, frame_from_pandas
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.source.in_memory import frame_from_arrow, frame_from_numpy, frame_from_pandas
 
 
 def frame_of(X: Any) -> pl.DataFrame | None:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.tree import Tree
+from bigforest.predict.tree import Tree
 
 if TYPE_CHECKING:
     from bigforest.sklearn.base import BaseBigForest
 
 
-class TreeArrays(NamedTuple):
+class FittedArrays(NamedTuple):
     """The nodes of a tree in preorder, under the names of scikit-learn's `tree_`; -1 and -2 stand where it has them.
 
     children_left, children_right  int64, -1 in leaves
@@ -50,7 +50,7 @@ class FittedTree:
         return repr(self._tree)
 
     @cached_property
-    def tree_(self) -> TreeArrays:
+    def tree_(self) -> FittedArrays:
         """The nodes."""
         nodes, names = self._tree.nodes, self._estimator._names
         spec = self._tree.forest.spec
@@ -61,7 +61,7 @@ class FittedTree:
         else:
             counts = np.array(nodes["counts"].to_list(), np.float64)
             value = self._estimator._of_all_classes(counts / counts.sum(axis=1, keepdims=True))
-        return TreeArrays(
+        return FittedArrays(
             nodes["left"].cast(int).fill_null(-1).to_numpy(),
             nodes["right"].cast(int).fill_null(-1).to_numpy(),
             np.array([-2 if name is None else place[name] for name in nodes["feature"].to_list()]),

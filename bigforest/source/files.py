@@ -9,10 +9,10 @@ from pathlib import Path
 
 import polars as pl
 
-from bigforest.errors import DataError, reason
-from bigforest.places import expanded, fetched, known_folder, place_of, readable, text_lines
+from bigforest.common.errors import DataError, reason
 from bigforest.source.source import check_names, parquet_schema, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
+from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable, text_lines
 
 KINDS = {
     ".parquet": "Parquet",
@@ -75,7 +75,7 @@ def find_files(path: str | Path) -> tuple[str, list[Path]]:
 
 
 def _files_of(path: str | Path) -> tuple[str, list[Path]]:
-    place = place_of(path)
+    place = as_path(path)
     known = ", ".join(KINDS)
     if place.is_dir():
         ours = known_folder(place)
@@ -180,12 +180,12 @@ def _spool_arrow(file: Path, scratch: Path) -> list[Path]:
     arrays are looked at before Polars has them."""
     import pyarrow as pa
 
-    from bigforest.arrow import naming_faults
+    from bigforest.storage.arrow import naming_faults
 
     with naming_faults(lambda what: DataError(f"{file}: not a readable Arrow file: {what}")):
         with file.open("rb") as begin:
             is_file = begin.read(len(_ARROW)) == _ARROW
-        with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(fetched(file))) as content:
+        with pa.input_stream(readable(file)) if not is_file else pa.OSFile(str(local_path(file))) as content:
             if not is_file:
                 with pa.ipc.open_stream(content) as reader:
                     return spool_batches(reader, scratch, str(file))

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.errors import DataError
-from bigforest.output import naming_full_disk
+from bigforest.common.errors import DataError
 from bigforest.source.files import parquet_files
-from bigforest.source.memory import (
+from bigforest.source.in_memory import (
     frame_from_arrow,
     frame_from_numpy,
     frame_from_pair,
@@ -22,6 +21,7 @@ from bigforest.source.memory import (
 )
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
+from bigforest.storage.atomic import naming_full_disk
 
 IN_MEMORY = "data"
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.columns import columns_named
-from bigforest.errors import DataError, reason
-from bigforest.places import is_remote, readable
+from bigforest.common.errors import DataError, reason
+from bigforest.schema.columns import columns_named
+from bigforest.storage.paths import is_remote, readable
 
 # Read ahead in a Parquet file.
 PAGE_BYTES = 1 << 16
@@ -86,7 +86,7 @@ class Source:
 
     def _paged(self, names: Sequence[str], rows: int, first: int, stop: int) -> Iterator[pl.DataFrame]:
         """`batches` of files, a page of each column at a time; a frame may have fewer rows."""
-        from bigforest.arrow import frame_of, naming_faults
+        from bigforest.storage.arrow import frame_of, naming_faults
 
         begin = 0
         for path in self.files:
@@ -163,7 +163,7 @@ def parquet_schema(path: Path) -> dict[str, pl.DataType]:
     """The columns of a Parquet file. Raises DataError."""
     import pyarrow as pa
 
-    from bigforest.arrow import schema_of
+    from bigforest.storage.arrow import schema_of
 
     with reading_parquet(path):
         try:
@@ -180,7 +180,7 @@ def parquet_schema(path: Path) -> dict[str, pl.DataType]:
 
 def reading_parquet(path: Path) -> AbstractContextManager[None]:
     """Raise DataError where the block finds that a Parquet file cannot be read."""
-    from bigforest.arrow import naming_faults
+    from bigforest.storage.arrow import naming_faults
 
     return naming_faults(lambda what: DataError(f"{path}: not a readable Parquet file: {what}"))
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.errors import ConfigError, DataError, reason
-from bigforest.memory import BASE_BYTES
-from bigforest.places import made
-from bigforest.sizes import over_budget
+from bigforest.common.errors import ConfigError, DataError, reason
+from bigforest.common.memory_estimate import BASE_BYTES
+from bigforest.common.sizes import over_budget
 from bigforest.source.source import check_names
+from bigforest.storage.paths import write_atomically
 
 # Batches of a reader are collected up to this size, because many small files are slow to read.
 PART_BYTES = 64 << 20
@@ -51,7 +51,7 @@ def spool_lazy(frame: pl.LazyFrame, scratch: Path, where: str) -> list[Path]:
     try:
         width = max(1, len(frame.collect_schema()))
         rows = min(_MOST_GROUP_ROWS, max(_LEAST_GROUP_ROWS, PART_BYTES // (8 * width)))
-        with made(path) as file:
+        with write_atomically(path) as file:
             frame.sink_parquet(file, compression="lz4", statistics=False, row_group_size=rows)
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(f"{where}: the table cannot be read: {reason(error)}") from error
@@ -66,7 +66,7 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
     """
     import pyarrow as pa
 
-    from bigforest.arrow import frame_of, naming_faults, schema_of
+    from bigforest.storage.arrow import frame_of, naming_faults, schema_of
 
     check_names(reader.schema.names, where)
     schema_of(reader.schema, where)
@@ -77,7 +77,7 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
     def write(batches: list[Any]) -> None:
         part = frame_of(pa.Table.from_batches(batches, reader.schema), where)
         files.append(folder / f"part-{len(files):06}.parquet")
-        with made(files[-1]) as file:
+        with write_atomically(files[-1]) as file:
             part.write_parquet(file, compression="lz4", statistics=False)
 
     held: list[Any] = []

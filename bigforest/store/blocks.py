@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec
-from bigforest.errors import FormatError
-from bigforest.kernels.layout import Codes
+from bigforest.common.errors import FormatError
+from bigforest.kernels.common.layout import Codes
+from bigforest.schema.dataspec import DataSpec
 from bigforest.store.format import CODE_TYPES, CODES
 
 # What places, sizes and addresses are multiples of where files are read past the page cache; enough for any disk.

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import GroupSpec
-from bigforest.errors import FormatError
+from bigforest.common.errors import FormatError
+from bigforest.schema.dataspec import GroupSpec
 from bigforest.store.format import (
     BLOCK_ROWS,
     CODES,

@@ -14,7 +14,8 @@
     groups.bin       [rows]                   uint32   code of each row's group; only with a column of groups
     weight.bin       [rows]                   uint16   weight of each row in steps, uint64 where they are wide
                                                        (WeightSpec); only where rows have weights
-    levels.parquet                            Parquet  levels of the categories, see levels.py; only with categories
+    levels.parquet                            Parquet  levels of the categories, see store/levels.py; only with
+                                              categories
     checksums.bin    [features + 1, blocks]   uint32   CRC-32 of each block of `block_rows` rows of the codes of
                                                        every feature, and of the target in the last row
 
@@ -37,10 +38,10 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.encode.dataspec import LARGEST_NUMBER, DataSpec, json_object, most_number
-from bigforest.errors import FormatError
-from bigforest.options import MAX_BINS
-from bigforest.regular import read_json_text
+from bigforest.common.errors import FormatError
+from bigforest.schema.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
+from bigforest.schema.options import MAX_BINS
+from bigforest.storage.regular_files import read_json_text
 
 FORMAT = "bigforest-store"
 VERSION = 3
@@ -180,7 +181,7 @@ def target_span(spec: DataSpec) -> tuple[int, int]:
     """The smallest and the largest target that a store may hold."""
     if spec.target.task == "classification":
         return 0, len(spec.target.classes) - 1
-    most = most_number(spec.rows, weighted=spec.weight is not None)
+    most = max_number(spec.rows, weighted=spec.weight is not None)
     return -most, most
 
 

@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.copies import Copies
-from bigforest.errors import FormatError
-from bigforest.objects import ObjectPath, asking
-from bigforest.places import local_copies
+from bigforest.common.errors import FormatError
+from bigforest.storage.object_cache import ObjectCache
+from bigforest.storage.object_store import ObjectPath, pending
+from bigforest.storage.paths import local_copies
 from bigforest.store.format import (
     CHECKSUM_TYPE,
     CHECKSUMS,
@@ -98,7 +98,7 @@ class LocalCopy:
                 return
             local, crc = self.folder / name, 0
             with self._held.counting(local.stat().st_size):
-                with asking(self._place), (self._place / name).open("rb") as source, local.open("r+b") as file:
+                with pending(self._place), (self._place / name).open("rb") as source, local.open("r+b") as file:
                     while piece := source.read(_REQUEST_BYTES):
                         crc = zlib.crc32(piece, crc)
                         file.write(piece)
@@ -140,7 +140,7 @@ class LocalCopy:
         rows = min(stop * self._block_rows, self._rows) - first * self._block_rows
         size, offset = rows * dtype.itemsize, begin + first * self._block_rows * dtype.itemsize
         with self._held.counting(size):
-            with asking(self._place), (self._place / name).open("rb") as source:
+            with pending(self._place), (self._place / name).open("rb") as source:
                 source.seek(offset)
                 cells = np.frombuffer(source.read(size), dtype)
             for block in range(first, stop):
@@ -159,7 +159,7 @@ class LocalCopy:
 class _Held:
     """A folder and the bytes in it, without a hold on what it is for."""
 
-    def __init__(self, copies: Copies, folder: Path) -> None:
+    def __init__(self, copies: ObjectCache, folder: Path) -> None:
         self._copies = copies
         self._folder = folder
         self._lock = threading.Lock()

@@ -14,13 +14,12 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec
-from bigforest.errors import FormatError
-from bigforest.kernels.layout import Codes
-from bigforest.levels import Levels, read_levels
-from bigforest.memory import Extras, Shape
-from bigforest.objects import ObjectPath
-from bigforest.places import place_of
+from bigforest.common.errors import FormatError
+from bigforest.common.memory_estimate import Extras, Shape
+from bigforest.kernels.common.layout import Codes
+from bigforest.schema.dataspec import DataSpec
+from bigforest.storage.object_store import ObjectPath
+from bigforest.storage.paths import as_path
 from bigforest.store.check import Stamp, check_columns, check_sizes, check_whole_files, stamp_of
 from bigforest.store.format import (
     CHECKSUM_TYPE,
@@ -43,6 +42,7 @@ from bigforest.store.format import (
     blocks,
     target_type,
 )
+from bigforest.store.levels import Levels, read_levels
 from bigforest.store.local_copy import LocalCopy
 
 # Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for so many
@@ -74,7 +74,7 @@ class Store:
     block_rows   rows of a block, for checksums and for random draws: 65,536.
     checksums    [features + 1, blocks] uint32, CRC-32 of each block of the codes of every feature, and of the target.
     crc          CRC-32 of every other file, by name.
-    codes        codes of all features, see kernels/layout.py.
+    codes        codes of all features, see kernels/common/layout.py.
     target       [rows] uint16, class codes; of a regression int64, whole numbers (TargetSpec).
     row_numbers  [rows] uint64, ascending row of the source; None when no row was dropped.
     groups       [rows] uint32, code of each row's group; None without a column of groups.
@@ -110,7 +110,7 @@ class Store:
         Raises FormatError, naming the file, when this is no store, or one that is damaged or newer than we
         are.
         """
-        path = place_of(path)
+        path = as_path(path)
         manifest = Manifest.read(path)
         check_sizes(path, manifest)
         copy = LocalCopy(path, manifest) if isinstance(path, ObjectPath) else None
@@ -160,13 +160,13 @@ class Store:
 
     @property
     def place(self) -> NDArray[np.uint32]:
-        """Where the codes of each feature are, see kernels/layout.py Codes."""
+        """Where the codes of each feature are, see kernels/common/layout.py Codes."""
         place: NDArray[np.uint32] = self._codes.place
         return place
 
     @property
     def codes(self) -> Codes:
-        """Codes of all features, see kernels/layout.py."""
+        """Codes of all features, see kernels/common/layout.py."""
         self.fetch()
         return self._codes
 

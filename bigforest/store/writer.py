@@ -19,11 +19,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
-from bigforest.encode.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
-from bigforest.levels import LEVELS as LEVEL_SCHEMA
-from bigforest.levels import LevelsFile, level_tables
-from bigforest.output import remove
-from bigforest.places import outbox, readable
+from bigforest.schema.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
+from bigforest.storage.atomic import remove
+from bigforest.storage.paths import readable, uploads
 from bigforest.store.format import (
     BLOCK_ROWS,
     CHECKSUM_TYPE,
@@ -46,6 +44,8 @@ from bigforest.store.format import (
     Manifest,
     target_type,
 )
+from bigforest.store.levels import LEVELS as LEVEL_SCHEMA
+from bigforest.store.levels import LevelsFile, level_tables
 
 COPY_BYTES = 1 << 20
 
@@ -123,7 +123,7 @@ class PartWriter:
     def __init__(self, folder: Path, index: int) -> None:
         self._folder = folder
         self._outbox = ExitStack()
-        self._files = _Files(self._outbox.enter_context(outbox(folder)), f"{index}-{secrets.token_hex(8)}-")
+        self._files = _Files(self._outbox.enter_context(uploads(folder)), f"{index}-{secrets.token_hex(8)}-")
         self._levels = LevelsFile(self._files.path(LEVELS))
         self._features: list[FeatureSpec] = []
         self._checksums: list[NDArray[np.uint32]] = []

@@ -27,14 +27,14 @@ from types import TracebackType
 import numpy as np
 
 import bigforest
-from bigforest.config import TrainConfig
-from bigforest.events import silent
-from bigforest.forest.levels import write_levels
-from bigforest.forest.summary import write_features
-from bigforest.forest.values import Rows
+from bigforest.common.events import silent
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.summary import write_features
+from bigforest.forest.load.row_batch import RowBatch
 from bigforest.grow.forest import grow_forest
 from bigforest.oob.pipeline import write_oob
-from bigforest.resources import Resources
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -143,9 +143,9 @@ def _warm_up(originals: Path) -> None:
 def _predict(forest: bigforest.Forest) -> None:
     columns = [np.zeros(3, np.uint8 if f.kind == "category" else np.float64) for f in forest.spec.features]
     for quantiles in [(), (0.5,)] if forest.has_targets else [()]:
-        voting = forest.voting(forest.rule(quantiles=quantiles))
-        rows = Rows.of([columns[int(place)] for place in voting.packed.used])
-        voting.answer(rows, 0, proba=not forest.is_regression)
+        predictor = forest.predictor(forest.rule(quantiles=quantiles))
+        rows = RowBatch.of([columns[int(place)] for place in predictor.packed.used])
+        predictor.answer(rows, 0, proba=not forest.is_regression)
 
 
 def _grow(store: Store, folder: Path) -> None:

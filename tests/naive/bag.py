@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from bigforest.config import TrainConfig
+from bigforest.schema.config import TrainConfig
 from tests.naive import rng
 
 BLOCK_ROWS = 65_536

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from bigforest.forest.nodes import TreeArrays
+from bigforest.forest.format.nodes import TreeArrays
 from tests.naive.predict import Names, ballot
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from bigforest.forest.nodes import TreeArrays
-from bigforest.kernels.layout import LEAF, OBLIQUE
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from tests.naive import rng
 
 PURPOSE_TIE = 3

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bigforest.forest.nodes import TreeArrays
-from bigforest.kernels.layout import LEAF
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.kernels.common.layout import LEAF
 from tests.naive.predict import looked_at
 
 Shape = tuple[list[int], object, object] | list[int]

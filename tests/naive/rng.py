@@ -1,4 +1,4 @@
-"""The keyed random numbers of bigforest/kernels/rng.py, in Python integers."""
+"""The keyed random numbers of bigforest/kernels/common/rng.py, in Python integers."""
 
 from __future__ import annotations
 

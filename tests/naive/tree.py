@@ -8,7 +8,7 @@ from dataclasses import replace
 from fractions import Fraction
 from typing import NamedTuple
 
-from bigforest.config import TrainConfig
+from bigforest.schema.config import TrainConfig
 from tests.naive import rng
 from tests.naive.levels import Level
 from tests.naive.oblique import ObliqueSplit, find_oblique

@@ -25,7 +25,7 @@ from sklearn.datasets import make_classification, make_regression
 from sklearn.metrics import accuracy_score, balanced_accuracy_score, r2_score
 
 import bigforest as bf
-from bigforest.errors import BigForestError
+from bigforest.common.errors import BigForestError
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 from bigforest.sklearn.base import BaseBigForest
 from bigforest.sklearn.parameters import threads_of

@@ -1,0 +1,1 @@
+"""What every layer uses: errors, events, sizes, estimates of memory, the version."""

@@ -1,0 +1,39 @@
+"""Sizes as users write and read them."""
+
+from __future__ import annotations
+
+import re
+
+from bigforest.common.errors import ConfigError, shown
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+_MOST = 2**63 - 1
+_SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([kmgt]i?)?b?\s*", re.IGNORECASE)
+
+
+def parse_bytes(size: str | int, name: str = "memory") -> int:
+    """Bytes of a size such as "4GB" (10**9 each), "512MiB" (2**20 each) or a plain number.
+
+    Raises ConfigError, which says that `name` is wrong.
+    """
+    total: float = 0
+    if isinstance(size, int) and not isinstance(size, bool):
+        total = size
+    elif isinstance(size, str) and (found := _SIZE.fullmatch(size)):
+        total = float(found[1]) * _UNITS[(found[2] or "").lower()]
+    if not 1 <= total <= _MOST:
+        raise ConfigError(
+            f"{name} must be a size such as 4GB, 512MiB or a number of bytes, at most {_MOST}, not {shown(size)}"
+        )
+    return int(total)
+
+
+def megabytes(size: int) -> str:
+    """The size rounded up, as an option takes it: 1234MB."""
+    return f"{-(-size // 10**6)}MB"
+
+
+def over_budget(what: str, needed: int, memory: int) -> ConfigError:
+    """The error of `memory` bytes for what needs `needed` bytes of it at least."""
+    given = f"{memory // 10**6}MB" if memory >= 10**6 else f"{memory}B"
+    return ConfigError(f"{what} needs at least {megabytes(needed)} of memory and may use {given}; raise memory to that")

@@ -1,0 +1,195 @@
+"""The target column: which one it is, its classes in ascending order, and the class of every row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import DataError
+from bigforest.schema.columns import Leaf, is_text_type
+from bigforest.schema.dataspec import MAX_CLASSES, Label, TargetSpec
+from bigforest.schema.options import Task
+from bigforest.source import Source
+
+USUAL_NAMES = ("target", "label", "class", "y")
+
+# More distinct values than this in a column of floats are taken for measurements: classes as floats are few.
+MAX_FLOAT_CLASSES = 100
+# And in one of whole numbers, unless they are numbered from 0 or 1 without a gap, as classes are.
+MAX_ODD_CLASSES = 100
+
+_SLICE_ROWS = 1 << 17
+
+
+@dataclass(frozen=True, slots=True)
+class FoundClasses:
+    """What the target column holds.
+
+    spec     the classes.
+    kept     rows that have one; the others are null or NaN.
+    labels   the classes as they are found in the column: a Series of text, or an array of numbers.
+    """
+
+    spec: TargetSpec
+    kept: int
+    labels: pl.Series | NDArray[Any]
+
+    @property
+    def constant(self) -> bool:
+        """Whether there is one class only."""
+        return len(self.labels) == 1
+
+
+def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
+    """What is learned of a target: `wanted`, or a regression of floats, decimals and whole numbers that measure.
+
+    Whole numbers are read for that. They measure where more than MAX_ODD_CLASSES are different, unless they are all the
+    numbers from 0 or 1 on, as numbers of classes are.
+    """
+    dtype = target.dtype
+    if wanted is not None:
+        return wanted
+    if dtype.is_float() or dtype == pl.Decimal:
+        return "regression"
+    return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
+
+
+def _measures(source: Source, target: Leaf) -> bool:
+    found: pl.Series | NDArray[Any] = np.empty(0, np.int64)
+    for frame in source.slices([target.column], _SLICE_ROWS):
+        values = present_values(frame.select(target.expr).to_series().alias(""))
+        found = _merged(found if len(found) else None, values)
+        if len(found) > MAX_CLASSES:
+            return True
+    if len(found) <= MAX_ODD_CLASSES:
+        return False
+    least, most = int(found[0]), int(found[-1])
+    return least not in (0, 1) or most - least + 1 > len(found)
+
+
+def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
+    """The name of the target: `wanted`, or the first usual name that is a column. Raises DataError."""
+    if wanted is not None:
+        check_column(wanted, schema, "target")
+        return wanted
+    for name in USUAL_NAMES:
+        if name in schema:
+            return name
+    raise DataError(
+        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; "
+        f"say which one is the target: {listed(list(schema), 50)}"
+    )
+
+
+def check_column(name: str, columns: Collection[str], role: str) -> None:
+    """Raise DataError when `name` is not among `columns`, with the names that look like it."""
+    if name not in columns:
+        near = get_close_matches(name, list(columns), n=3)
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
+        raise DataError(f"there is no column {name!r} for {role}; {hint}")
+
+
+def listed(names: list[str], most: int = 20) -> str:
+    """Names for a message, with the number of those left out."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:
+    """The classes of a target, which comes slice by slice. Raises DataError.
+
+    Booleans, integers, strings, categoricals (by their text) and, where asked for, floats of few values are classes.
+    Holds a slice and the distinct values, which are refused when they become too many.
+    """
+    if not (is_text_type(dtype) or _is_number(dtype) or dtype == pl.Null):
+        raise DataError(
+            f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
+            "floats: convert it or choose another column"
+        )
+    kept = 0
+    found: pl.Series | NDArray[Any] | None = None
+    for series in slices:
+        values = present_values(series)
+        kept += len(values)
+        found = _merged(found, values)
+        _check_number(name, dtype, len(found))
+    if found is None or not len(found):
+        raise DataError(f"target {name!r}: every value is missing, rows of weight 0 aside; choose another column")
+    labels: list[Label] = found.to_list() if isinstance(found, pl.Series) else found.tolist()
+    if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
+        raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
+    spec = TargetSpec(name, str(dtype.base_type()), tuple(labels), categories=_categories(dtype))
+    return FoundClasses(spec, kept, found)
+
+
+def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.uint16], NDArray[np.uint64] | None]:
+    """Codes of the rows of a slice that have a class, and their places in it; None when all have."""
+    values = present_values(series)
+    if isinstance(classes.labels, pl.Series):
+        assert isinstance(values, pl.Series)
+        codes = values.cast(pl.Enum(classes.labels)).to_physical().to_numpy()
+    else:
+        codes = np.searchsorted(classes.labels, values)
+    places = None
+    if len(codes) < len(series):
+        series = series.fill_nan(None) if series.dtype.is_float() else series
+        places = series.is_not_null().arg_true().to_numpy().astype(np.uint64)
+    return codes.astype(np.uint16), places
+
+
+def present_values(series: pl.Series) -> pl.Series | NDArray[Any]:
+    """The values of a slice that are not missing: text, or numbers as an array."""
+    if series.dtype.is_float():
+        series = series.fill_nan(None)
+    series = series.drop_nulls()
+    if is_text_type(series.dtype):
+        return series.cast(pl.String)
+    return series.to_numpy()
+
+
+def _merged(found: pl.Series | NDArray[Any] | None, values: pl.Series | NDArray[Any]) -> pl.Series | NDArray[Any]:
+    """The distinct values, ascending, of what was found before and of a further slice."""
+    if isinstance(values, pl.Series):
+        known = found if isinstance(found, pl.Series) else values.clear()
+        return pl.concat([known, values.unique()]).unique().sort()
+    distinct = np.unique(values)
+    if found is not None:
+        distinct = np.union1d(np.asarray(found), distinct)
+    if distinct.dtype.kind == "f":
+        distinct += distinct.dtype.type(0.0)  # -0.0 is 0.0
+    return distinct
+
+
+def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
+    """Raise DataError when there are too many classes to be ones."""
+    if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
+        raise DataError(
+            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: leave task away, or make "
+            f"it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
+        )
+    if classes > MAX_CLASSES:
+        raise DataError(
+            f"target {name!r}: more than the {MAX_CLASSES} classes that are possible; "
+            "is it an identifier or a measurement?"
+        )
+
+
+def _categories(dtype: pl.DataType) -> tuple[str, ...]:
+    """What TargetSpec keeps of a type of text, so that predictions are of the same."""
+    if isinstance(dtype, pl.Enum):
+        return tuple(dtype.categories.to_list())
+    if isinstance(dtype, pl.Categorical) and not dtype.categories.is_global():
+        known = dtype.categories
+        return known.name(), known.namespace(), str(known.physical())
+    return ()
+
+
+def _is_number(dtype: pl.DataType) -> bool:
+    return dtype == pl.Boolean or ((dtype.is_integer() or dtype.is_float()) and dtype not in (pl.Int128, pl.UInt128))

@@ -1,0 +1,154 @@
+"""The shape of a table, known or bounded from above without presorting it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import polars as pl
+
+from bigforest.common.memory_estimate import Extras, Shape
+from bigforest.encode.class_target import MAX_FLOAT_CLASSES, find_target, find_task
+from bigforest.encode.features import feature_kinds
+from bigforest.encode.pipeline import check_roles
+from bigforest.encode.sortable_keys import value_bytes
+from bigforest.schema.columns import Leaf, leaves
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import MAX_CLASSES, code_width
+from bigforest.schema.options import check_features
+from bigforest.source import Source
+from bigforest.source.files import KINDS, find_files
+from bigforest.source.source import reading_parquet
+from bigforest.storage.paths import readable
+from bigforest.store.store import Store
+
+# Distinct values that a type has room for.
+_VALUES = {pl.Boolean: 2, pl.Int8: 2**8, pl.UInt8: 2**8, pl.Int16: 2**16, pl.UInt16: 2**16, pl.Float16: 2**16}
+
+# A range of integers wider than this says little about how many classes there are.
+_CLASS_RANGE = 1_000
+
+_BATCH_ROWS = 1 << 20
+
+
+def shape_of(
+    table: Source | Store, data: Any, target: str | None, exclude: Collection[str], config: TrainConfig
+) -> Shape:
+    """The shape of a store; of a table the largest that it may turn out to have.
+
+    data  what the table was opened from: the statistics of Parquet files bound the values of integer columns.
+
+    Reads metadata, and the target where they do not bound its classes. Raises DataError for an unusable table, and
+    ConfigError for options that are not for what is learned of the target.
+    """
+    if isinstance(table, Store):
+        return table.shape
+    found = leaves(table.schema)
+    name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
+    known = _statistics(data) if table.files else _counted(table, found)
+    kinds = feature_kinds(found, name, [*exclude, *check_roles(config, found, name)], config.categories)
+    check_features(config, len(kinds))
+    most = []
+    for feature, kind in kinds.items():
+        values = _most_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))
+        most.append(min(values, config.max_bins) if isinstance(config.max_bins, int) and kind == "numeric" else values)
+    widths = tuple(code_width(values) for values in most)
+    sizes = tuple(value_bytes(found[feature].dtype) for feature in kinds)
+    classes, task = 1, find_task(table, found[name], config.task)
+    config.settled(task)
+    if task == "classification":
+        classes = _most_classes(table, found[name], known.get(name, UNKNOWN))
+    bits = all(
+        kind == "numeric" and found[feature].dtype == pl.Boolean and known.get(feature, UNKNOWN).whole is True
+        for feature, kind in kinds.items()
+    )
+    extras = Extras(
+        odd=tuple(
+            feature
+            for feature, kind in kinds.items()
+            if kind == "category" or known.get(feature, UNKNOWN).whole is False
+        ),
+        category=max(
+            (codes for codes, kind in zip(most, kinds.values(), strict=True) if kind == "category"), default=0
+        ),
+        numbers=task == "regression",
+        weighted=config.weight is not None or config.class_weight is not None,
+    )
+    return Shape(table.rows, widths, sum(most), classes, sizes, bits, extras)
+
+
+class Known(NamedTuple):
+    """What is known of a column.
+
+    span   of integers, how many there are from the least to the greatest; None if unknown.
+    whole  whether no value is missing; None if unknown.
+    """
+
+    span: int | None
+    whole: bool | None
+
+
+UNKNOWN = Known(None, None)
+
+
+def _statistics(data: Any) -> dict[str, Known]:
+    """What the statistics of Parquet files tell."""
+    if not isinstance(data, str | Path):
+        return {}
+    files = find_files(data)[1]
+    if KINDS[files[0].suffix.lower()] != "Parquet":
+        return {}
+    import pyarrow.parquet as pq
+
+    found: dict[str, tuple[int, int]] = {}
+    silent: set[str] = set()
+    whole: dict[str, bool | None] = {}
+    for file in files:
+        with reading_parquet(file):
+            metadata = pq.read_metadata(readable(file))
+            for group in range(metadata.num_row_groups):
+                for position in range(metadata.num_columns):
+                    column = metadata.row_group(group).column(position)
+                    name, known = column.path_in_schema, column.statistics
+                    here = known.null_count == 0 if known is not None and known.has_null_count else None
+                    whole[name] = False if here is False or whole.get(name) is False else here and whole.get(name, True)
+                    if known is None or not known.has_min_max or type(known.min) is not int:
+                        silent.add(name)
+                    else:
+                        low, high = found.get(name, (known.min, known.max))
+                        found[name] = (min(low, known.min), max(high, known.max))
+    spans = {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
+    return {name: Known(spans.get(name), known) for name, known in whole.items()}
+
+
+def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:
+    """Which columns of a table in memory have all values, of the types whose number of values is bounded."""
+    bounded = {name: leaf.expr for name, leaf in columns.items() if type(leaf.dtype) in _VALUES}
+    if not bounded or source.frame is None:
+        return {}
+    nulls = source.frame.select(expr.null_count().alias(name) for name, expr in bounded.items()).collect().row(0)
+    return {name: Known(None, count == 0) for name, count in zip(bounded, nulls, strict=True)}
+
+
+def _most_values(rows: int, dtype: pl.DataType, known: Known) -> int:
+    """Codes at most, that of missing included."""
+    bound = min(_VALUES.get(type(dtype), rows), rows if known.span is None else known.span)
+    return min(rows, bound + (known.whole is not True))
+
+
+def _most_classes(source: Source, target: Leaf, known: Known) -> int:
+    """Classes of the target at most; counted where the metadata do not bound them, until they are too many."""
+    dtype = target.dtype
+    if dtype.is_float():
+        return MAX_FLOAT_CLASSES
+    whole = dtype == pl.Boolean or dtype.is_integer()
+    bound = _most_values(source.rows, dtype, known._replace(whole=True)) if whole else source.rows
+    if bound <= _CLASS_RANGE and bound < source.rows:
+        return max(bound, 2)
+    seen: set[Any] = set()
+    for batch in source.batches([target.column], _BATCH_ROWS):
+        seen.update(batch.select(target.expr).to_series().alias("").drop_nulls().unique().to_list())
+        if len(seen) > MAX_CLASSES:
+            return MAX_CLASSES
+    return max(len(seen), 2)

@@ -1,0 +1,93 @@
+"""Arguments of the public functions as users give them, made into what the stages take."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.sizes import parse_bytes
+from bigforest.execution.resources import Resources
+from bigforest.schema.config import TrainConfig
+from bigforest.storage.paths import as_path
+
+# Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
+_OTHER_KEYWORDS = (
+    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
+    *("scheduler", "validate"),
+)
+
+# What scikit-learn calls options of ours.
+_ELSEWHERE = {
+    "n_estimators": "trees",
+    "max_features": "mtry",
+    "criterion": "impurity",
+    "min_samples_split": "min_split",
+    "min_samples_leaf": "min_leaf",
+    "max_samples": "sample_fraction",
+    "random_state": "seed",
+    "n_jobs": "threads",
+}
+
+
+def options_of(options: dict[str, Any]) -> dict[str, Any]:
+    """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one."""
+    known = [field.name for field in fields(TrainConfig)]
+    for name in options:
+        if name not in known:
+            near = [_ELSEWHERE[name]] if name in _ELSEWHERE else []
+            near = near or difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
+            raise ConfigError(f"there is no option {name!r}; {hint}")
+    plain = {name: _plain(value) for name, value in options.items()}
+    weights = plain.get("class_weight")
+    if isinstance(weights, str | Path) and weights != "balanced":
+        plain["class_weight"] = _class_weights(as_path(weights))
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _class_weights(path: Path) -> dict[str, Any]:
+    """The weights of classes in a JSON file, an object with the classes as keys."""
+    try:
+        weights = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(weights, dict):
+            raise ValueError(f"it holds no object, but {type(weights).__name__}")
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(
+            f'class_weight is "balanced" or a JSON file such as {{"late": 2.5}}, and {path} cannot be read: {error}'
+        ) from error
+    return weights
+
+
+def resources_of(threads: int | None, scratch: str | Path | None, memory: str | int | None) -> Resources:
+    """Where a run on threads goes; `crew_of` adds the cluster. Raises ConfigError."""
+    return Resources(
+        threads=_plain(threads),
+        scratch=None if scratch is None else as_path(scratch),
+        memory=None if memory is None else parse_bytes(_plain(memory)),
+    )
+
+
+def column_names(columns: Iterable[str] | str, option: str) -> list[str]:
+    """Names of columns; a single name is meant as one column, not as its letters. Raises ConfigError."""
+    names = [columns] if isinstance(columns, str) else list(columns) if isinstance(columns, Iterable) else [columns]
+    if not all(isinstance(name, str) for name in names):
+        raise ConfigError(f"{option} must be names of columns, not {columns!r}")
+    return names
+
+
+def target_of(name: str | None) -> str | None:
+    """The name of the target, or None. Raises ConfigError."""
+    if name is not None and not isinstance(name, str):
+        raise ConfigError(f"target must be the name of a column, not {name!r}")
+    return name

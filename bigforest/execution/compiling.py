@@ -1,0 +1,106 @@
+"""Saying that kernels are compiled, which takes long, once per machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from bigforest.common.events import Compiling, Listener, stage
+from bigforest.common.memory_estimate import Extras
+from bigforest.execution.executor import Executor
+from bigforest.kernels.compiler.cache import is_noted, note
+from bigforest.kernels.compiler.watch import watching
+from bigforest.schema.config import TrainConfig
+
+# Seconds from which on it is said.
+_LONG = 2.0
+
+
+class KernelKind(NamedTuple):
+    """Kernels that are compiled together.
+
+    name       of letters and hyphens.
+    about      what they are for.
+    functions  how many functions that is, kernels and parts of them, about.
+    seconds    of one processor that it takes, about.
+    """
+
+    name: str
+    about: str
+    functions: int
+    seconds: float
+
+
+ENCODING = KernelKind("encode", "to encode tables", 33, 5.0)
+# Functions and seconds by family or splitter, and what is more with categories or missing values, and by passes. Other
+# processors differ by a factor of two and more: these are estimates.
+_COSTS = {
+    "best": (142, 15.0),
+    "random": (90, 10.0),
+    "sparse-oblique": (170, 30.0),
+    "rotation": (142, 15.0),
+    "tree": (142, 15.0),
+    "subspace-cap": (80, 10.0),
+    "subspace-perceptron": (80, 10.0),
+}
+_MIXED = (60, 10.0)
+_PASSES = (100, 20.0)
+
+
+def growing(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
+    """The kernels that grow such a forest, by passes or in memory."""
+    family = config.family if config.family != "axis" else config.splitter
+    functions, seconds = _COSTS[family]
+    words: list[str] = [family]
+    if extras.odd:
+        words.append("mixed")
+        functions, seconds = functions + _MIXED[0], seconds + _MIXED[1]
+    if extras.numbers:
+        words.append("numbers")
+    if passes:
+        words.append("passes")
+        functions, seconds = functions + _PASSES[0], seconds + _PASSES[1]
+    return KernelKind("-".join(words), "for this kind of table", functions, seconds)
+
+
+def is_compiled(kind: KernelKind) -> bool:
+    """Task: whether these kernels have been compiled on this machine, so that they are read from a cache."""
+    return is_noted(kind.name)
+
+
+@contextmanager
+def announced(kind: KernelKind, listener: Listener) -> Iterator[None]:
+    """Say it when these kernels have not been compiled on this machine; the block compiles them."""
+    if not is_compiled(kind):
+        _announce(kind, listener)
+    yield
+    note(kind.name)
+
+
+def _announce(kind: KernelKind, listener: Listener) -> None:
+    if kind.seconds >= _LONG:
+        about = f"compiling kernels {kind.about}, once per machine, about {kind.seconds:.0f} s"
+        listener(Compiling(about, kind.seconds))
+
+
+@contextmanager
+def compiling(kind: KernelKind, executor: Executor, listener: Listener) -> Iterator[None]:
+    """The stage `compile`, in which the block compiles these kernels everywhere, or reads them from a cache."""
+    new = not all(executor.run_on_all_workers(is_compiled, kind))
+    if new:
+        _announce(kind, listener)
+    total = kind.functions if new else 1
+    with stage("compile", total, "functions" if new else "step", listener) as progress:
+        left = total - 1
+
+        def told() -> None:
+            nonlocal left
+            if left:
+                left -= 1
+                progress.advance()
+
+        with watching(told):
+            yield
+        executor.run_on_all_workers(note, kind.name)
+        progress.advance(1 + left)

@@ -1,0 +1,196 @@
+"""Which cluster a run goes to, if any."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import ClusterError, ConfigError
+from bigforest.common.events import Listener, Notice, WorkersUsed, WorkerUse, silent
+from bigforest.execution.dask_cluster import Cluster
+from bigforest.execution.resources import Resources
+from bigforest.storage.paths import is_folder
+
+LOCAL = "threads"
+
+# Seconds after which the user hears that a scheduler is waited for.
+_SOON = 3.0
+
+
+@contextmanager
+def cluster_of(scheduler: Any, listener: Listener) -> Iterator[Cluster | None]:
+    """The cluster that is meant by the keyword `scheduler`; None for the threads of this process.
+
+    scheduler  None: that of the active `distributed.Client`, if there is one; a Client; an address (tcp:// or tls://)
+               to connect to while the block runs; "threads".
+    listener   hears when the scheduler does not answer soon.
+
+    Raises ConfigError for something else and ClusterError when nothing answers at the address.
+    """
+    if scheduler is None:
+        client = _active_client()
+        yield None if client is None else Cluster(client)
+    elif scheduler == LOCAL:
+        yield None
+    elif isinstance(scheduler, str):
+        with connected(scheduler, listener=listener) as client:
+            yield Cluster(client)
+    else:
+        yield Cluster(_checked(scheduler))
+
+
+@contextmanager
+def connected(
+    address: str | None = None,
+    *,
+    file: str | Path | None = None,
+    ca: str | None = None,
+    cert: str | None = None,
+    key: str | None = None,
+    listener: Listener = silent,
+) -> Iterator[Any]:
+    """A client of the scheduler at the address, or at that in the scheduler file, for as long as the block runs.
+
+    ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
+    listener       hears when the scheduler does not answer soon.
+
+    Raises ConfigError for files that are not there or not what they should be, ClusterError when nothing answers.
+    """
+    from distributed.security import Security
+
+    address = address if file is None else _address_in(Path(file))
+    files = {"tls_ca_file": ca, "tls_client_cert": cert, "tls_client_key": key}
+    given = {name: path for name, path in files.items() if path is not None}
+    for path in given.values():
+        if not Path(path).is_file():
+            raise ConfigError(f"there is no file {path} of TLS; check the path")
+    try:
+        security = Security(require_encryption=True, **given) if given else None
+        _check_address(address, security)
+        client = _client(address, security, listener)
+    except (OSError, ValueError, TypeError, ImportError) as error:
+        raise ClusterError(
+            f"no scheduler answers at {address} ({type(error).__name__}: {error}); check the address, and the TLS "
+            "files of a tls:// one"
+        ) from error
+    with client:
+        yield client
+
+
+def _client(address: str | None, security: Any, listener: Listener) -> Any:
+    """A client whose scheduler has answered. Raises OSError when it does not for as long as Dask is set to wait."""
+    import dask
+    from distributed import Client
+
+    patience = dask.utils.parse_timedelta(dask.config.get("distributed.comm.timeouts.connect"))
+    make = partial(Client, address, security=security, set_as_default=False)
+    begin = time.monotonic()
+    try:
+        return make(timeout=min(_SOON, patience))
+    except OSError:
+        spent = time.monotonic() - begin
+        if not _SOON <= spent < patience:  # refused at once, or waited for long enough
+            raise
+    listener(Notice(f"no scheduler has answered at {address} yet; waiting for at most {patience - spent:.0f} s more"))
+    return make(timeout=patience - spent)
+
+
+def _address_in(file: Path) -> str:
+    """The address that a scheduler has written to its scheduler file. Raises ConfigError."""
+    if not file.is_file():
+        raise ConfigError(
+            f"there is no scheduler file {file}; start a scheduler with --scheduler-file, or check the path"
+        )
+    try:
+        return str(json.loads(file.read_text(encoding="utf-8"))["address"])
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f"{file} is not a scheduler file: it names no address; check the path") from error
+
+
+def _check_address(address: str | None, security: Any) -> None:
+    """Raise ValueError or OSError for an address, or TLS files, with which Dask's client would fail by other errors
+    than those of a connection: it is left half made then, and holds up the process for a minute when that ends."""
+    import dask
+    from distributed.comm.addressing import get_address_host, parse_address
+    from distributed.security import Security
+
+    get_address_host(address)  # knows the scheme, and finds host and port
+    if security is None and dask.config.get("distributed.client.security-loader", None):
+        return
+    encrypted = parse_address(address)[0] in ("tls", "wss")
+    asked = (security or Security()).get_connection_args("client")
+    if encrypted and asked["ssl_context"] is None:
+        raise ValueError("it needs a certificate and the authority of those it talks to")
+    if asked["require_encryption"] and not encrypted:
+        raise ValueError("TLS is asked for, and this is not tls://")
+
+
+@contextmanager
+def crew_of(
+    scheduler: Any, resources: Resources, out: Path | None, listener: Listener, *, beside: bool = False
+) -> Iterator[Resources]:
+    """The resources of a run with its cluster, if there is one (see `cluster_of`), which is found fit for it.
+
+    out     where the output will be, None for the temporary folder.
+    beside  temporary files are beside the output unless scratch is given.
+
+    On a cluster, threads are those of a worker, at most. The listener hears what the user should know of the workers,
+    and in the end what they did. Raises ClusterError and ConfigError.
+    """
+    with cluster_of(scheduler, listener) as cluster:
+        if cluster is None:
+            yield resources
+            return
+        for notice in cluster.check():
+            listener(Notice(notice))
+        most = max(cluster.threads().values())
+        threads = most if resources.threads is None else min(resources.threads, most)
+        home = None if out is None else out.resolve().parent
+        scratch = None if resources.scratch is None else resources.scratch.resolve()
+        if beside and scratch is None and home is not None and is_folder(home):
+            scratch = home
+        if home is not None and is_folder(home):
+            cluster.check_folder(home, "out")
+        if scratch is not None or home is None:
+            cluster.check_folder(scratch or Path(tempfile.gettempdir()), "scratch")
+        try:
+            yield replace(resources, threads=threads, scratch=scratch, cluster=cluster)
+        finally:
+            used = (WorkerUse(address, *spent) for address, spent in sorted(cluster.spent.items()))
+            listener(WorkersUsed(tuple(used)))
+
+
+def _active_client() -> Any:
+    """The client that Dask would use, None without one, or within a task, which must not wait for others."""
+    if "distributed" not in sys.modules:
+        return None
+    from distributed import default_client
+    from distributed.worker import thread_state
+
+    if getattr(thread_state, "execution_state", None) is not None:
+        return None
+    try:
+        client = default_client()
+    except ValueError:
+        return None
+    return _checked(client) if client.status in ("running", "connecting") else None
+
+
+def _checked(client: Any) -> Any:
+    from distributed import Client
+
+    if not isinstance(client, Client):
+        raise ConfigError(
+            f'scheduler must be an address, a distributed.Client or "threads", not {type(client).__name__}'
+        )
+    if client.asynchronous:
+        raise ConfigError('the client is asynchronous; use one that is not, or scheduler="threads"')
+    return client

@@ -1,0 +1,132 @@
+"""Who does the tasks of a stage: the threads of this process, or the processes of a Dask cluster.
+
+Stages are written against `Executor` and cannot tell which it is. Tasks are pure functions, at the top level of a
+module, of arguments that can be pickled; they may be done again, or twice at the same time, and then have the same
+effect.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from bigforest.execution.threads import run
+
+Result = TypeVar("Result")
+
+
+class TaskBatch(NamedTuple, Generic[Result]):
+    """The tasks of one call: `function(*shared, *arguments[i])` for every i."""
+
+    function: Callable[..., Result]
+    arguments: Sequence[tuple[Any, ...]]
+    shared: tuple[Any, ...]
+
+
+class Executor(ABC):
+    """Does tasks: `run`, `reduce`, `map` and `run_on_all_workers` for its users, of which `_each` and so on do the
+    work.
+
+    In all methods `shared` are the first arguments of every task, the same for all of them.
+
+    remote  whether tasks are done in other processes, which share files with this one and nothing else.
+    """
+
+    remote: bool
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Tasks at once."""
+
+    @property
+    @abstractmethod
+    def processes(self) -> int:
+        """Processes that do them."""
+
+    def run(
+        self,
+        function: Callable[..., Result],
+        arguments: Sequence[tuple[Any, ...]],
+        on_result: Callable[[int, Result], None],
+        shared: tuple[Any, ...] = (),
+    ) -> None:
+        """Call `function(*shared, *arguments[i])` for every i, and `on_result(i, result)` after each.
+
+        Results are delivered once each, in the order in which tasks end, in the calling thread, and are not kept. The
+        first error ends it: no further task is started, and running ones end before it is raised.
+        """
+        self._each(TaskBatch(function, arguments, shared), on_result)
+
+    def reduce(
+        self,
+        function: Callable[..., Result],
+        arguments: Sequence[tuple[Any, ...]],
+        merge: Callable[[Result, Result], Result],
+        shared: tuple[Any, ...] = (),
+    ) -> Result:
+        """The results of all tasks, one at least, merged in pairs, in any order; `merge` leaves what it is given."""
+        return self._merged(TaskBatch(function, arguments, shared), merge)
+
+    def map(
+        self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
+    ) -> Iterator[Result]:
+        """The results in the order of `arguments`, few of them at a time. For tasks that use threads of their own."""
+        return self._in_order(TaskBatch(function, arguments, shared))
+
+    @abstractmethod
+    def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
+        """What the function returns in each process."""
+
+    @abstractmethod
+    def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
+        """See run."""
+
+    @abstractmethod
+    def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
+        """See reduce."""
+
+    @abstractmethod
+    def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
+        """See map."""
+
+
+class Threads(Executor):
+    """Threads of this process."""
+
+    remote = False
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+
+    @property
+    def size(self) -> int:
+        """See Executor."""
+        return self._size
+
+    @property
+    def processes(self) -> int:
+        """See Executor."""
+        return 1
+
+    def run_on_all_workers(self, function: Callable[..., Result], *arguments: Any) -> list[Result]:
+        """See Executor."""
+        return [function(*arguments)]
+
+    def _each(self, job: TaskBatch[Result], on_result: Callable[[int, Result], None]) -> None:
+        run(job.function, [(*job.shared, *own) for own in job.arguments], workers=self.size, on_result=on_result)
+
+    def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
+        merged: list[Result] = []
+
+        def add(_: int, found: Result) -> None:
+            merged[:] = [merge(merged[0], found)] if merged else [found]
+
+        self._each(job, add)
+        return merged[0]
+
+    def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
+        """Each task is done when its result is asked for, in the calling thread."""
+        for own in job.arguments:
+            yield job.function(*job.shared, *own)

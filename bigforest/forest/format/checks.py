@@ -1,0 +1,178 @@
+"""Nodes as a file has them, untrusted, become arrays that kernels may trust."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.files import Header
+from bigforest.forest.format.levels import check_levels
+from bigforest.forest.format.lists import join_columns
+from bigforest.forest.format.schema import KINDS, NODES
+from bigforest.forest.format.terms import check_terms
+from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
+from bigforest.schema.dataspec import DataSpec
+
+# What kernels/predict/flatten.py check_nodes finds, by its number.
+PROBLEMS = (
+    "",
+    "a left child does not follow its parent",
+    "a right child is not where the left subtree ends",
+    "a depth is not that of the parent plus one",
+    "a tree ends too early or too late",
+    "counts do not add up to the weight, or are all 0",
+    "trees are not numbered consecutively",
+    "nodes are not numbered 0, 1, 2, ...",
+    "what two children hold is not what their parent holds",
+)
+
+
+class Nodes(NamedTuple):
+    """Checked nodes that follow each other, with one entry per node in all but the first two.
+
+    tree        number of the tree of the first of them
+    roots       int64, positions of the roots among them
+    node        uint32, number within the tree
+    feature     int32, position in the dataspec; LEAF or OBLIQUE (kernels/common/layout.py) where there is none
+    right       uint32, number of the right child within the tree; anything in a leaf
+    threshold   float64; anything in a leaf and on a category
+    default_left  bool; anything in leaves and oblique nodes
+    counts      uint32, or uint64 of wide weights [nodes, classes], without classes where numbers are predicted
+    value       float64, finite; None where classes are predicted
+    levels      what nodes on categories list; None when there are none
+    terms       the directions of oblique nodes; None when there are none
+    """
+
+    tree: int
+    roots: NDArray[np.int64]
+    node: NDArray[np.uint32]
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    counts: NDArray[Any]
+    value: NDArray[np.float64] | None = None
+    levels: LevelLists | None = None
+    terms: Terms | None = None
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where trees begin, and the end of the last, int64 [trees + 1]."""
+        return np.append(self.roots, self.feature.size)
+
+
+def join_nodes(pieces: Sequence[Nodes]) -> Nodes:
+    """Pieces that follow each other as one."""
+    sizes = [piece.node.size for piece in pieces]
+    begins = np.cumsum(sizes) - sizes
+    roots = np.concatenate([piece.roots + begin for piece, begin in zip(pieces, begins, strict=True)])
+    return Nodes._make([pieces[0].tree, roots, *join_columns([piece[2:] for piece in pieces], sizes)])
+
+
+def check_batch(
+    batch: Any,
+    header: Header,
+    path: Path,
+    state: NDArray[np.int64],
+    waiting: NDArray[np.uint32],
+    rest: NDArray[np.uint64],
+) -> Nodes:
+    """The arrays of a record batch of schema NODES, which must go on where `state` stands (see check_nodes).
+
+    Raises FormatError naming `path` otherwise.
+    """
+    from bigforest.kernels.predict.flatten import check_nodes
+
+    def require(sound: object, problem: str) -> None:
+        if not sound:
+            raise FormatError(f"{path}: {problem}; the forest is damaged")
+
+    spec = header.spec
+    column = {name: batch.column(name) for name in NODES.names}
+    leaf, category, oblique = (_of_kind(column["kind"], name, require) for name in ("leaf", "category", "oblique"))
+    for names, null, where in (
+        (("left", "right", "gain"), leaf, "in leaves and nowhere else"),
+        (("threshold",), leaf | category, "but in axis and oblique nodes"),
+        (("feature", "default_left"), leaf | oblique, "but in axis nodes and those on a category"),
+        (("levels",), ~category, "but in nodes on a category"),
+        (("terms",), ~oblique, "but in oblique nodes"),
+    ):
+        for name in names:
+            require(np.array_equal(_nulls(column[name]), null), f"{name} must be null {where}")
+    feature = _features(column["feature"], category, leaf, oblique, spec, require)
+    levels = check_levels(column["levels"], feature, header.levels, spec, require) if category.any() else None
+    terms = check_terms(column["terms"], spec, require) if oblique.any() else None
+    threshold = _numbers(column["threshold"])
+    require(not np.isnan(threshold)[~leaf & ~category].any(), "a threshold is not a number")
+    require(not np.isnan(_numbers(column["gain"]))[~leaf].any(), "a gain is not a number")
+    default_left = column["default_left"].fill_null(False).to_numpy(zero_copy_only=False)
+    counts, value = _answers(column["counts"], column["value"], spec, require)
+    numbers = {name: _numbers(column[name]) for name in ("tree", "node", "left", "right", "depth", "weight")}
+    tree, node, left, right, depth, weight = numbers.values()
+    found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
+    require(found == 0, PROBLEMS[found])
+    roots = np.flatnonzero(node == 0)
+    return Nodes(int(tree[0]), roots, node, feature, right, threshold, default_left, counts, value, levels, terms)
+
+
+def _nulls(array: Any) -> NDArray[np.bool_]:
+    return array.is_null().to_numpy(zero_copy_only=False)  # type: ignore[no-any-return]
+
+
+def _numbers(array: Any) -> NDArray[Any]:
+    """Values as numpy; where null, anything."""
+    if array.null_count == 0:
+        return array.to_numpy()  # type: ignore[no-any-return]
+    values = np.frombuffer(array.buffers()[1], array.type.to_pandas_dtype())
+    return values[array.offset : array.offset + len(array)]
+
+
+def _of_kind(kind: Any, wanted: str, require: Any) -> NDArray[np.bool_]:
+    names = kind.dictionary.to_pylist()
+    index = kind.indices.to_numpy()
+    require(
+        all(names[i] in KINDS for i in np.unique(index)),
+        f"a node is of a kind other than {' or '.join(KINDS)}",
+    )
+    return np.array([name == wanted for name in names])[index]  # type: ignore[no-any-return]
+
+
+def _features(
+    column: Any,
+    category: NDArray[np.bool_],
+    leaf: NDArray[np.bool_],
+    oblique: NDArray[np.bool_],
+    spec: DataSpec,
+    require: Any,
+) -> NDArray[np.int32]:
+    place = {feature.name: position for position, feature in enumerate(spec.features)}
+    known = np.array([place.get(name, LEAF) for name in column.dictionary.to_pylist()] + [LEAF], dtype=np.int32)
+    index = column.indices.fill_null(-1).to_numpy()
+    feature = known[index]
+    without = leaf | oblique
+    require(np.array_equal(feature == LEAF, without), "a node splits on a feature that the dataspec does not have")
+    of_category = np.array([own.kind == "category" for own in spec.features] + [False])  # the last is that of LEAF
+    require(np.array_equal(of_category[feature], category), "a node is of another kind than the feature it splits on")
+    feature[oblique] = OBLIQUE
+    return feature  # type: ignore[no-any-return]
+
+
+def _answers(counts: Any, value: Any, spec: DataSpec, require: Any) -> tuple[NDArray[Any], NDArray[np.float64] | None]:
+    """Counts of classes, or values and no counts."""
+    if spec.target.task == "regression":
+        require(counts.null_count == len(counts), "counts must be null where numbers are predicted")
+        require(value.null_count == 0, "a node has no value")
+        values = _numbers(value)
+        require(np.isfinite(values).all(), "a value is not finite")
+        return np.zeros((len(values), 0), np.uint32), values
+    classes = len(spec.target.classes)
+    require(value.null_count == len(value), "value must be null where classes are predicted")
+    require(counts.null_count == 0, "a node has no counts")
+    lengths = np.diff(counts.offsets.to_numpy())
+    require((lengths == classes).all(), f"counts must hold one number for each of the {classes} classes")
+    return counts.flatten().to_numpy().reshape(-1, classes), None

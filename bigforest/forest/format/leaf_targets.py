@@ -1,0 +1,250 @@
+"""The training targets in the leaves of a forest that predicts numbers, from which it predicts quantiles.
+
+targets/values.parquet holds the different targets of the training table, targets/part-NNNNNNN.parquet for each leaf of
+some trees which of them are in it, and with what weight (schema.py TARGET_VALUES and LEAF_TARGETS).
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.files import (
+    Header,
+    check_bytes,
+    check_file,
+    decoding,
+    open_parquet,
+    read_table,
+    write_table,
+    write_tables,
+)
+from bigforest.forest.format.parts import first_tree, numbered_parts
+from bigforest.forest.format.schema import LEAF_TARGETS, TARGET_VALUES
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+from bigforest.storage.paths import is_remote
+
+FOLDER = "targets"
+_VALUES = "values.parquet"
+VALUES_KIND = "target-values"
+LEAVES_KIND = "targets"
+# Targets of leaves in a row group of a file, which is read at once, but for a leaf that has more.
+_GROUP_ENTRIES = 1 << 18
+
+
+class LeafTargets(NamedTuple):
+    """The targets of all leaves, which are numbered through in the order of trees and nodes; see
+    kernels/predict/quantile.py.
+
+    first  int64 [trees + 1], number of the first leaf of each tree, then the number of leaves
+    node   uint32 [leaves], numbers of their nodes
+    start  uint64 [leaves + 1]
+    code   uint32 [entries], mapped from a file where memory is limited, as is `reach`
+    reach  uint32 [entries]
+    value  float64 [codes]
+    """
+
+    first: NDArray[np.int64]
+    node: NDArray[np.uint32]
+    start: NDArray[np.uint64]
+    code: NDArray[np.uint32]
+    reach: NDArray[np.uint32]
+    value: NDArray[np.float64]
+
+    @property
+    def held(self) -> int:
+        """Bytes of anonymous memory that they take where `code` and `reach` are mapped."""
+        return self.first.nbytes + self.node.nbytes + self.start.nbytes + self.value.nbytes
+
+    @property
+    def nbytes(self) -> int:
+        """And where they are not."""
+        return self.held + self.code.nbytes + self.reach.nbytes
+
+
+def values_path(directory: Path) -> Path:
+    """Where the different targets are."""
+    return directory / FOLDER / _VALUES
+
+
+def leaves_path(directory: Path, first_tree: int) -> Path:
+    """Where the targets of the leaves of some trees are, of which this is the first."""
+    return directory / FOLDER / f"part-{first_tree:07d}.parquet"
+
+
+def write_values(directory: Path, values: NDArray[np.float64], spec: DataSpec, config: TrainConfig) -> None:
+    """Write the different targets, ascending."""
+    write_table(pa.table([values], schema=TARGET_VALUES), values_path(directory), VALUES_KIND, spec, config)
+
+
+def leaves_tables(
+    tree: int,
+    node: NDArray[np.uint32],
+    start: NDArray[np.int64],
+    code: NDArray[np.uint32],
+    weight: NDArray[np.uint32],
+) -> Iterator[pa.Table]:
+    """The leaves `node` of a tree, as tables that each are a row group; the targets of leaf i begin at start[i]."""
+    trees = pa.array(np.full(node.size, tree, np.uint32))
+    lists = (_lists(start, entries) for entries in (code, weight))
+    table = pa.Table.from_arrays([trees, pa.array(node), *lists], schema=LEAF_TARGETS)
+    begin = 0
+    while begin < node.size:
+        end = max(begin + 1, int(start.searchsorted(start[begin] + _GROUP_ENTRIES, side="right")) - 1)
+        yield table.slice(begin, end - begin)
+        begin = end
+
+
+def _lists(start: NDArray[Any], entries: NDArray[np.uint32]) -> pa.Array:
+    """A column of lists, of which list i has the entries from start[i] to before start[i + 1]."""
+    kind = LEAF_TARGETS.field("targets").type
+    return pa.ListArray.from_arrays(pa.array(start.astype(np.int32)), pa.array(entries), type=kind)
+
+
+def targets_files(directory: Path) -> list[Path]:
+    """All files of the targets."""
+    return [*_parts(directory), values_path(directory)]
+
+
+def read_targets(directory: Path, header: Header, scratch: Path | None, *, mapped: bool) -> LeafTargets:
+    """The checked targets of the forest in `directory`.
+
+    mapped   put the large arrays into a file in `scratch` (None: the system's folder) that goes away with them, and
+             not into memory.
+
+    Raises FormatError where they are not there or not sound.
+    """
+    value = _read_values(directory, header)
+    parts = _parts(directory)
+    files = [open_parquet(path) for path in parts]
+    leaves = sum(file.metadata.num_rows for file in files)
+    room = sum(_entries(file.metadata) for file in files)
+    code, reach = (_room(room, scratch, mapped=mapped) for _ in range(2))
+    start = np.zeros(leaves + 1, np.uint64)
+    tree, node = np.empty(leaves, np.uint32), np.empty(leaves, np.uint32)
+    leaf = entry = 0
+    for path in parts:
+        for batch in _batches(path, header):
+            own, ends, codes, weights = _leaves(batch, path)
+            if leaf + own.size > leaves or entry + codes.size > room:
+                raise FormatError(f"{path} has more rows than it says; the forest is damaged")
+            tree[leaf : leaf + own.size] = own
+            node[leaf : leaf + own.size] = batch.column("node").to_numpy()
+            start[leaf + 1 : leaf + 1 + own.size] = ends + entry
+            code[entry : entry + codes.size], reach[entry : entry + codes.size] = codes, weights
+            leaf, entry = leaf + own.size, entry + codes.size
+    if leaf != leaves or not _sound(tree, start, code, reach, value, header.config.trees):
+        raise FormatError(f"{directory / FOLDER}: leaves and targets do not hold together; the forest is damaged")
+    first = np.searchsorted(tree, np.arange(header.config.trees + 1))
+    return LeafTargets(first, node, start, code, reach, value)
+
+
+def copy_targets(sources: Sequence[tuple[Path, Header]], directory: Path, spec: DataSpec, config: TrainConfig) -> None:
+    """Write the targets of several forests, in this order, as those of the one of (spec, config) in `directory`."""
+    values = [_read_values(source, header) for source, header in sources]
+    union = np.unique(np.concatenate(values))
+    write_values(directory, union, spec, config)
+    offset = 0
+    for (source, header), own in zip(sources, values, strict=True):
+        places = np.searchsorted(union, own).astype(np.uint32)
+        for path in _parts(source):
+            first = first_tree(path) + offset
+            tables = _moved(path, header, offset, places)
+            write_tables(LEAF_TARGETS, tables, leaves_path(directory, first), LEAVES_KIND, spec, config)
+        offset += header.config.trees
+
+
+def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) -> Iterator[pa.Table]:
+    """The leaves in a file, trees raised by `offset`, and code c made places[c]."""
+    for batch in _batches(path, header):
+        _, ends, codes, weights = _leaves(batch, path)
+        if codes.size and int(codes.max()) >= places.size:
+            raise FormatError(f"{path}: a target is none of the training table's; the forest is damaged")
+        tree = pc.add(batch.column("tree"), pa.scalar(offset, pa.uint32()))
+        lists = (_lists(np.append(0, ends), some) for some in (places[codes], weights))
+        yield pa.Table.from_arrays([tree, batch.column("node"), *lists], schema=LEAF_TARGETS)
+
+
+def _parts(directory: Path) -> list[Path]:
+    """The files of the leaves in the order of their trees. Raises FormatError if there are none."""
+    found = numbered_parts(directory / FOLDER)
+    if not found:
+        raise FormatError(f"{directory} has no files {FOLDER}/part-*.parquet; the forest is damaged")
+    return found
+
+
+def _read_values(directory: Path, header: Header) -> NDArray[np.float64]:
+    path = values_path(directory)
+    table = read_table(path, VALUES_KIND, TARGET_VALUES, header.identity)[1]
+    column = table["value"]
+    value = np.array(column.to_numpy(), np.float64)
+    if column.null_count or not value.size or not np.isfinite(value).all() or (np.diff(value) < 0.0).any():
+        raise FormatError(f"{path}: the targets are not ascending numbers; the forest is damaged")
+    return value
+
+
+def _entries(metadata: Any) -> int:
+    """Targets of the leaves in a file, at most, as it says."""
+    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
+    return sum(int(column.num_values) for column in columns if column.path_in_schema.startswith("targets."))
+
+
+def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uint32]:
+    if not mapped or not entries:
+        try:
+            return np.empty(entries, np.uint32)
+        except (MemoryError, ValueError) as error:
+            raise FormatError(f"{entries:,} targets of leaves do not fit in memory; set a memory limit") from error
+    with tempfile.TemporaryFile(dir=None if scratch is None or is_remote(scratch) else scratch) as file:
+        return np.memmap(file, np.uint32, mode="w+", shape=(entries,))
+
+
+def _batches(path: Path, header: Header) -> Iterator[Any]:
+    """The rows of a file of leaves, some at a time, validated by Arrow. Raises FormatError."""
+    check_file(path, LEAVES_KIND, LEAF_TARGETS, header.identity)
+    check_bytes(path)
+    with decoding(path):
+        file = open_parquet(path)
+        for group in range(file.num_row_groups):
+            for batch in file.iter_batches(_GROUP_ENTRIES, row_groups=[group], use_threads=False):
+                batch.validate(full=True)
+                yield batch
+
+
+def _leaves(
+    batch: Any, path: Path
+) -> tuple[NDArray[np.uint32], NDArray[np.uint64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """The trees of some leaves, where the targets of each end, counted from the first, and their codes and weights."""
+    lists = [batch.column(name) for name in ("targets", "weights")]
+    offsets = [column.offsets.to_numpy().astype(np.int64) for column in lists]
+    lengths = [np.diff(found) for found in offsets]
+    entries = [column.flatten() for column in lists]
+    if any(column.null_count for column in [*batch.columns, *entries]) or not np.array_equal(*lengths):
+        raise FormatError(f"{path}: a leaf has not a weight for each of its targets; the forest is damaged")
+    ends = np.cumsum(lengths[0]).astype(np.uint64)
+    return batch.column("tree").to_numpy(), ends, entries[0].to_numpy(), entries[1].to_numpy()
+
+
+def _sound(
+    tree: NDArray[np.uint32],
+    start: NDArray[np.uint64],
+    code: NDArray[np.uint32],
+    reach: NDArray[np.uint32],
+    value: NDArray[np.float64],
+    trees: int,
+) -> bool:
+    """Whether leaves follow each other tree by tree and have targets; adds their weights up."""
+    from bigforest.kernels.predict.quantile import add_up_leaves
+
+    ordered = bool((np.diff(tree.astype(np.int64)) >= 0).all()) and (not tree.size or int(tree[-1]) < trees)
+    return ordered and bool(add_up_leaves(start, code, reach, np.uint64(value.size)))

@@ -1,0 +1,210 @@
+"""Trees as arrays, and the rows of the forest table that they become."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.forest.format.files import write_tables
+from bigforest.forest.format.levels import levels_column
+from bigforest.forest.format.lists import cut_lists, join_columns
+from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES, KINDS, NODES, nodes_schema
+from bigforest.forest.format.terms import terms_column
+from bigforest.kernels.common.layout import LEAF, OBLIQUE, LevelLists, Terms
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+from bigforest.store.levels import Levels
+
+T = TypeVar("T")
+
+
+class TreeArrays(NamedTuple):
+    """Trees in preorder, one after the other; all arrays have one entry per node, and a leaf has the value in brackets.
+
+    feature       int32 (LEAF), position in the dataspec; OBLIQUE where the terms say it
+    left          uint32 (0), always the node's own number in its tree + 1
+    right         uint32 (0), number in the tree, too
+    depth         uint32
+    threshold     float64 (nan), nan on a category
+    default_left  bool (False), False in oblique nodes
+    gain          float64 (nan)
+    weight        uint64
+    counts        uint32 [nodes, classes], without classes where numbers are predicted
+    value         float64, mean of the target; None where classes are predicted
+    levels        what nodes on categories list; None when there are none
+    terms         the directions of oblique nodes; None when there are none
+    """
+
+    feature: NDArray[np.int32]
+    left: NDArray[np.uint32]
+    right: NDArray[np.uint32]
+    depth: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    gain: NDArray[np.float64]
+    weight: NDArray[np.uint64]
+    counts: NDArray[np.uint32]
+    value: NDArray[np.float64] | None = None
+    levels: LevelLists | None = None
+    terms: Terms | None = None
+
+    @property
+    def entries(self) -> NDArray[np.int64]:
+        """Where the terms and levels of each node begin if they are put in one row, and the last ones end."""
+        starts = [lists.start for lists in (self.levels, self.terms) if lists is not None]
+        return sum(starts, np.zeros(self.feature.size + 1, np.int64))
+
+    def rows(self, begin: int, end: int) -> TreeArrays:
+        """Nodes from `begin` to before `end`."""
+        value = None if self.value is None else self.value[begin:end]
+        levels = None if self.levels is None else cut_lists(self.levels, begin, end)
+        terms = None if self.terms is None else cut_lists(self.terms, begin, end)
+        return TreeArrays._make([*(array[begin:end] for array in self[:-3]), value, levels, terms])
+
+
+def join_trees(trees: Sequence[TreeArrays]) -> TreeArrays:
+    """The nodes of all, one after the other, as if they were one tree."""
+    if len(trees) == 1:
+        return trees[0]
+    return TreeArrays._make(join_columns(trees, [tree.feature.size for tree in trees]))
+
+
+def part_path(directory: Path, first_tree: int) -> Path:
+    """Name of the part that starts with `first_tree` in the forest `directory`; names sort like trees."""
+    return directory / "trees" / f"part-{first_tree:07d}.parquet"
+
+
+def write_part(
+    directory: Path,
+    first_tree: int,
+    pieces: Iterable[TreeArrays],
+    spec: DataSpec,
+    config: TrainConfig,
+    levels: Levels | None = None,
+) -> Path:
+    """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
+
+    levels  of the categories; None where there are none.
+
+    The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
+    within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again
+    replaces it.
+    """
+    groups = row_groups((nodes, nodes.entries) for nodes in pieces)
+    joined = (join_trees([nodes.rows(begin, end) for nodes, begin, end in group]) for group in groups)
+    tables = (_nodes_table(*numbered, spec, levels) for numbered in _numbered(first_tree, joined))
+    path = part_path(directory, first_tree)
+    write_tables(nodes_schema(spec), tables, path, "trees", spec, config)
+    return path
+
+
+def _numbered(
+    first_tree: int, groups: Iterable[TreeArrays]
+) -> Iterator[tuple[TreeArrays, NDArray[np.uint32], NDArray[np.uint32]]]:
+    """Nodes that follow each other, and the number of the tree of each and its own in the tree, uint32 [nodes]."""
+    tree, number = first_tree - 1, 0  # of the tree before the first root, and of its next node
+    for nodes in groups:
+        size = nodes.depth.size
+        root = np.flatnonzero(nodes.depth == 0)
+        length = np.diff(np.concatenate([[0], root, [size]]))
+        trees = np.repeat(np.arange(tree, tree + length.size).astype(np.uint32), length)
+        begin = np.repeat(np.append(-number, root).astype(np.uint32), length)
+        numbers = np.arange(size, dtype=np.uint32) - begin  # modulo 2**32, as what goes on has begun before
+        yield nodes, trees, numbers
+        tree, number = tree + root.size, int(numbers[-1]) + 1
+
+
+def row_groups(pieces: Iterable[tuple[T, NDArray[np.int64]]]) -> Iterator[list[tuple[T, int, int]]]:
+    """Consecutive nodes cut into row groups, as large as GROUP_NODES and GROUP_ENTRIES allow, however they come in.
+
+    pieces  some nodes, and where the entries of each begin, [nodes + 1]. A group is a list of pieces, and which nodes
+            of them.
+    """
+    waiting: list[tuple[T, int, int]] = []
+    nodes, entries = GROUP_NODES, GROUP_ENTRIES
+    for piece, start in pieces:
+        begin, size = 0, start.size - 1
+        while begin < size:
+            end = min(size, begin + nodes, int(start.searchsorted(int(start[begin]) + entries, side="right")) - 1)
+            if end <= begin and waiting:
+                yield waiting
+                waiting, nodes, entries = [], GROUP_NODES, GROUP_ENTRIES
+                continue
+            end = max(end, begin + 1)
+            waiting.append((piece, begin, end))
+            nodes -= end - begin
+            entries -= int(start[end] - start[begin])
+            begin = end
+    if waiting:
+        yield waiting
+
+
+def _nodes_table(
+    nodes: TreeArrays,
+    tree: NDArray[np.uint32],
+    number: NDArray[np.uint32],
+    spec: DataSpec,
+    levels: Levels | None,
+) -> pa.Table:
+    """Nodes, which have these numbers of their trees and in them, as a table of schema NODES.
+
+    levels  of the categories
+    """
+    schema, names = nodes_schema(spec), [feature.name for feature in spec.features]
+    size = nodes.feature.size
+    leaf, oblique = nodes.feature == LEAF, nodes.feature == OBLIQUE
+    kind = (~leaf).astype(np.int8)  # places in KINDS
+    inner = on_value = on_feature = on_levels = _bitmap(~leaf)
+    if nodes.levels is not None:
+        category = np.diff(nodes.levels.start) > 0
+        kind += category  # such a node is none of the others
+        on_value, on_levels = _bitmap(~(leaf | category)), _bitmap(category)
+    if nodes.terms is not None:
+        kind[oblique] = 3
+        on_feature = _bitmap(~(leaf | oblique))
+    columns = {
+        "tree": pa.array(tree),
+        "node": pa.array(number),
+        "left": _where(inner, nodes.left),
+        "right": _where(inner, nodes.right),
+        "depth": pa.array(nodes.depth),
+        "kind": _named(pa.array(kind), KINDS),
+        "feature": _named(_where(on_feature, nodes.feature), names),
+        "threshold": _where(on_value, nodes.threshold),
+        "default_left": pa.Array.from_buffers(pa.bool_(), size, [on_feature, _bitmap(nodes.default_left)]),
+        "levels": levels_column(nodes.levels, on_levels, nodes.feature, levels, spec, NODES.field("levels").type),
+        "terms": terms_column(nodes.terms, size, names, NODES.field("terms").type),
+        "gain": _where(inner, nodes.gain),
+        "weight": pa.array(nodes.weight),
+        "counts": _counts_column(nodes.counts, schema.field("counts").type),
+        "value": pa.nulls(size, pa.float64()) if nodes.value is None else pa.array(nodes.value),
+    }
+    return pa.Table.from_arrays([columns[name] for name in schema.names], schema=schema)
+
+
+def _bitmap(flags: NDArray[np.bool_]) -> pa.Buffer:
+    return pa.py_buffer(np.packbits(flags, bitorder="little"))
+
+
+def _where(there: pa.Buffer, values: NDArray[Any]) -> pa.Array:
+    """A column that is null but where a bitmap says so; several columns share one."""
+    return pa.Array.from_buffers(pa.from_numpy_dtype(values.dtype), values.size, [there, pa.py_buffer(values)])
+
+
+def _named(places: pa.Array, names: Sequence[str]) -> Any:
+    """A column of places in `names`."""
+    return pa.DictionaryArray.from_arrays(places, pa.array(names, pa.string()), safe=False)
+
+
+def _counts_column(counts: NDArray[np.uint32], kind: pa.DataType) -> Any:
+    """The column `counts`; null where there are no classes."""
+    nodes, classes = counts.shape
+    if not classes:
+        return pa.nulls(nodes, kind)
+    start = pa.array(np.arange(nodes + 1, dtype=np.int64) * classes, pa.int32())
+    return pa.ListArray.from_arrays(start, pa.array(counts.reshape(-1), kind.value_type), type=kind)

@@ -1,0 +1,186 @@
+"""Reading the nodes of a forest from its parts, some at a time, as checks.py lets them pass."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.checks import PROBLEMS, Nodes, check_batch
+from bigforest.forest.format.files import Header, check_bytes, check_file, decoding, open_parquet, read_header
+from bigforest.forest.format.levels import read_forest_levels
+from bigforest.forest.format.schema import nodes_schema
+from bigforest.schema.options import MAX_TREES
+from bigforest.storage.paths import UNFINISHED, known_folder
+
+_PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
+# What to do with other folders of ours where a forest is asked for.
+_INSTEAD: dict[str | None, str] = {
+    "a store": "it is a store; train one on it first",
+    "an unfinished run": "it is an unfinished run; resume it first",
+}
+
+# Bytes of decoded nodes held at a time, of one of them besides its counts, terms and levels, and of one of those.
+PIECE_BYTES = 1 << 20
+NODE_BYTES = 80
+ENTRY_BYTES = 32
+
+
+class Span(NamedTuple):
+    """Rows `start` to before `stop` of the part `path`, which are whole trees."""
+
+    path: Path
+    start: int
+    stop: int
+
+
+def part_paths(directory: Path) -> list[Path]:
+    """The parts of the forest `directory` in the order of their trees; FormatError if there are none."""
+    if not directory.is_dir():
+        what = "it is a file" if directory.exists() else "there is no such folder"
+        begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None
+        hint = "its run is unfinished, resume it first" if begun else "give the folder that training wrote"
+        raise FormatError(f"{directory} is not a forest: {what}; {hint}")
+    found = numbered_parts(directory / "trees")
+    if not found:
+        what = _INSTEAD.get(known_folder(directory), "it has no trees/part-*.parquet; check the path")
+        raise FormatError(f"{directory} is not a forest: {what}")
+    return found
+
+
+def numbered_parts(folder: Path) -> list[Path]:
+    """The files part-*.parquet of a folder by the number of their first tree. Raises FormatError for other names."""
+    found = {}
+    for path in folder.glob("part-*.parquet"):
+        match = _PART.fullmatch(path.name)
+        if match is None or int(match[1]) in found:
+            raise FormatError(f"{path} has not the name of a part, with a number of its own; the forest is damaged")
+        found[int(match[1])] = path
+    return [found[first] for first in sorted(found)]
+
+
+def first_tree(path: Path) -> int:
+    """The first tree of a part, by its name."""
+    found = _PART.fullmatch(path.name)
+    assert found is not None
+    return int(found[1])
+
+
+def check_parts(paths: list[Path]) -> Header:
+    """Check metadata and columns of all parts and that they are of one forest; what they agree on, with its levels."""
+    header, _ = read_header(paths[0], "trees")
+    for path in paths:
+        check_file(path, "trees", nodes_schema(header.spec), header.identity)
+    return header._replace(levels=read_forest_levels(paths[0].parent.parent, header))
+
+
+def node_count(path: Path) -> int:
+    """Rows that a part says it has. Raises FormatError when it is not a readable Parquet file."""
+    return int(open_parquet(path).metadata.num_rows)
+
+
+def whole_parts(paths: list[Path]) -> list[Span]:
+    """Everything that the parts say they hold."""
+    return [Span(path, 0, node_count(path)) for path in paths]
+
+
+def piece_rows(classes: int, entries: float = 0.0) -> int:
+    """Nodes decoded at a time: as many as PIECE_BYTES hold, so that offsets into their counts fit in 31 bits too.
+
+    entries  terms and levels of a node, on average
+    """
+    return max(1, int(PIECE_BYTES / (NODE_BYTES + 4 * classes + ENTRY_BYTES * entries)))
+
+
+def read_span(span: Span, header: Header) -> Iterator[Nodes]:
+    """The checked nodes of a span, some at a time.
+
+    The bytes of the whole file are checked first where the span starts with it. Memory: a few times PIECE_BYTES. Raises
+    FormatError for a part that is damaged, once the damage is reached; what came before is sound, but may be a part of
+    a tree.
+    """
+    from bigforest.kernels.predict import flatten
+
+    if span.start == 0:
+        check_bytes(span.path)
+    state = np.zeros(6, np.int64)
+    state[flatten.WHOLE] = 1
+    waiting = np.empty((0, 2), np.uint32)
+    rest = np.empty((1, 1 + len(header.spec.target.classes)), np.uint64)
+    done = 0
+    for batch in batches(span, len(header.spec.target.classes)):
+        if done == 0:
+            state[flatten.TREE] = batch.column("tree")[0].as_py() - 1
+        done += batch.num_rows
+        room = int(state[flatten.OPEN]) + batch.num_rows
+        if len(waiting) < room:
+            waiting, rest = _with_room(waiting, room), _with_room(rest, room + 1)
+        yield check_batch(batch, header, span.path, state, waiting, rest)
+    if done == 0:
+        raise FormatError(f"{span.path}: there are no nodes; the forest is damaged")
+    if done != span.stop - span.start:
+        raise FormatError(f"{span.path} has fewer rows than it says; the forest is damaged")
+    if state[flatten.WHOLE] == 0:
+        raise FormatError(f"{span.path}: {PROBLEMS[flatten.WRONG_END]}; the forest is damaged")
+
+
+def _with_room(array: NDArray[Any], rows: int) -> NDArray[Any]:
+    """The array with this many rows, or twice as many as it has."""
+    longer = np.empty((max(rows, 2 * len(array)), array.shape[1]), array.dtype)
+    longer[: len(array)] = array
+    return longer
+
+
+def batches(span: Span, classes: int, columns: list[str] | None = None) -> Iterator[Any]:
+    """The rows of a span as record batches of about PIECE_BYTES; of the named columns, all when None."""
+    with decoding(span.path):
+        file = open_parquet(span.path)
+        begin = 0
+        for number in range(file.num_row_groups):
+            group = file.metadata.row_group(number)
+            end = begin + group.num_rows
+            if begin < span.stop and end > span.start:
+                size = piece_rows(classes, _entries_per_node(group))
+                for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
+                    first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
+                    begin += batch.num_rows
+                    if first < last:
+                        wanted = batch.slice(first, last - first)
+                        wanted.validate(full=True)
+                        yield wanted
+            begin = end
+
+
+def _entries_per_node(group: pq.RowGroupMetaData) -> float:
+    """Terms and levels of a node of a row group, on average, as its metadata says."""
+    values = dict.fromkeys(("terms", "levels"), 0)
+    for number in range(group.num_columns):
+        column = group.column(number)
+        name = column.path_in_schema.partition(".")[0]
+        if name in values:
+            values[name] = max(values[name], int(column.num_values))
+    # A node without any counts as one value.
+    return sum(max(0.0, count / max(1, int(group.num_rows)) - 1.0) for count in values.values())
+
+
+def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
+    """Raise FormatError unless files that begin with the trees `firsts` and hold so many follow from `expected` on."""
+    for path, first, count in zip(paths, firsts, trees, strict=True):
+        if first != expected:
+            what = "is missing" if first > expected else "is there more than once"
+            raise FormatError(f"{path}: tree {min(expected, first)} {what}; the forest is damaged")
+        expected += count
+
+
+def check_count(directory: Path, trees: int, header: Header) -> None:
+    """Raise FormatError unless the `trees` found are those the configuration asked for."""
+    if trees != header.config.trees:
+        raise FormatError(
+            f"{directory} holds {trees} trees and {header.config.trees} were asked for; grow the forest again"
+        )

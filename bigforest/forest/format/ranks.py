@@ -1,0 +1,110 @@
+"""The ranks of the training table, for forests grown on ranks: ranks.parquet, and new values among them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.files import read_table, write_tables
+from bigforest.forest.format.schema import RANKS
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+
+FILE = "ranks.parquet"
+KIND = "ranks"
+
+
+# Values of a feature and their ranks.
+Knots = tuple[NDArray[np.float64], NDArray[np.float64]]
+
+
+class Ranks(NamedTuple):
+    """Feature f has the values value[offsets[f]:offsets[f + 1]], ascending, which have the ranks `rank`.
+
+    offsets  int64 [features + 1]
+    value    float64
+    rank     float64, average ranks from 1 to `rows`
+    rows     of the training table
+    """
+
+    offsets: NDArray[np.int64]
+    value: NDArray[np.float64]
+    rank: NDArray[np.float64]
+    rows: int
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take."""
+        return self.value.nbytes + self.rank.nbytes
+
+    def equal(self, other: Ranks) -> bool:
+        """Whether they are those of the same table."""
+        return self.rows == other.rows and all(map(np.array_equal, self[:3], other[:3]))
+
+    def knots(self) -> Iterator[Knots]:
+        """Values and ranks of each feature, as `write_ranks` takes them."""
+        for start, stop in pairwise(self.offsets):
+            yield self.value[start:stop], self.rank[start:stop]
+
+    def of(self, feature: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Ranks of new values of a feature: on the line between their neighbours; 0 below all, rows + 1 above all.
+
+        Where the line has no end (a neighbour is infinite) the rank is the lower neighbour's. NaN stays NaN.
+        """
+        own = slice(self.offsets[feature], self.offsets[feature + 1])
+        known, rank = self.value[own], self.rank[own]
+        above = np.searchsorted(known, values, side="right")
+        lower, upper = np.maximum(above - 1, 0), np.minimum(above, known.size - 1)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            half = known[lower] * 0.5
+            share = (values * 0.5 - half) / (known[upper] * 0.5 - half)
+        share[~(share > 0.0) | ~np.isfinite(known[lower])] = 0.0
+        found = rank[lower] + np.minimum(share, 1.0) * (rank[upper] - rank[lower])
+        found[above == 0] = 0.0
+        found[values > known[-1]] = self.rows + 1.0
+        found[np.isnan(values)] = np.nan
+        return found
+
+
+def average_ranks(counts: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Ranks, from 1, of values in ascending order that occur so often; those of equal rows are averaged."""
+    upto = np.cumsum(counts)
+    return upto - (counts - 1) / 2.0
+
+
+def write_ranks(directory: Path, knots: Iterable[Knots], spec: DataSpec, config: TrainConfig) -> None:
+    """Write ranks.parquet of the forest in `directory`: values and ranks of every feature, in order."""
+    tables = (
+        pa.table({"feature": np.full(value.size, feature, np.uint32), "value": value, "rank": rank}, schema=RANKS)
+        for feature, (value, rank) in enumerate(knots)
+    )
+    write_tables(RANKS, tables, directory / FILE, KIND, spec, config)
+
+
+def read_ranks(directory: Path, spec: DataSpec, identity: str) -> Ranks:
+    """The checked ranks of the forest in `directory`. Raises FormatError."""
+    path = directory / FILE
+    table = read_table(path, KIND, RANKS, identity)[1]
+    feature, value, rank = (column.chunk(0).to_numpy() for column in table.itercolumns())
+    count = np.bincount(feature, minlength=len(spec.features)) if feature.size else np.zeros(1, np.int64)
+    within = np.diff(feature) == 0
+    sound = (
+        count.size == len(spec.features)
+        and count.all()
+        and (np.diff(feature.astype(np.int64)) >= 0).all()
+        and not np.isnan(value).any()
+        and (value[1:] > value[:-1])[within].all()
+        and (rank[1:] >= rank[:-1])[within].all()
+        and rank.min() >= 1.0
+        and rank.max() <= spec.rows
+    )
+    if not sound:
+        raise FormatError(f"{path}: values and ranks are not ascending for each feature; the forest is damaged")
+    return Ranks(np.concatenate([[0], np.cumsum(count)]), value, rank, spec.rows)

@@ -1,0 +1,149 @@
+"""Parts of a forest, read back to be kept when a run goes on, or to be written again as parts of another forest.
+
+Nodes pass through as tables of some rows, so that the memory does not depend on the size of a tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.files import Header, check_file, header_of, write_tables
+from bigforest.forest.format.nodes import part_path, row_groups
+from bigforest.forest.format.parts import batches, check_parts, first_tree, part_paths, read_span, whole_parts
+from bigforest.forest.format.schema import KINDS, NODES, nodes_schema
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+from bigforest.store.levels import Levels
+
+
+def is_finished(
+    directory: Path, group: range, spec: DataSpec, config: TrainConfig, levels: Levels | None = None
+) -> bool:
+    """Whether the part of the trees `group` is there, whole. `levels` are those of the categories.
+
+    Raises FormatError when it is damaged, is of another forest or holds other trees.
+    """
+    path = part_path(directory, group.start)
+    if not path.exists():
+        return False
+    try:
+        found = _checked_trees(path, header_of(spec, config, levels))
+    except FormatError as error:
+        raise FormatError(f"{error}; remove this file and resume the run, which grows its trees again") from error
+    if found != group:
+        raise FormatError(f"{path} holds the trees {found}, not {group}; remove it and resume the run")
+    return True
+
+
+def recut(
+    source: Path,
+    groups: Sequence[range],
+    directory: Path,
+    spec: DataSpec,
+    config: TrainConfig,
+    parts: Sequence[range] | None = None,
+) -> None:
+    """Write trees of the forest in `source` as the parts `groups` of the forest of (spec, config) in `directory`.
+
+    groups  the first parts of that forest, as grow/forest.py cuts it; the trees they cover must be in `source`.
+    parts   the trees of each part to read, of a forest that is growing; None for all that are there.
+
+    A part has the bytes that it would have if its trees had been grown and written at once. Raises FormatError.
+    """
+    if all(part_path(directory, group.start).exists() for group in groups):
+        return
+    nodes = _Nodes(_stored(source, spec, 0, parts))
+    for group in groups:
+        write_nodes(nodes.until(group.stop), part_path(directory, group.start), spec, config)
+
+
+def copy_parts(source: Path, offset: int, directory: Path, spec: DataSpec, config: TrainConfig) -> None:
+    """Write all trees of the forest in `source` as trees from `offset` on of the forest of (spec, config).
+
+    The parts are cut as they are. Raises FormatError.
+    """
+    starts = [first_tree(path) for path in part_paths(source)]
+    header = check_parts(part_paths(source))
+    nodes = _Nodes(_stored(source, spec, offset))
+    for start, stop in zip(starts, [*starts[1:], header.config.trees], strict=True):
+        write_nodes(nodes.until(offset + stop), part_path(directory, offset + start), spec, config)
+
+
+def write_nodes(tables: Iterable[pa.Table], path: Path, spec: DataSpec, config: TrainConfig) -> None:
+    """Write tables of schema NODES as the part `path`, in the row groups that schema.py write_part makes."""
+    groups = (
+        pa.concat_tables([table.slice(begin, end - begin) for table, begin, end in group]).combine_chunks()
+        for group in row_groups((table, _starts(table)) for table in tables)
+    )
+    write_tables(nodes_schema(spec), groups, path, "trees", spec, config)
+
+
+class _Nodes:
+    """Tables of nodes, to be taken by the number of the tree."""
+
+    def __init__(self, tables: Iterator[pa.Table]) -> None:
+        self._tables = tables
+        self._rest: pa.Table | None = None
+
+    def until(self, stop: int) -> Iterator[pa.Table]:
+        """All nodes not yet taken of trees before `stop`."""
+        while (table := self._rest or next(self._tables, None)) is not None:
+            below = int(np.searchsorted(table["tree"].to_numpy(), stop))
+            self._rest = table.slice(below) if below < table.num_rows else None
+            if below:
+                yield table.slice(0, below)
+            if self._rest is not None:
+                return
+
+
+def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range] | None = None) -> Iterator[pa.Table]:
+    """The checked nodes of a forest, or of some parts of it, in order, numbers of trees raised by `offset`.
+
+    Raises FormatError.
+    """
+    paths = part_paths(directory) if parts is None else [part_path(directory, part.start) for part in parts]
+    header = check_parts(paths)
+    names = [feature.name for feature in spec.features]
+    expected = 0
+    for path in paths:
+        trees = _checked_trees(path, header)
+        if trees.start != expected:
+            raise FormatError(f"{path} begins with tree {trees.start}, not {expected}; the forest is damaged")
+        expected = trees.stop
+        for batch in batches(whole_parts([path])[0], len(spec.target.classes)):
+            yield _as_written(pa.Table.from_batches([batch]), names, offset)
+    if expected != (header.config.trees if parts is None else parts[-1].stop):
+        raise FormatError(f"{directory} holds {expected} trees, not {header.config.trees}; the forest is damaged")
+
+
+def _checked_trees(path: Path, header: Header) -> range:
+    """The trees of a part, all of which is read and checked. Raises FormatError."""
+    check_file(path, "trees", nodes_schema(header.spec), header.identity)
+    first, trees = -1, 0
+    for nodes in read_span(whole_parts([path])[0], header):
+        first = nodes.tree if first < 0 else first
+        trees += nodes.roots.size
+    return range(first, first + trees)
+
+
+def _as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
+    """The nodes with the dictionaries that all parts are written with, whatever the file had made of them."""
+    columns = {name: table[name].combine_chunks() for name in NODES.names}
+    for name, values in (("kind", pa.array(KINDS)), ("feature", pa.array(names, pa.string()))):
+        places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
+        columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
+    columns["tree"] = pc.add(columns["tree"], pa.scalar(offset, pa.uint32()))
+    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())
+
+
+def _starts(table: pa.Table) -> NDArray[np.int64]:
+    """Where the terms and levels of each node begin, and where the last one's end."""
+    lengths = [pc.list_value_length(table[name]).fill_null(0).to_numpy() for name in ("terms", "levels")]
+    return np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0), dtype=np.int64)])

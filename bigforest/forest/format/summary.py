@@ -1,0 +1,115 @@
+"""The two small files that describe a grown forest: its features and its run."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.common.version import __version__
+from bigforest.forest.format.files import read_table, write_table
+from bigforest.forest.format.origin import Origin
+from bigforest.forest.format.parts import Span, batches, part_paths
+from bigforest.forest.format.schema import FEATURES, RUN
+from bigforest.forest.format.terms import features_of
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+
+
+def write_features(directory: Path, spec: DataSpec, config: TrainConfig) -> None:
+    """Write features.parquet of the forest in `directory`, reading its parts, one at a time."""
+    features = spec.features
+    table = pa.table(
+        {
+            "feature": np.arange(len(features), dtype=np.uint32),
+            "name": [feature.name for feature in features],
+            "kind": [feature.kind for feature in features],
+            "dtype": [feature.dtype for feature in features],
+            "codes": [feature.codes for feature in features],
+            "importance": importance(directory, spec),
+        },
+        schema=FEATURES,
+    )
+    write_table(table, directory / "features.parquet", "features", spec, config)
+
+
+def read_features(path: Path, spec: DataSpec, identity: str) -> pa.Table:
+    """The table of features.parquet. Raises FormatError where it is not of the features of `spec`."""
+    table = read_table(path, "features", FEATURES, identity)[1]
+    known = {
+        "feature": list(range(len(spec.features))),
+        **{name: [getattr(feature, name) for feature in spec.features] for name in ("name", "kind", "dtype", "codes")},
+    }
+    share = table["importance"].to_numpy()
+    if any(table[name].to_pylist() != own for name, own in known.items()) or not ((share >= 0) & (share <= 1)).all():
+        raise FormatError(f"{path} is not of the features of the dataspec; the forest is damaged")
+    return table
+
+
+def importance(directory: Path, spec: DataSpec) -> NDArray[np.float64]:
+    """Share of each feature in all decrease of impurity, float64 [features].
+
+    The decrease of an oblique node is divided equally among its features. Those of numbers are counted in steps, whose
+    squares neither vanish nor overflow.
+
+    Trusts the parts, which this run has just written: reading few columns takes a fifth of the time of
+    checking all. Summed node by node within a tree and then tree by tree, so that neither the cut into parts nor the
+    pieces they are read in can change a bit of it.
+    """
+    total = np.zeros(len(spec.features))
+    own = np.zeros(len(spec.features))
+    last = -1
+    columns = ["tree", "gain", "weight", "feature", "terms"]
+    for path in part_paths(directory):
+        for splits in batches(Span(path, 0, sys.maxsize), len(spec.target.classes), columns):
+            splits = splits.filter(splits["gain"].is_valid())
+            if splits.num_rows == 0:
+                continue
+            tree, gain, weight, names, terms = (splits[name] for name in columns)
+            feature, shares = features_of(names, terms, spec)
+            tree = np.repeat(tree.to_numpy(), shares)
+            gains = gain.to_numpy() / spec.target.step / spec.target.step
+            decrease = np.repeat(gains * weight.to_numpy() / shares, shares)
+            cuts = (np.flatnonzero(np.diff(tree)) + 1).tolist()
+            for begin, end in pairwise([0, *cuts, feature.size]):
+                if tree[begin] != last:
+                    total += own
+                    own[:] = 0.0
+                    last = tree[begin]
+                np.add.at(own, feature[begin:end], decrease[begin:end])
+    total += own
+    whole = total.sum()
+    return total / whole if whole > 0 else np.zeros(total.size)
+
+
+def write_run(
+    directory: Path,
+    seconds: Mapping[str, float],
+    threads: int,
+    spec: DataSpec,
+    config: TrainConfig,
+    origin: Origin | None = None,
+) -> None:
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, and its origin."""
+    import numba
+    import polars as pl
+
+    same = {
+        "threads": threads,
+        "bigforest": __version__,
+        "python": platform.python_version(),
+        "numpy": np.__version__,
+        "numba": numba.__version__,
+        "polars": pl.__version__,
+        "config": config.to_json(),
+    }
+    rows = [{"stage": stage, "seconds": spent, **same} for stage, spent in seconds.items()]
+    more = None if origin is None else origin.entries()
+    write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config, more)

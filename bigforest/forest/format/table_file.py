@@ -1,0 +1,64 @@
+"""A Parquet file that a command makes piece by piece: there whole or not at all, and known again as ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bigforest.forest.format.files import METADATA_KEY, file_kind
+from bigforest.storage.atomic import check_output, staged
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+# Version of what the metadata of these files says, not of forests.
+VERSION = 1
+
+
+def write_table_file(
+    out: str | Path,
+    pieces: Iterable[pa.Table],
+    *,
+    kind: str,
+    about: dict[str, Any],
+    dictionary: bool | Sequence[str] = True,
+    overwrite: bool = False,
+) -> None:
+    """Write `pieces`, at least one and all of one schema, each as a row group of the Parquet file `out`.
+
+    kind        what the file is; only a file of the same kind is overwritten.
+    about       what else the JSON object under the key "bigforest" of its schema metadata says.
+    dictionary  columns to write with a dictionary, True for all: good for few values, useless for measurements.
+
+    Raises OutputExistsError or ConfigError when `out` cannot be used, before the first piece is asked for.
+    """
+    import pyarrow.parquet as pq
+
+    mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": kind, **about})}
+    with staged(out, **_ours(kind), overwrite=overwrite) as made:
+        writer = None
+        try:
+            for piece in pieces:
+                writer = writer or pq.ParquetWriter(
+                    made,
+                    piece.schema.with_metadata(mark),
+                    compression="lz4",
+                    use_dictionary=dictionary if isinstance(dictionary, bool) else list(dictionary),
+                    write_statistics=False,  # nobody filters by them, and a thousand columns have a thousand
+                )
+                writer.write_table(piece, row_group_size=max(1, piece.num_rows))
+        finally:
+            if writer is not None:
+                writer.close()
+
+
+def check_table_file(out: str | Path, kind: str, *, overwrite: bool) -> None:
+    """Raise what `write_table_file` would raise for `out` before its first piece."""
+    check_output(out, **_ours(kind), overwrite=overwrite)
+
+
+def _ours(kind: str) -> dict[str, Any]:
+    """What tells our outputs of this kind from other files."""
+    return {"kind": kind.replace("-", " ") + " file", "is_ours": lambda path: file_kind(path) == kind}

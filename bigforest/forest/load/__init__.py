@@ -1,0 +1,1 @@
+"""The trees of a forest in memory, ready to answer rows."""

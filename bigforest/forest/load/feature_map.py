@@ -1,0 +1,86 @@
+"""Whether a table has the features of a forest, and where they are in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
+from typing import NamedTuple
+
+import polars as pl
+
+from bigforest.common.errors import DataError
+from bigforest.forest.load.row_batch import MAX_NARROW_INTEGER
+from bigforest.schema.columns import Leaf, find_leaves, is_feature_type, is_text_type, kind_of
+from bigforest.schema.dataspec import DataSpec
+
+# Types whose values are all float32.
+NARROW = frozenset({pl.Boolean, pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Float16, pl.Float32, pl.Null})
+
+
+class FeatureMap(NamedTuple):
+    """Where the features of a forest are in the tables of one schema: looked for once, and passed on.
+
+    leaves  of the features that matter, by position in the dataspec.
+    """
+
+    spec: DataSpec
+    leaves: dict[int, Leaf]
+
+    def columns(self, used: Iterable[int]) -> list[str]:
+        """The columns that have the features `used`."""
+        return list(dict.fromkeys(self.leaves[int(position)].column for position in used))
+
+    def narrow(self) -> bool:
+        """Whether all values are float32 by their types, as `Reader` reads them."""
+        features = self.spec.features
+        return all(
+            features[position].codes <= MAX_NARROW_INTEGER
+            if features[position].kind == "category"
+            else type(leaf.dtype) in NARROW
+            for position, leaf in self.leaves.items()
+        )
+
+
+def check_schema(schema: Mapping[str, pl.DataType], spec: DataSpec, used: Iterable[int] | None = None) -> FeatureMap:
+    """Raise DataError unless the features are columns, or in nested columns, of the kind they were in training.
+
+    used  positions in the dataspec of the features that matter; all when None.
+    """
+    places = range(len(spec.features)) if used is None else [int(place) for place in used]
+    features = [spec.features[place] for place in places]
+    found = find_leaves(schema, [(feature.name, feature.home) for feature in features])
+    missing = [feature.name for feature, leaf in zip(features, found, strict=True) if leaf is None]
+    if missing:
+        near = get_close_matches(missing[0], list(schema), n=3)
+        hint = f"; did you mean {' or '.join(map(repr, near))}?" if near else ""
+        if missing[0] in schema:  # nested, as it was not in training
+            hint = f"; its {missing[0]!r} is {schema[missing[0]]}"
+        raise DataError(f"the data lacks {_listed(missing)}, which the forest was trained on{hint}")
+    leaves = {place: leaf for place, leaf in zip(places, found, strict=True) if leaf is not None}
+    # Wide tables have few pairs of types, so that each is looked at once.
+    pairs = {(leaf.dtype, spec.features[place].kind, spec.features[place].dtype) for place, leaf in leaves.items()}
+    odd = {pair for pair in pairs if not _is_comparable(*pair)}
+    if odd:
+        wrong = [
+            f"{feature.name!r} is {leaf.dtype}, in training it was {feature.dtype}"
+            for feature, leaf in zip(features, leaves.values(), strict=True)
+            if (leaf.dtype, feature.kind, feature.dtype) in odd
+        ]
+        raise DataError(f"feature {'; '.join(wrong[:5])}: convert to what it was in training")
+    return FeatureMap(spec, leaves)
+
+
+def _is_comparable(dtype: pl.DataType, kind: str, trained: str) -> bool:
+    """Whether values of this type can be compared with those of training; a column without any value always can."""
+    if dtype == pl.Null:
+        return True
+    if not (is_feature_type(dtype) or is_text_type(dtype)) or kind_of(dtype).family != kind_of(trained).family:
+        return False
+    # Booleans are no levels of whole numbers, nor these of booleans.
+    return kind == "numeric" or (dtype == pl.Boolean) == (trained == "Boolean")
+
+
+def _listed(names: Sequence[str], most: int = 5) -> str:
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    noun = "feature" if len(names) == 1 else "features"
+    return f"{noun} {', '.join(map(repr, names[:most]))}{rest}"

@@ -1,0 +1,116 @@
+"""The forest in the form the kernels read: 16 bytes per node, or 8 where float32 will do, and the mixed leaves."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
+
+_NARROW_BALLOT_BITS = 22
+
+
+class FlatTrees(NamedTuple):
+    """Some consecutive trees; layouts are described in kernels/predict/flat_tree.py.
+
+    wide    the nodes, for any values; None when `narrowed` has put others in their place
+    narrow  the nodes, for values that are all float32; None when they do not fit this form, as oblique ones do not
+    directions  of the oblique nodes; None when there are none
+    sets    of the nodes on categories; None when there are none
+    roots   uint64 [trees]
+    used    int64 [used features], positions in the dataspec, ascending; never empty
+    counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
+            one class; of a forest that predicts numbers float64 [leaves, 1], their values
+    """
+
+    wide: NodeLayout | None
+    narrow: NodeLayout | None
+    directions: Directions | None
+    sets: LevelSets | None
+    roots: NDArray[np.uint64]
+    used: NDArray[np.int64]
+    counts: NDArray[Any]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.layout(True).links.size // 2
+
+    def leaf_nodes(self, narrow: bool = True) -> list[NDArray[np.uint32]]:
+        """The numbers of the leaves of each tree, within the tree; `narrow` as in `layout`."""
+        leaves = np.flatnonzero(np.isnan(self.layout(narrow).thresholds[::2]))
+        ends = [*self.roots.tolist(), self.nodes]
+        return [
+            (leaves[np.searchsorted(leaves, begin) : np.searchsorted(leaves, end)] - begin).astype(np.uint32)
+            for begin, end in pairwise(ends)
+        ]
+
+    def ballots(self, vote: str) -> NDArray[np.float64]:
+        """What each mixed leaf adds to the votes, float64 [mixed leaves, classes].
+
+        "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals
+        (Breiman 2001). Numbers are what they are.
+        """
+        if self.counts.dtype == np.float64:
+            return self.counts.astype(np.float64)
+        if vote == "hard":
+            unit = np.zeros(self.counts.shape)
+            unit[np.arange(len(unit)), self.counts.argmax(axis=1)] = 1.0
+            return unit
+        fractions: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, dtype=np.uint64)[:, None]
+        return fractions
+
+    def layout(self, narrow: bool) -> NodeLayout:
+        """The layout for values that are all float32 (`narrow`), or for any."""
+        if narrow and self.narrow is not None:
+            return self.narrow
+        assert self.wide is not None
+        return self.wide
+
+    def with_narrow(self) -> FlatTrees:
+        """The same with the layout `narrow` as well, if the nodes fit it."""
+        assert self.wide is not None
+        if self.directions is not None:
+            return self
+        words = np.empty(self.wide.links.size, np.uint32)
+        return self._replace(narrow=_narrow(self.wide, self.used.size, self.sets is not None, words))
+
+    def narrowed(self) -> FlatTrees:
+        """The same with the layout `narrow` in the place of `wide`, if the nodes fit it, else as it is.
+
+        `self` must not be used any more: its memory is used again, and half of it given back.
+        """
+        from bigforest.kernels.predict.flatten import fits_narrow
+
+        assert self.wide is not None
+        if self.directions is not None:
+            return self
+        words = self.wide.links
+        front = words[: words.size // 2].view(np.uint32)
+        features, categories = self.used.size, self.sets is not None
+        if not fits_narrow(self.wide, _narrow_layout(features, categories, front)):
+            return self
+        _narrow(self.wide, features, categories, front)
+        words.resize(words.size // 2, refcheck=False)
+        return self._replace(wide=None, narrow=_narrow_layout(features, categories, words.view(np.uint32)))
+
+
+def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:
+    """The layout `narrow` in `words`, which may be the front half of those of `wide`; None if the nodes do not fit."""
+    from bigforest.kernels.predict.flatten import narrow_nodes
+
+    narrow = _narrow_layout(features, categories, words)
+    return narrow if narrow_nodes(wide, features, narrow) else None
+
+
+def _narrow_layout(features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout:
+    from bigforest.kernels.predict.flat_tree import NodeLayout
+
+    places = 2 * features if categories else features
+    shift = 32 - int(places - 1).bit_length()
+    ballot = np.uint64(2**_NARROW_BALLOT_BITS - 1)
+    return NodeLayout(words.view(np.float32), words, np.uint64(shift), np.uint64(2 ** (shift - 1)), ballot)

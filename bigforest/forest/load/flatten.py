@@ -1,0 +1,229 @@
+"""From trees to what the kernels read (flat_tree.py): read and checked a piece at a time, packed apart, then joined."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.files import Header
+from bigforest.forest.format.lists import join_lists, list_of_nodes
+from bigforest.forest.format.parts import Span, check_order, read_span
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
+
+_MAX_NODES = 2**32 - 1
+
+
+def load(
+    spans: Sequence[Span], header: Header, first_tree: int, workers: int, used: NDArray[np.int64] | None = None
+) -> FlatTrees:
+    """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
+
+    used  the features that will be at hand; those that some node splits on when None.
+
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, ENTRY_BYTES (load_plan.py) per term, 8 per level that a
+    node lists, and LOADING_BYTES per thread. Raises FormatError for a part that is damaged, for trees that are missing
+    or there more than once, for features that are not in `used`, and beyond 4,294,967,295 nodes.
+    """
+    from bigforest.execution.threads import run
+
+    ends = np.cumsum([span.stop - span.start for span in spans])
+    words = _words(int(ends[-1]))
+    pieces = [words[2 * (end - span.stop + span.start) : 2 * end] for span, end in zip(spans, ends, strict=True)]
+    features = len(header.spec.features)
+    tasks = [(read_span(span, header), piece, features) for span, piece in zip(spans, pieces, strict=True)]
+    found: dict[int, _Trees] = {}
+    if workers == 1 or len(spans) == 1:
+        found = {index: _pack_pieces(*task) for index, task in enumerate(tasks)}
+    else:
+        run(_pack_pieces, tasks, workers=workers, on_result=found.__setitem__)
+    trees = [found[index] for index in range(len(spans))]
+    check_order(
+        [span.path for span in spans], [own.first for own in trees], [own.roots.size for own in trees], first_tree
+    )
+    return _join(words, pieces, trees, used)
+
+
+def pack(parts: Sequence[Nodes], features: int) -> FlatTrees:
+    """Pack checked nodes, each entry whole trees, of a forest with so many features."""
+    words = _words(sum(part.feature.size for part in parts))
+    return _join(words, [words], [_pack_pieces(parts, words, features)], None)
+
+
+class _Trees(NamedTuple):
+    """What packing some trees gives beside their nodes.
+
+    first   number of the first tree.
+    roots   positions among the nodes of these trees.
+    used    bool [features].
+    counts  arrays that together are those of Packed.
+    terms   of the oblique nodes, and of these alone, piece by piece; levels: likewise of the nodes on categories.
+    """
+
+    first: int
+    roots: NDArray[np.int64]
+    used: NDArray[np.bool_]
+    counts: list[NDArray[Any]]
+    terms: list[Terms]
+    levels: list[LevelLists]
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks of the directions."""
+        return sum(int(_blocks(part).sum()) for part in self.terms)
+
+    @property
+    def sets(self) -> int:
+        """Number of nodes on categories."""
+        return sum(part.start.size - 1 for part in self.levels)
+
+
+def _words(nodes: int) -> NDArray[np.uint64]:
+    if nodes > _MAX_NODES:
+        raise _too_many(f"nodes, {nodes:,}, where at most {_MAX_NODES:,} can be loaded together")
+    try:
+        return np.empty(2 * nodes, dtype=np.uint64)
+    except MemoryError as error:
+        raise FormatError(
+            f"{nodes:,} nodes do not fit in memory; set a memory limit, to load them in groups"
+        ) from error
+
+
+def _too_many(what: str) -> FormatError:
+    return FormatError(f"the trees have too many {what}: set a memory limit, so that they are loaded in groups")
+
+
+def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int) -> _Trees:
+    from bigforest.kernels.predict.flatten import count_mixed, pack_nodes
+
+    first = None
+    found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [])
+    roots: list[NDArray[np.int64]] = []
+    done = mixed = 0
+    for piece in pieces:
+        first = piece.tree if first is None else first
+        size = piece.feature.size
+        here = _wide(words[2 * done : 2 * (done + size)])
+        own = np.empty((count_mixed(piece.feature, piece.counts), piece.counts.shape[1]), piece.counts.dtype)
+        listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
+        blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
+        nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)
+        pack_nodes(*nodes, piece.counts, here, own, mixed, found.blocks, found.sets, found.used)
+        roots.append(piece.roots + done)
+        done += size
+        mixed += len(own)
+        found.counts.append(own if piece.value is None else piece.value[piece.feature == LEAF, None])
+        if piece.terms is not None:
+            found.terms.append(list_of_nodes(piece.terms))
+            found.used[piece.terms.feature] = True
+        if piece.levels is not None:
+            found.levels.append(list_of_nodes(piece.levels))
+    assert first is not None
+    return found._replace(first=first, roots=np.concatenate(roots))
+
+
+def _join(
+    words: NDArray[np.uint64],
+    pieces: Sequence[NDArray[np.uint64]],
+    trees: Sequence[_Trees],
+    used: NDArray[np.int64] | None,
+) -> FlatTrees:
+    """One Packed of trees packed apart: places for features, ballots, directions and sets numbered through."""
+    from bigforest.kernels.predict.flatten import LAST_PLACE, number_nodes
+
+    present = np.logical_or.reduce([own.used for own in trees])
+    if used is None:
+        present[0] |= not present.any()  # single leaves read no feature, but a tile must have one
+        used = np.flatnonzero(present)
+    elif not np.isin(np.flatnonzero(present), used).all():
+        raise FormatError("the trees of the forest have changed while they were in use; try again")
+    if 2 * present.size + sum(own.blocks + own.sets for own in trees) > LAST_PLACE:
+        raise _too_many("splits that are not on one value")
+    counts = np.concatenate([some for own in trees for some in own.counts])
+    place = np.zeros(present.size, np.uint64)
+    place[used] = np.arange(used.size, dtype=np.uint64)
+    roots: list[NDArray[np.int64]] = []
+    begin = mixed = blocks = sets = 0
+    for own, piece in zip(trees, pieces, strict=True):
+        number_nodes(_wide(piece), place, used.size, blocks, sets, counts.shape[1], mixed)
+        roots.append(own.roots + begin)
+        begin += piece.size // 2
+        mixed += sum(map(len, own.counts))
+        blocks += own.blocks
+        sets += own.sets
+    return FlatTrees(
+        wide=_wide(words),
+        narrow=None,
+        directions=_directions(trees, place, used.size),
+        sets=_sets(trees, used.size),
+        roots=np.concatenate(roots).astype(np.uint64),
+        used=used,
+        counts=counts,
+    )
+
+
+def _wide(words: NDArray[np.uint64]) -> NodeLayout:
+    from bigforest.kernels.predict.flat_tree import NodeLayout
+
+    return NodeLayout(words.view(np.float64), words, np.uint64(33), np.uint64(2**32), np.uint64(2**32 - 1))
+
+
+def _directions(trees: Sequence[_Trees], place: NDArray[np.uint64], features: int) -> Directions | None:
+    """The blocks of the used features, and those of the directions of all oblique nodes, in their order.
+
+    place  as for number_nodes.
+    """
+    from bigforest.kernels.predict.flat_tree import MORE, TERMS, Directions
+
+    parts = [part for own in trees for part in own.terms]
+    terms = join_lists(parts, [part.start.size - 1 for part in parts])
+    if terms is None:
+        return None
+    own = np.arange(features)
+    sizes = np.concatenate([np.ones(features, np.int64), np.zeros(features, np.int64), np.diff(terms.start)])
+    blocks = np.maximum(1, -(-sizes // TERMS))
+    ends = np.cumsum(blocks)
+    at = np.full((TERMS * int(ends[-1]), 2), np.uint64(features))
+    weight = at.view(np.float64)
+    weight[:, 1] = 0.0
+    begin = np.cumsum(sizes) - sizes
+    filled = np.arange(int(sizes.sum())) + np.repeat(TERMS * (ends - blocks) - begin, sizes)
+    at[filled, 0] = np.concatenate([own.astype(np.uint64), place[terms.feature]])
+    weight[filled, 1] = np.concatenate([np.ones(features), terms.weight])
+    goes_on = np.full(int(ends[-1]), MORE)
+    goes_on[ends - 1] = 0
+    at[TERMS - 1 :: TERMS, 0] |= goes_on
+    return Directions(at.reshape(-1), weight.reshape(-1))
+
+
+def _blocks(terms: Terms) -> NDArray[np.int64]:
+    """Blocks of the directions of nodes."""
+    from bigforest.kernels.predict.flat_tree import TERMS
+
+    blocks: NDArray[np.int64] = -(-np.diff(terms.start) // TERMS)
+    return blocks
+
+
+def _sets(trees: Sequence[_Trees], features: int) -> LevelSets | None:
+    """The sets of all nodes on categories, in the order of the nodes."""
+    from bigforest.kernels.predict.flat_tree import LevelSets
+    from bigforest.kernels.predict.flatten import fill_sets, measure_sets
+
+    parts = [part for own in trees for part in own.levels]
+    lists = join_lists(parts, [part.start.size - 1 for part in parts])
+    if lists is None:
+        return None
+    sets = lists.start.size - 1
+    low, span, first = np.empty(sets, np.uint64), np.empty(sets, np.uint64), np.empty(sets + 1, np.uint64)
+    measure_sets(lists.start, lists.code, low, span, first)
+    words = np.empty(int(first[-1]), np.uint32)
+    fill_sets(lists.start, lists.code, first, words)
+    return LevelSets(np.uint64(features), low, span, first, words)

@@ -1,0 +1,129 @@
+"""The trees of a forest in memory: all of them, kept from one call to the next, or a group at a time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import Shape
+from bigforest.common.sizes import parse_bytes
+from bigforest.execution.resources import Resources, available_threads
+from bigforest.forest.format.files import Header
+from bigforest.forest.format.leaf_targets import LeafTargets, read_targets
+from bigforest.forest.format.parts import check_count, check_parts, whole_parts
+from bigforest.forest.format.ranks import Ranks
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.flatten import load
+from bigforest.forest.load.groups import Trees, survey
+from bigforest.forest.load.load_plan import check_load_budget
+from bigforest.forest.load.predictor import GroupLeafTargets, Predictor
+from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, choose_passes, default_batch, whole_estimate
+from bigforest.forest.load.vote_rule import VoteRule
+
+
+class Loader:
+    """Reads, checks and packs the trees in the parts of a forest. May be used from several threads."""
+
+    def __init__(self, directory: Path, parts: Sequence[Path], header: Header) -> None:
+        self._directory = directory
+        self._parts = list(parts)
+        self._header = header
+        self._spec = header.spec
+        self._lock = threading.Lock()
+        self._packed: FlatTrees | None = None
+        self._trees: Trees | None = None
+        self._targets: LeafTargets | None = None
+
+    def whole(self) -> FlatTrees:
+        """All trees, read once by whichever thread comes first. Raises FormatError."""
+        with self._lock:
+            if self._packed is None:
+                header = check_parts(self._parts)
+                packed = load(whole_parts(self._parts), header, 0, available_threads())
+                check_count(self._directory, packed.roots.size, header)
+                self._packed = packed.with_narrow()
+            return self._packed
+
+    def targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
+        """The targets in the leaves, where a rule asks for quantiles; kept where memory is not limited.
+
+        Raises FormatError.
+        """
+        if not rule.quantiles:
+            return None
+        if resources.memory is not None:
+            return read_targets(self._directory, self._header, resources.scratch, mapped=True)
+        with self._lock:
+            if self._targets is None:
+                self._targets = read_targets(self._directory, self._header, None, mapped=False)
+            return self._targets
+
+    def predictor(
+        self, rule: VoteRule, ranks: Ranks | None, memory: int | str | None, threads: int | None
+    ) -> Predictor:
+        """All trees, ready to answer rows; see `Forest.voting`."""
+        targets = self.targets(rule, Resources(memory=None if memory is None else parse_bytes(memory)))
+        if memory is not None:
+            workers = Resources(threads=threads).workers
+            need = whole_estimate(self._survey(workers), workers, 0 if targets is None else targets.nbytes)
+            check_load_budget("a lazy query with the whole forest", need, memory)
+        packed = self.whole()
+        group_leaf_targets = None if targets is None else GroupLeafTargets.of(targets, range(packed.roots.size), packed)
+        if rule.trees:
+            packed = packed._replace(roots=packed.roots[list(rule.trees)])
+        return Predictor(
+            packed, packed.ballots(rule.ballots), rule, self._spec, ranks=ranks, group_leaf_targets=group_leaf_targets
+        )
+
+    def passes(
+        self,
+        rule: VoteRule,
+        ranks: Ranks | None,
+        shape: Callable[[NDArray[np.int64]], Shape],
+        resources: Resources,
+        held: int,
+        narrow: Callable[[], bool],
+    ) -> AnswerPasses:
+        """How to answer a table; see `Forest.passes`."""
+        if resources.memory is None:
+            predictor = self.predictor(rule, ranks, None, None)
+            used = predictor.packed.used
+            return AnswerPasses(used, [range(1)], ALL_ROWS, default_batch(used.size), lambda _: predictor)
+        if rule.trees:
+            raise ConfigError("some trees of a forest answer with all of it in memory; drop memory or trees")
+        with self._lock:
+            self._packed = None  # other calls may still use it, but it does not stay
+        trees = self._survey(resources.workers)
+        held += 0 if ranks is None else ranks.nbytes
+        targets = self.targets(rule, resources)
+        held += 0 if targets is None else targets.held
+        all_narrow = narrow()
+        kept: dict[range, Predictor] = {}
+
+        def load_group(entries: range) -> Predictor:
+            if entries not in kept:
+                kept.clear()
+                packed = trees.load(entries, resources.workers)
+                pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+                packed = packed.narrowed() if all_narrow else packed
+                mixed = packed.ballots(rule.ballots)
+                packed = packed._replace(counts=packed.counts[:0].copy())
+                own = None if targets is None else GroupLeafTargets.of(targets, trees.numbers(entries), packed)
+                kept[entries] = Predictor(packed, mixed, rule, self._spec, trees.header.config.trees, ranks, own)
+            return kept[entries]
+
+        assert trees.used is not None
+        return choose_passes(shape(trees.used), resources, trees, held, load_group, len(rule.quantiles))
+
+    def _survey(self, workers: int) -> Trees:
+        """Where the trees are and what they take, found once."""
+        with self._lock:
+            if self._trees is None:
+                self._trees = survey(self._directory, workers)
+            return self._trees

@@ -1,0 +1,251 @@
+"""The trees of a forest ready to answer rows, from any number of threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import DataError, FormatError
+from bigforest.forest.format.leaf_targets import LeafTargets
+from bigforest.forest.format.ranks import Ranks
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.router import RowRouter, chunk_rows
+from bigforest.forest.load.row_batch import RowBatch, missing_error
+from bigforest.forest.load.vote_rule import VoteRule, answer_width
+from bigforest.schema.dataspec import DataSpec
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.accumulate import LeafNumbers, Votes
+
+# Fewer visits of a tree by a row than this take less time than starting a thread does.
+SMALL = 30_000
+
+# Most chunks per thread beyond those the cache asks for: threads which are held up leave work to the others.
+PIECES = 8
+
+# Leaves of a chunk, where they are wanted: rows times trees.
+LEAF_CELLS = 1 << 21
+
+
+class Answers(NamedTuple):
+    """Answers to rows, in order.
+
+    codes  int32 [rows], class of each row or REJECTED; none where numbers are predicted.
+    proba  float64 [rows, classes], votes over trees; None if not asked for.
+    value  float64 [rows], mean of what the trees predict; None where classes are predicted.
+    quantiles  float64 [rows, quantiles] of the rule; None if it asks for none.
+    """
+
+    codes: NDArray[np.int32]
+    proba: NDArray[np.float64] | None
+    value: NDArray[np.float64] | None = None
+    quantiles: NDArray[np.float64] | None = None
+
+
+class GroupLeafTargets(NamedTuple):
+    """The targets in the leaves of a forest, for a group of its trees.
+
+    first   number of the first of these trees; leaf: number of their first leaf.
+    """
+
+    targets: LeafTargets
+    first: int
+    leaf: int
+
+    @classmethod
+    def of(cls, targets: LeafTargets, trees: range, packed: FlatTrees) -> GroupLeafTargets:
+        """Those of these trees, which are packed. Raises FormatError where they are of other leaves."""
+        begin, end = targets.first[[trees.start, trees.stop]].tolist()
+        leaves = packed.leaf_nodes()
+        counts = np.diff(targets.first[trees.start : trees.stop + 1])
+        if counts.tolist() != [*map(len, leaves)] or not np.array_equal(
+            np.concatenate(leaves), targets.node[begin:end]
+        ):
+            raise FormatError("there are targets of other leaves than those of the trees; the forest is damaged")
+        return cls(targets, trees.start, begin)
+
+    def noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
+        """What `note_leaves` writes to: votes, and uint32 [rows, trees of the forest]."""
+        from bigforest.kernels.predict.accumulate import LeafNumbers
+
+        return LeafNumbers(cast, np.uint32(self.leaf), np.uint64(self.first), leaves)
+
+
+class Predictor(NamedTuple):
+    """A forest, or a group of its trees, packed, with a rule.
+
+    mixed  what the mixed leaves cast, see FlatTrees.ballots.
+    trees  trees of the whole forest; None for those that are here.
+    ranks  of the training table, where the trees split on ranks; None where they split on values.
+    residents  for quantiles; None where the rule asks for none.
+    """
+
+    packed: FlatTrees
+    mixed: NDArray[np.float64]
+    rule: VoteRule
+    spec: DataSpec
+    trees: int | None = None
+    ranks: Ranks | None = None
+    group_leaf_targets: GroupLeafTargets | None = None
+
+    def answer(
+        self,
+        rows: RowBatch,
+        numbers: NDArray[np.uint64] | int,
+        *,
+        proba: bool,
+        workers: int = 1,
+        votes: NDArray[np.float64] | None = None,
+        leaves: NDArray[np.uint32] | None = None,
+    ) -> Answers:
+        """Answers to all rows, which have the used features (packed.used).
+
+        numbers  numbers of the rows for random draws, uint64 [rows]; or the number of the first row.
+        votes    those of the trees before these, float64 [rows, classes], or [rows, 1] of numbers; added to.
+        leaves   for quantiles, those of the trees before these, uint32 [rows, trees]; set.
+
+        Rows are independent: the answers do not depend on how many come together, nor on the number of
+        threads. Raises DataError where a value is missing and some splits are on projections.
+        """
+        count, target = rows.rows, self.spec.target
+        if target.task == "regression":
+            wanted = len(self.rule.quantiles)
+            quantiles = np.empty((count, wanted)) if wanted else None
+            answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles)
+        else:
+            shares = np.empty((count, len(target.classes))) if proba else None
+            answers = Answers(np.empty(count, np.int32), shares)
+        self._vote(rows, numbers, votes, leaves, answers, workers)
+        return answers
+
+    def add(
+        self, rows: RowBatch, votes: NDArray[np.float64], workers: int, leaves: NDArray[np.uint32] | None = None
+    ) -> None:
+        """Add the votes of these trees to those of the trees before, float64 [rows, classes]; else as `answer`."""
+        self._vote(rows, 0, votes, leaves, None, workers)
+
+    def _vote(
+        self,
+        rows: RowBatch,
+        numbers: NDArray[np.uint64] | int,
+        votes: NDArray[np.float64] | None,
+        leaves: NDArray[np.uint32] | None,
+        answers: Answers | None,
+        workers: int,
+    ) -> None:
+        from bigforest.execution.threads import together
+        from bigforest.kernels.predict.flat_tree import TILE
+
+        rows = self._as_split(rows)
+        count = rows.rows
+        chunk = chunk_rows(rows)
+        if self.group_leaf_targets is not None:
+            chunk = min(chunk, max(1, LEAF_CELLS // self.forest_trees))
+        if count * self.packed.roots.size < SMALL:
+            workers = 1
+        if workers > 1:
+            chunk = min(chunk, -(-count // (self._pieces(count // workers) * workers * TILE)) * TILE)
+        starts = iter(range(0, count, chunk))
+        if not all(together(lambda: self._vote_chunks(rows, numbers, votes, leaves, answers, chunk, starts), workers)):
+            raise self._missing(rows)
+
+    def leaves(self, rows: RowBatch, workers: int) -> NDArray[np.uint32]:
+        """Number of the leaf, within its tree, in which each row ends in each tree, uint32 [rows, trees].
+
+        Otherwise as `answer`.
+        """
+        from bigforest.execution.threads import together
+        from bigforest.kernels.predict.accumulate import Places, place_leaves
+        from bigforest.kernels.predict.route import new_scratch
+
+        rows = self._as_split(rows)
+        roots = self.packed.roots
+        found = np.empty((rows.rows, roots.size), np.uint32)
+        chunk = chunk_rows(rows)
+        starts = iter(range(0, rows.rows, chunk))
+
+        def place() -> bool:
+            router = RowRouter(self.packed)
+            for first in starts:
+                way = router.way(rows, first, min(first + chunk, rows.rows))
+                if way is None:
+                    return False
+                place_leaves(way, Places(roots, found[first : first + way.rows]), new_scratch(way))
+            return True
+
+        if not all(together(place, workers if rows.rows > chunk else 1)):
+            raise self._missing(rows)
+        return found
+
+    def _as_split(self, rows: RowBatch) -> RowBatch:
+        """The rows as the trees split them: by values, or by their ranks."""
+        return rows if self.ranks is None else rows.ranked(self.ranks, self.packed.used)
+
+    def _missing(self, rows: RowBatch) -> DataError:
+        return missing_error(rows, [self.spec.features[int(place)].name for place in self.packed.used])
+
+    def _pieces(self, rows: int) -> int:
+        """Into how many chunks the `rows` of a thread are cut. Every chunk has to fetch the nodes of all trees.
+
+        Measured: chunks that have a sixteenth of the rows of a tree's nodes take twice the time of whole ones.
+        """
+        nodes_per_tree = self.packed.nodes // self.packed.roots.size
+        return max(1, min(PIECES, 2 * rows // nodes_per_tree))
+
+    def _vote_chunks(
+        self,
+        rows: RowBatch,
+        numbers: NDArray[np.uint64] | int,
+        votes: NDArray[np.float64] | None,
+        leaves: NDArray[np.uint32] | None,
+        answers: Answers | None,
+        chunk: int,
+        starts: Iterator[int],
+    ) -> bool:
+        """Judge the `chunk` rows from each of `starts` on; False, at once, if a value is missing that must not."""
+        from bigforest.kernels.predict.accumulate import Votes, note_leaves, vote
+        from bigforest.kernels.predict.quantile import find_quantiles
+        from bigforest.kernels.predict.route import new_scratch
+
+        trees = self.forest_trees
+        router = RowRouter(self.packed)
+        for first in starts:
+            last = min(first + chunk, rows.rows)
+            way = router.way(rows, first, last)
+            if way is None:
+                return False
+            here = np.zeros((last - first, answer_width(self.spec))) if votes is None else votes[first:last]
+            cast = Votes(self.mixed, here)
+            if self.group_leaf_targets is None:
+                vote(way, self.packed.roots, cast, new_scratch(way))
+            else:
+                known = np.empty((last - first, trees), np.uint32) if leaves is None else leaves[first:last]
+                note_leaves(way, self.packed.roots, self.group_leaf_targets.noted(cast, known), new_scratch(way))
+            if answers is None:
+                continue
+            if answers.value is not None:
+                answers.value[first:last] = here[:, 0] / trees
+                if self.group_leaf_targets is not None and answers.quantiles is not None:
+                    targets = self.group_leaf_targets.targets
+                    shares = np.array(self.rule.quantiles)
+                    find_quantiles(known, *targets[2:], shares, answers.quantiles[first:last])
+                continue
+            answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+            if answers.proba is not None:
+                answers.proba[first:last] = here / trees
+        return True
+
+    @property
+    def forest_trees(self) -> int:
+        """Trees of the whole forest."""
+        return self.trees or self.packed.roots.size
+
+    def _numbers(self, numbers: NDArray[np.uint64] | int, first: int, last: int) -> NDArray[np.uint64] | None:
+        if not self.rule.draws:
+            return None
+        if isinstance(numbers, int):
+            return np.arange(numbers + first, numbers + last, dtype=np.uint64)
+        return numbers[first:last]

@@ -1,0 +1,148 @@
+"""From tables and arrays to rows as the trees look at them: numbers, and codes of levels. Missing is NaN."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import DataError
+from bigforest.forest.load.feature_map import NARROW, FeatureMap
+from bigforest.forest.load.row_batch import FeatureBlock, RowBatch
+from bigforest.schema.columns import cells, is_plain, level_codes, numbers
+from bigforest.schema.dataspec import DataSpec
+from bigforest.store.levels import Levels
+
+# Unseen levels that an error names.
+_NAMED = 5
+
+
+class _Use(NamedTuple):
+    """Where a feature is among those in use, and in the dataspec."""
+
+    at: int
+    place: int
+
+
+class Reader(NamedTuple):
+    """Reads rows for the trees of a forest.
+
+    levels  of its categories.
+    unseen  what a level is that was not there in training: see vote_rule.py Rule.
+
+    The code of a level that is not known is one past the last, and so is that of a missing one of a category that was
+    never missing in training: no node lists it.
+    """
+
+    spec: DataSpec
+    levels: Levels
+    unseen: str
+
+    def frame(self, frame: pl.DataFrame, found: FeatureMap, used: Iterable[int]) -> RowBatch:
+        """The features `used` (positions in the dataspec) of a frame in which they were `found`.
+
+        Raises DataError for levels not seen in training, where these are errors.
+        """
+        columns: dict[str, _Use] = {}
+        nested: dict[str, _Use] = {}
+        for at, place in enumerate(used):
+            leaf = found.leaves[int(place)]
+            if leaf.path:
+                nested[f"{at}"] = _Use(at, int(place))
+            else:
+                columns[leaf.column] = _Use(at, int(place))
+        blocks = self._blocks(frame, columns) if columns else []
+        if nested:
+            inner = frame.select(found.leaves[use.place].expr.alias(name) for name, use in nested.items())
+            blocks += self._blocks(inner, nested)
+        return RowBatch(blocks)
+
+    def matrix(self, matrix: NDArray[Any], used: NDArray[np.int64]) -> RowBatch:
+        """The features `used` of an array [rows, features] whose columns are in the order of training.
+
+        Of dates and times they hold the integers behind them, see schema/columns.py. Where some are categories it must
+        be an array of objects: levels as text, booleans or whole numbers, None or NaN for missing ones.
+
+        Raises DataError for another shape or type, and as `frame` does.
+        """
+        features = self.spec.features
+        if matrix.ndim != 2 or matrix.shape[1] != len(features):
+            raise DataError(
+                f"the array has shape {matrix.shape}; the forest was trained on {len(features)} features, "
+                "so it needs two dimensions and that many columns"
+            )
+        if matrix.dtype == object:
+            return RowBatch.of([self._objects(matrix[:, place], int(place)) for place in used])
+        categories = [feature.name for feature in features if feature.kind == "category"]
+        if categories:
+            raise DataError(
+                f"the features {', '.join(map(repr, categories[:_NAMED]))} are categories, and the array holds "
+                f"{matrix.dtype}: give a table, or an array of objects"
+            )
+        if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+            raise DataError(f"the array has type {matrix.dtype}; convert it to numbers of at most 64 bits")
+        gaps = np.flatnonzero(np.diff(used) != 1) + 1
+        ends = [0, *gaps.tolist(), used.size]
+        # Runs of features are parts of the array, which is not copied.
+        return RowBatch(
+            [
+                FeatureBlock(matrix[:, used[begin] : used[end - 1] + 1], matrix.dtype, slice(begin, end))
+                for begin, end in pairwise(ends)
+            ]
+        )
+
+    def _blocks(self, frame: pl.DataFrame, columns: Mapping[str, _Use]) -> list[FeatureBlock]:
+        """Some columns of a frame, those together that numpy has as they are and that are of one type."""
+        found = frame[list(columns)]
+        blocks: list[FeatureBlock] = []
+        alike: dict[Any, list[str]] = {}
+        nulls = found.null_count().row(0)
+        for (name, use), dtype, missing in zip(columns.items(), found.dtypes, nulls, strict=True):
+            if is_plain(dtype) and not missing and self.spec.features[use.place].kind == "numeric":
+                alike.setdefault(dtype, []).append(name)
+            else:
+                blocks.append(FeatureBlock.of_column(self._column(cells(found, name), use.place), use.at))
+        return blocks + [
+            FeatureBlock.of_table(found[names], [columns[name].at for name in names]) for names in alike.values()
+        ]
+
+    def _column(self, series: pl.Series, place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        if feature.kind == "category":
+            return self._codes(series, place)
+        if series.dtype == pl.Null:
+            return np.full(len(series), np.nan, np.float32)
+        found = numbers(series, feature.dtype)
+        # Where some are missing they come as float64, which only wide nodes would answer.
+        return found.astype(np.float32) if found.dtype == np.float64 and series.dtype.base_type() in NARROW else found
+
+    def _codes(self, series: pl.Series, place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        first = int(feature.missing)
+        found = level_codes(series, self.levels.of(place), first)
+        if self.unseen == "error" and (found == feature.codes).any():
+            odd = series.filter(pl.Series(found == feature.codes)).unique(maintain_order=True)
+            names = ", ".join(map(repr, odd.head(_NAMED).to_list()))
+            raise DataError(
+                f"{feature.name!r} has levels that were not there in training, among them {names}; "
+                "say with unseen whether they go with the larger child or count as missing"
+            )
+        missing = np.isnan(found) | (found == feature.codes) if self.unseen == "missing" else np.isnan(found)
+        codes = np.where(missing, 0 if feature.missing else feature.codes, found)
+        return codes.astype(np.min_scalar_type(feature.codes))
+
+    def _objects(self, column: NDArray[Any], place: int) -> NDArray[Any]:
+        feature = self.spec.features[place]
+        values = [None if cell is None or cell != cell else cell for cell in column.tolist()]
+        try:
+            if feature.kind == "numeric":
+                return np.array([np.nan if cell is None else cell for cell in values], np.float64)
+            return self._codes(pl.Series(feature.name, values, strict=True), place)
+        except DataError:
+            raise
+        except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
+            raise DataError(f"the feature {feature.name!r} of the array cannot be read: {error}") from error

@@ -1,0 +1,74 @@
+"""Rows in tiles, and the nodes they are sent down: what every kernel that sends rows is called with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.row_batch import CHUNK_BYTES, RowBatch
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.flat_tree import RouteInputs
+
+# Bytes of tiles that go through a tree before the next, where trees are small beside them: so many stay in the core's
+# own cache together with a tree. Measured on MNIST: a third less time than with all tiles of a chunk.
+_OWN_CACHE_BYTES = 512 << 10
+_SMALL_TREE = 4
+# Tiles where there are oblique nodes: most bytes of one, and most rows, as scratch takes 28 bytes for each. Every tile
+# has to fetch the nodes of all trees.
+_TILE_BYTES = 4 << 20
+_TILE_ROWS = 1 << 15
+
+
+class RowRouter:
+    """Puts rows into tiles, some at a time. For one thread: what it gave before is written over."""
+
+    def __init__(self, packed: FlatTrees) -> None:
+        self.packed = packed
+        self._tiles: dict[np.dtype[Any], NDArray[Any]] = {}
+
+    def way(self, rows: RowBatch, start: int, stop: int) -> RouteInputs | None:
+        """The Way of the rows from `start` to before `stop`, which have the used features.
+
+        None if a value is missing, and some splits are on projections.
+        """
+        from bigforest.kernels.predict.flat_tree import RouteInputs
+
+        packed, rows = self.packed, rows.cut(start, stop)
+        narrow = packed.wide is None or rows.narrow
+        layout = packed.layout(narrow)
+        tiles = self._empty(rows, narrow)
+        missing = None if rows.fill(tiles, by_rows=packed.directions is not None) else True
+        if missing and packed.directions is not None:
+            return None
+        together = len(tiles)
+        tile_bytes = tiles[0].nbytes if together else 1
+        if _SMALL_TREE * layout.links.nbytes < packed.roots.size * _OWN_CACHE_BYTES:
+            together = max(1, _OWN_CACHE_BYTES // tile_bytes)
+        return RouteInputs(tiles, rows.rows, together, layout, packed.directions, packed.sets, missing)
+
+    def _empty(self, rows: RowBatch, narrow: bool) -> NDArray[Any]:
+        """Tiles of a Way for so many rows."""
+        from bigforest.kernels.predict.flat_tree import TILE
+
+        kind, by_rows = rows.tile_type(narrow), self.packed.directions is not None
+        tiles = self._tiles.get(kind)
+        if tiles is None or len(tiles) * tiles.shape[1 if by_rows else 2] < rows.rows:
+            width = rows.features + 1
+            tallest = min(rows.rows, _TILE_ROWS, _TILE_BYTES // (width * kind.itemsize))
+            height = max(1, tallest) if by_rows else TILE
+            shape = (height, width) if by_rows else (rows.features, height)
+            tiles = self._tiles[kind] = np.empty((-(-rows.rows // height), *shape), kind)
+            if by_rows:
+                tiles[:, :, rows.features] = 0
+        return tiles
+
+
+def chunk_rows(rows: RowBatch) -> int:
+    """Rows that should go through the trees together: as many as fit CHUNK_BYTES, but a tile at least."""
+    from bigforest.kernels.predict.flat_tree import TILE
+
+    return max(1, CHUNK_BYTES // (rows.width * rows.features * TILE)) * TILE

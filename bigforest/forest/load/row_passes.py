@@ -1,0 +1,187 @@
+"""Answers within a memory budget: rows a range at a time, each before the trees of one group after the other.
+
+Votes are added in the order of the trees, so that groups and ranges change no bit of an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import DataError
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.execution.resources import Resources
+from bigforest.forest.load.groups import Trees
+from bigforest.forest.load.load_plan import LOADING_BYTES, Visit, check_load_budget, choose_load_plan
+from bigforest.forest.load.predictor import LEAF_CELLS, Answers, Predictor
+from bigforest.forest.load.row_batch import CHUNK_BYTES, RowBatch, tile_bytes
+from bigforest.forest.load.vote_rule import answer_width
+
+Batch = TypeVar("Batch")
+
+# A range that has all rows of any table.
+ALL_ROWS = 1 << 62
+
+# Rows and cells that are read at a time when memory is not limited; with the predictions of a few classes about 200 MB
+# at the widest type.
+BATCH_ROWS = 1 << 17
+BATCH_CELLS = 1 << 23
+# And with a limit: the share of it that a batch may take, and the fewest rows.
+_BATCH_SHARE = 8
+_FEWEST_ROWS = 1 << 12
+
+# What reading and writing Parquet takes besides the batch.
+_FILE_BYTES = 96 << 20
+
+# Nanoseconds, on one thread, to bring one cell before a group: reading it from Parquet and filling tiles.
+_CELL_NS = 8
+
+
+class AnswerPasses(NamedTuple):
+    """How a table is answered.
+
+    used    positions in the dataspec of the features that a batch must have.
+    groups  entries of Trees that go together.
+    rows    rows of a range.
+    batch   rows read at a time.
+    load    gives the trees of a group.
+    """
+
+    used: NDArray[np.int64]
+    groups: list[range]
+    rows: int
+    batch: int
+    load: Callable[[range], Predictor]
+
+    def answers(
+        self,
+        rows: int,
+        batches: Callable[[int, int, bool], Iterator[tuple[int, RowBatch, Batch]]],
+        *,
+        proba: bool,
+        workers: int,
+        first: int = 0,
+    ) -> Iterator[tuple[Batch, Answers]]:
+        """The answers to the rows from `first` to before `rows`, batch by batch.
+
+        batches  gives the batches of rows from its first to before its second argument; the third says whether they
+                 are for the last group, so that they come back with the answers.
+        """
+        for begin in range(first, rows, max(1, self.rows)):
+            end = min(begin + self.rows, rows)
+            votes: NDArray[np.float64] | None = None
+            leaves: NDArray[np.uint32] | None = None
+            for number, entries in enumerate(self.groups):
+                predictor = self.load(entries)
+                if votes is None and len(self.groups) > 1:
+                    votes = np.zeros((end - begin, answer_width(predictor.spec)))
+                    if predictor.group_leaf_targets is not None:
+                        leaves = np.empty((end - begin, predictor.forest_trees), np.uint32)
+                last = number == len(self.groups) - 1
+                for start, found, batch in batches(begin, end, last):
+                    here = slice(start - begin, start - begin + found.rows)
+                    own = None if votes is None else votes[here]
+                    known = None if leaves is None else leaves[here]
+                    try:
+                        if last:
+                            answered = predictor.answer(
+                                found, start, proba=proba, workers=workers, votes=own, leaves=known
+                            )
+                            yield batch, answered
+                        else:
+                            assert own is not None
+                            predictor.add(found, own, workers, known)
+                    except DataError as error:
+                        raise located(error, start, found.rows) from error
+                del predictor
+
+
+def located(error: DataError, start: int, rows: int) -> DataError:
+    """The error with the rows it is about."""
+    return DataError(f"rows {start} to {start + rows - 1}: {error}")
+
+
+def default_batch(columns: int) -> int:
+    """Rows read at a time when memory is not limited, of a table with so many columns."""
+    return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
+
+
+def choose_passes(
+    shape: Shape, resources: Resources, trees: Trees, held: int, load: Callable[[range], Predictor], quantiles: int = 0
+) -> AnswerPasses:
+    """The passes over a table within the memory of `resources`: see `plan_passes`.
+
+    load  gives the trees of a group.
+
+    Raises ConfigError naming the smallest budget that would do.
+    """
+    passes, need = plan_passes(shape, resources, trees.sizes(), trees.first, held, quantiles)
+    assert resources.memory is not None
+    check_load_budget("predicting", need, resources.memory)
+    assert trees.used is not None
+    return passes._replace(used=trees.used, load=load)
+
+
+def whole_estimate(trees: Trees, workers: int, held: int = 0) -> MemoryEstimate:
+    """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query.
+
+    held  bytes of what it has beside its trees.
+    """
+    room = BASE_BYTES + held + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
+    memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())
+    return MemoryEstimate("predict", memory, memory)
+
+
+def plan_passes(
+    shape: Shape,
+    resources: Resources,
+    sizes: NDArray[np.int64],
+    first: NDArray[np.int64],
+    held: int,
+    quantiles: int = 0,
+) -> tuple[AnswerPasses, MemoryEstimate]:
+    """The passes over a table, without trees yet, and what they need.
+
+    shape         rows and classes, and for every column that is read the bytes of a value.
+    sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    held          bytes of a table that is in memory already.
+    quantiles     how many are wanted of a row.
+
+    `smallest` of the Need is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
+    """
+    # A batch is there as it was read, as one chunk and as it is written; so are its answers.
+    row_batch = 3 * shape.row_bytes + 24 * (shape.classes + quantiles) + 64
+    # Votes are kept between groups and, for quantiles, the leaf of every tree; a chunk of those is on its way as well.
+    row_votes = 8 * shape.classes + (4 * int(first[-1]) if quantiles else 0)
+    table_rows = max(1, shape.rows)
+    tiles = max(CHUNK_BYTES, tile_bytes(shape.features))
+    chunk = 8 * LEAF_CELLS if quantiles else 0
+    fixed = BASE_BYTES + held + _FILE_BYTES + resources.workers * (max(3 * tiles, LOADING_BYTES) + chunk)
+    fewest = min(_FEWEST_ROWS, table_rows)
+    smallest = fixed + int(sizes.max()) + fewest * (row_batch + row_votes)
+    batch = min(default_batch(shape.features), table_rows)
+    room = int(sizes.sum()) + batch * row_batch
+    if resources.memory is not None:
+        room = max(resources.memory, smallest) - fixed
+        batch = min(batch, max(fewest, room // _BATCH_SHARE // row_batch))
+        batch = min(batch, (room - int(sizes.max()) - fewest * row_votes) // row_batch)
+    visit = Visit(
+        stage="predict",
+        rows=table_rows,
+        classes=shape.classes,
+        fixed=fixed + batch * row_batch,
+        row_bytes=row_votes,
+        step=fewest,
+        row_ns=_CELL_NS * shape.features,
+        group_ns=0.0,
+        one_keeps=False,
+    )
+    way = choose_load_plan(sizes, first, visit, room - batch * row_batch, smallest)
+    return AnswerPasses(np.empty(0, np.int64), way.groups, way.rows, batch, _not_loaded), way.need
+
+
+def _not_loaded(entries: range) -> Predictor:
+    raise AssertionError(f"a plan has no trees {entries}")

@@ -1,0 +1,70 @@
+"""The out-of-bag report of a forest, read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+import polars as pl
+import pyarrow as pa
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.files import check_file, read_table, row_batches, with_rows
+from bigforest.forest.format.frames import scan, to_frame
+from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
+from bigforest.forest.load.vote_rule import label_type, proba_names, stored_labels
+from bigforest.schema.dataspec import DataSpec
+
+_LABELS = ("truth", "prediction", "class")
+
+Frame = TypeVar("Frame", pl.DataFrame, pl.LazyFrame)
+
+
+class OobReport:
+    """The out-of-bag report of a forest (Breiman 2001, section 3.1; Tomasi 2017, section 6).
+
+    rows       LazyFrame, one row per training row; columns as in forest/format/schema.py oob_rows
+    curve      error after each tree; columns CURVE, or NUMBER_CURVE where numbers are predicted
+    confusion  true class against voted class; columns confusion. None where numbers are predicted
+    metrics    precision, recall, F1, log loss, Brier score and AUC of each class and of all, columns metrics; of
+               numbers R2, MSE and MAE, columns NUMBER_METRICS
+    error      share of wrong votes, or mean squared error of numbers, among the rows that were left out of at least
+               one bag; nan when there are none
+    rows_used  number of these rows, |T'|
+    weighted   whether rows have weights, by which all but the numbers of rows are measured
+    """
+
+    def __init__(self, directory: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
+        label = stored_labels(spec).type
+        numbers = spec.target.task == "regression"
+        path = directory / "rows.parquet"
+        columns = oob_rows(label, proba_names(spec))
+        check_file(path, "oob-rows", columns, identity)
+
+        dtype = label_type(spec)
+
+        def read(name: str, columns: pa.Schema) -> pl.DataFrame:
+            file = directory / f"{name}.parquet"
+            table = with_rows(read_table(file, f"oob-{name}", columns, identity)[1], file)
+            try:
+                return _as_target(to_frame(table), columns, dtype)
+            except pl.exceptions.PolarsError as error:
+                raise FormatError(f"{file} has labels that are no classes ({error}); the forest is damaged") from error
+
+        self.weighted = spec.weight is not None
+        self.rows = _as_target(scan([path], columns, row_batches, holding), oob_rows(label, ()), dtype)
+        self.curve = read("curve", NUMBER_CURVE if numbers else CURVE)
+        self.confusion = None if numbers else read("confusion", confusion(label))
+        self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
+        _, error, self.rows_used = self.curve.row(-1)
+        self.error: float = float("nan") if error is None else error
+
+    def __repr__(self) -> str:
+        what = "error" if self.confusion is not None else "mean squared error"
+        rows = f"{self.rows_used} rows{' by their weights' if self.weighted else ''}"
+        return f"OutOfBag({what} {self.error:.6g} on {rows})"
+
+
+def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:
+    """The labels in a frame in the type of the target: the files have all kinds of text as strings."""
+    return frame.with_columns(pl.col(name).cast(dtype) for name in columns.names if name in _LABELS)

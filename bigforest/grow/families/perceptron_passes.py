@@ -1,0 +1,180 @@
+"""Perceptrons of nodes too large for memory (kernels/subspace/perceptron.py): their rows come block by block, in order.
+
+A pass over the rows trains, and counts besides what the pass before has led to; so n passes of training take n + 1 over
+the rows. Where the rows of a node, in the columns that it sees, fit into memory, all passes go over them there: zeros
+and ones are bits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.families.subspace import with_cells
+from bigforest.grow.out_of_core.decoded_table import MATRIX
+from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.spill import BlockRows
+from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.kernels.common.node_scan import BITS32, SHIFT32
+from bigforest.kernels.out_of_core.subspace import learn_rows
+from bigforest.kernels.subspace.columns import SubspaceColumns, make_subspace
+
+# Rows that are looked at together while they come.
+_ROWS = 4096
+# Bytes of a row that is held, besides its columns.
+HELD_ROW = 8
+
+
+class Trial(NamedTuple):
+    """A perceptron that a node wants, see frontier.Probe.
+
+    space   the columns of the node, of no rows; place int64 [columns], theirs among the columns that the tree sees
+    far     bool [classes], whether a class is to be on the right
+    total   int64 [classes]
+    epochs  most passes of training
+    """
+
+    space: SubspaceColumns
+    place: NDArray[np.int64]
+    far: NDArray[np.bool_]
+    total: Counts
+    epochs: int
+
+    def cells(self, parts: int) -> int:
+        """See Probe; nothing is counted in histograms."""
+        return 0
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all rows in memory."""
+        space = self.space
+        return int(self.total.sum()) * (8 * (space.bits.shape[1] or space.feature.size) + HELD_ROW)
+
+
+class Learnt(NamedTuple):
+    """The best perceptron of a Trial.
+
+    weight  float64 [columns of the node]
+    cut     rows with a projection of at most so much go left, which hold `left`, int64 [classes]
+    """
+
+    weight: NDArray[np.float64]
+    cut: float
+    left: Counts
+
+
+class RowPiece(NamedTuple):
+    """Some rows of a node, in order: their columns, and items numbered from 0."""
+
+    space: SubspaceColumns
+    items: NDArray[np.uint64]
+
+
+class Learner:
+    """A perceptron in training: it has to `see` all rows and `end` the pass, until that says that `best` is found."""
+
+    best: Learnt
+
+    def __init__(self, trial: Trial) -> None:
+        self._trial = trial
+        columns, classes = trial.space.feature.size, trial.total.size
+        self._now, self._before = (make_subspace(trial.space, columns, 1, trial.epochs, classes, 0) for _ in range(2))
+        self._now.far[:] = trial.far
+        self._cut = self._cut_before = 0.0
+        self._left = np.zeros(classes, np.int64)
+        self._passes = 0
+        self._least = int(trial.total.sum()) + 1
+
+    def see(self, piece: RowPiece) -> None:
+        """Train on the next rows of a pass."""
+        now, before = (each._replace(space=piece.space) for each in (self._now, self._before))
+        self._cut = learn_rows(before, now, piece.items, self._cut_before, self._cut, self._left)
+
+    def end(self) -> bool:
+        """End a pass; whether the training is over. As perceptron.train_perceptron goes on, and chooses."""
+        trial, before = self._trial, self._before
+        over = False
+        if self._passes:
+            errors = int(np.where(trial.far, self._left, trial.total - self._left).sum())
+            if errors < self._least:
+                self._least = errors
+                weights = before.whole if before.whole.size else before.weight
+                self.best = Learnt(weights[: trial.place.size].astype(np.float64), self._cut_before, self._left.copy())
+            over = errors == 0 or self._passes == trial.epochs
+        before.weight[:], before.whole[:] = self._now.weight, self._now.whole
+        self._cut_before = self._cut
+        self._left[:] = 0
+        self._passes += 1
+        return over
+
+
+def train_by_passes(
+    trials: dict[int, Trial], rows: Callable[[Sequence[int]], Iterator[tuple[int, RowPiece]]], most: int
+) -> dict[int, Learnt]:
+    """Train the perceptrons that some nodes want.
+
+    rows  gives the rows of some nodes, in order
+    most  bytes of rows that may be held
+    """
+    learners = {entry: Learner(trial) for entry, trial in trials.items()}
+    sizes = {entry: trial.bytes for entry, trial in trials.items()}
+    waiting = list(trials)
+    while waiting:
+        held: dict[int, list[RowPiece]] = {}
+        room = most
+        for entry in waiting:
+            if sizes[entry] <= room:
+                room -= sizes[entry]
+                held[entry] = []
+        streamed = [entry for entry in waiting if sizes[entry] > most]
+        for entry, piece in rows([*held, *streamed]):
+            if entry in held:
+                held[entry].append(piece)
+            else:
+                learners[entry].see(piece)
+        over = {entry for entry in streamed if learners[entry].end()}
+        for entry in list(held):
+            _train_held(learners[entry], held.pop(entry))
+            over.add(entry)
+        waiting = [entry for entry in waiting if entry not in over]
+    return {entry: learner.best for entry, learner in learners.items()}
+
+
+def _train_held(learner: Learner, pieces: Sequence[RowPiece]) -> None:
+    over = False
+    while not over:
+        for piece in pieces:
+            learner.see(piece)
+        over = learner.end()
+
+
+def pieces_of(spread: BlockRows, place: NDArray[np.uint32], trials: dict[int, Trial]) -> Iterator[tuple[int, RowPiece]]:
+    """The rows of a block that are in these nodes.
+
+    place  where the columns of the tree are in the matrices, see level_values.Cells
+    """
+    for entry, trial in trials.items():
+        here = spread.items[spread.begin[entry] : spread.end[entry]]
+        for first in range(0, here.size, _ROWS):
+            items = here[first : first + _ROWS]
+            row = (items >> SHIFT32).astype(np.int64)
+            cells = [spread.matrices[MATRIX[width]][slot][row] for width, slot in place[trial.place].tolist()]
+            yield entry, RowPiece(with_cells(trial.space, cells, row.size), _numbered(items))
+
+
+def _numbered(items: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """The items of the same rows, numbered from 0."""
+    return (np.arange(items.size, dtype=np.uint64) << SHIFT32) | (items & BITS32)
+
+
+def trials_of(top: UpperTree) -> list[tuple[int, Trial]]:
+    """What nodes of a tree, by entry, want."""
+    found = []
+    for entry in top.searching():
+        search = top.nodes[entry].search
+        assert search is not None
+        found += [(entry, probe) for probe in search.pending if isinstance(probe, Trial)]
+    return found

@@ -1,0 +1,165 @@
+"""Rotation trees that do not fit in memory: what the passes know of the family (oblique_base.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.families.oblique_base import SubtreeScratch
+from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse, range_question
+from bigforest.grow.families.oblique_upper_tree import Ends
+from bigforest.grow.families.rotation import Grid, in_sample, in_terms, moments, principal_axes, random_axes, subsets
+from bigforest.grow.families.sparse_oblique import feature_scale
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
+from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.projection_search import AxisSearch, Spans, projection_range
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.shared.encode_values import code_columns, with_thresholds
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.kernels.columns.row_major import by_rows
+from bigforest.kernels.oblique.rotation import project_rows
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.out_of_core.codes import draw_order
+from bigforest.kernels.out_of_core.projections import BlockValues, Steps
+from bigforest.kernels.scan.categorical_missing import NUMBER
+from bigforest.kernels.scan.features import make_feature_draw
+from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.tree.grow import grow
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+
+class TreeAxes(NamedTuple):
+    """What a tree has of its own.
+
+    weight  float64 [axes, features], in units of the table
+    spans   of the projections on them
+    lost    bool [axes], those on which a row of the bag has no finite projection: they tell no rows apart
+    """
+
+    weight: NDArray[np.float64]
+    spans: Spans
+    lost: NDArray[np.bool_]
+
+
+class RotationFamily(NamedTuple):
+    """The family. scale: float64 [features], see rotation.tree_axes."""
+
+    config: TrainConfig
+    scale: NDArray[np.float64]
+    spans: Spans
+
+    @property
+    def columns(self) -> int:
+        """See Family."""
+        return self.config.axes or self.scale.size
+
+    @property
+    def steps(self) -> Steps:
+        """See Family; no sums are asked for."""
+        return Steps(*[np.zeros(0)] * 3)
+
+    @property
+    def sampled(self) -> bool:
+        """See Family."""
+        return self.config.rotation == "pca"
+
+    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+        """See Family: the moments of each subset of features, int64 [subsets, moments]."""
+        grid = Grid(*self.spans)
+        found = []
+        for group, own in enumerate(subsets(self.config, tree, self.scale.size)):
+            sample = in_sample(self.config, tree, group, rows.start, rows.stop)
+            found.append(moments([grid.of(f, column_of(cells, f, len(rows))[sample]) for f in own.tolist()]))
+        return np.stack(found)
+
+    def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest:
+        """See Family: whether all projections of the bag are finite."""
+        if sample is None:
+            weight = random_axes(self.config, tree, self.scale)
+        else:
+            weight = principal_axes(self.config, tree, self.scale, Grid(*self.spans), sample)
+        used = [axis != 0.0 for axis in weight]
+        parts = zip(weight, used, strict=True)
+        ends = [projection_range(axis[own], self.spans.low[own], self.spans.high[own]) for axis, own in parts]
+        low, high = np.array(ends).T.copy()
+        axes = TreeAxes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
+        return range_question(tree, stats, axes, self.columns)
+
+    def own(
+        self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None
+    ) -> Any:
+        """See Family."""
+        assert request is not None
+        assert response is not None
+        lost = response.unfit > 0
+        return request.own._replace(lost=lost), lost
+
+    def search(
+        self, own: TreeAxes, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_], context: GrowContext
+    ) -> AxisSearch:
+        """See Family."""
+        draw = make_feature_draw(self.columns)
+        wanted = int(draw_order(key, context.rules, draw))
+        limits = context.limits
+        features = Features((), np.full(self.columns, NUMBER, np.uint8))
+        drawn = (context.rules, features, draw.perm, wanted, limits.room)
+        search = AxisSearch(scorer, constant.copy(), limits.keys, limits.cells, *drawn, own.spans)
+        return search.begin()
+
+    def needed(self, columns: Iterable[int]) -> Iterable[int]:
+        """See Family."""
+        return np.flatnonzero(self.scale).tolist()
+
+    def view(self, own: TreeAxes, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
+        """See Family."""
+        axes = np.arange(self.columns) if columns is None else np.array(sorted(columns), np.int64)
+        weight = own.weight[axes]
+        used = np.flatnonzero(weight.any(axis=0))
+        values = np.empty((used.size, rows))
+        for at, feature in enumerate(used.tolist()):
+            values[at] = column_of(cells, feature, rows)
+        projections = np.empty((axes.size, rows))
+        project_rows(values, np.ascontiguousarray(weight[:, used]), projections)
+        place = np.zeros((self.columns, 2), np.uint32)
+        place[axes] = _place(axes.size)
+        none = np.empty((0, rows))
+        return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
+
+    def layout(self, decoded: DecodedTable) -> DecodedTable:
+        """See Family."""
+        return decoded._replace(place=_place(self.columns))
+
+    def ends(self, store: Store) -> Ends:
+        """See Family: every projection is one of its own."""
+        return lambda axis, values: values
+
+    def grow(
+        self, own: TreeAxes, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
+    ) -> tuple[CodeTree, DirectionExtras]:
+        """See Family."""
+        fit = (np.zeros_like(column) if own.lost[axis] else column for axis, column in enumerate(columns))
+        codes, dictionaries = code_columns(fit, len(columns), subtree.items.size)
+        nodes = grow(codes, by_rows(codes), *subtree)
+        size = np.zeros(nodes.feature.size, np.uint32)
+        pool = DirectionExtras(np.empty(size.size), size, np.zeros(0, np.int32), np.zeros(0), np.zeros(1, np.uint64))
+        return nodes, with_thresholds(nodes, dictionaries, pool)
+
+    def finished(self, own: TreeAxes, nodes: TreeArrays) -> TreeArrays:
+        """See Family."""
+        return in_terms(nodes, own.weight)
+
+
+def rotation_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationFamily:
+    """The family of a rotation forest; see families.feature_scale for `most`."""
+    return RotationFamily(config, feature_scale(store, "zscore", most), spans)
+
+
+def _place(axes: int) -> NDArray[np.uint32]:
+    """Where projections are in their cells."""
+    return np.array([(8, axis) for axis in range(axes)], np.uint32)

@@ -1,0 +1,200 @@
+"""The families of oblique splits, made ready for the kernels: what of a configuration and a store they need."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.kernels.columns.decoded import DecodedColumns
+from bigforest.kernels.columns.project import MOST_WHOLE, CodeValues
+from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.oblique.directions import CHANCE, NORMAL, PLACED, Sparse
+from bigforest.kernels.oblique.mean_difference import (
+    ALL,
+    CONSECUTIVE,
+    LARGEST_CLASS,
+    NO_PAIRS,
+    STEPS,
+    make_means,
+    prepare_tree,
+)
+from bigforest.kernels.oblique.search import Oblique, make_oblique
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# Cells of a random matrix that are kept in a list while a node is split.
+_MOST_CELLS = 2**28
+# Values of a dictionary looked at together.
+_CHUNK = 1 << 16
+# Larger scales would overflow weights; the features they belong to have hardly more than one value.
+_LARGEST_SCALE = 2.0**500
+
+
+_PAIRINGS = {"none": NO_PAIRS, "consecutive": CONSECUTIVE, "vs-largest": LARGEST_CLASS, "all": ALL}
+
+
+class SparseObliqueTrees(NamedTuple):
+    """What all trees of a sparse-oblique forest share.
+
+    step, unit  see kernels/oblique/mean_difference.py Means; empty where no differences of means are wanted
+    """
+
+    sparse: Sparse
+    values: CodeValues
+    pairing: int
+    by_node: bool
+    step: NDArray[np.uint32]
+    unit: NDArray[np.float64]
+
+    def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Oblique:
+        """What growing tree number `tree` from the root `items` needs."""
+        classes = len(store.spec.target.classes)
+        means = make_means(self.pairing, self.by_node, self.step, self.unit, classes, store.rows)
+        oblique = make_oblique(self.sparse, means, store.codes, self.values, items.size)
+        if self.pairing != NO_PAIRS and not self.by_node:
+            total = np.empty(classes, np.int64)
+            codes = np.empty(items.size, np.uint32)
+            scale = self.sparse.scale
+            prepare_tree(store.codes, by_row, self.values, scale, items, total, means, codes, oblique.value[0])
+        return oblique
+
+
+def sparse_family(
+    store: Store, config: TrainConfig, wide: DecodedColumns, most: int | None = None
+) -> SparseObliqueTrees:
+    """The family of a sparse-oblique forest. Raises ConfigError where its matrices would not fit in memory.
+
+    wide  of the store
+    most  codes of a feature that may be counted at once, for growing by passes, which has no use for the steps of all
+          codes; None for all.
+    """
+    features = len(store.spec.features)
+    offsets, low, _ = store.dictionaries
+    values = values_of(offsets, low, wide)
+    pairing = _PAIRINGS[config.mean_difference]
+    step, unit = np.zeros(0, np.uint32), np.zeros(features)
+    if pairing != NO_PAIRS and most is None:
+        columns = [store.low(feature) for feature in range(features)]
+        ranges = [
+            (float(own[0]), float(own[-1]), bool(whole)) for own, whole in zip(columns, values.whole, strict=True)
+        ]
+        spans, unit = np.array([step_of(*each) for each in ranges]).T.copy()
+        parts = zip(columns, ranges, spans.tolist(), strict=True)
+        step = np.concatenate([in_steps(own, least, span) for own, (least, _, _), span in parts])
+    sparse = _sparse(config, features, feature_scale(store, config.normalize, most))
+    return SparseObliqueTrees(sparse, values, pairing, config.mean_difference_scope == "node", step, unit)
+
+
+def step_of(least: float, greatest: float, whole: bool) -> tuple[float, float]:
+    """The range of a feature that has STEPS steps, and what a step is worth, from its smallest and largest value.
+
+    whole  whether all values are whole numbers. The range is 0 where each unit is a step; -1, and a step worth 0, where
+           there is no range.
+    """
+    span = greatest - least
+    if whole and span <= STEPS:
+        return 0.0, 1.0
+    if not 1.0 / _LARGEST_SCALE < span < math.inf:
+        return -1.0, 0.0
+    return span, span / STEPS
+
+
+def in_steps(values: NDArray[np.float64], least: float, span: float) -> NDArray[np.uint32]:
+    """Values of a feature in steps from the smallest on; span as `step_of` gives it. Like level_values.sum_values."""
+    if span < 0.0:
+        return np.zeros(values.size, np.uint32)
+    steps = values - least if span == 0.0 else np.rint((values - least) / span * STEPS)
+    return steps.astype(np.uint32)
+
+
+def _sparse(config: TrainConfig, features: int, scale: NDArray[np.float64]) -> Sparse:
+    columns = config.drawn_projections(features)
+    kind, density = config.projection_kind, config.density
+    way, cells, chance = PLACED, columns, 0.0
+    if kind == "sporf":
+        cells = max(1, round((density or 1.0 / features) * features * columns))
+    elif kind != "rerf":
+        way, cells = (NORMAL, 0) if kind == "gaussian" else (CHANCE, 0)
+        chance = density or (1.0 if kind == "gaussian" else 1.0 / math.sqrt(features))
+    if cells > min(_MOST_CELLS, features * columns):
+        raise ConfigError(
+            f"{columns} projections of {features} features with {cells} weights are too many for the kind {kind}; "
+            "lower projections or density"
+        )
+    return Sparse(way, np.uint64(columns), np.uint64(cells), np.uint64(int(chance * 2**53)), scale)
+
+
+def values_of(offsets: NDArray[np.int64], low: NDArray[np.float64], wide: DecodedColumns) -> CodeValues:
+    """The values of all codes and rows, as the kernels take them."""
+    whole = np.array([_is_whole(low[start:stop]) for start, stop in pairwise(offsets)])
+    return CodeValues(offsets, low, whole, wide)
+
+
+def _is_whole(values: NDArray[np.float64]) -> bool:
+    chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
+    return bool(max(-values[0], values[-1]) <= MOST_WHOLE) and all((np.floor(some) == some).all() for some in chunks)
+
+
+def feature_scale(store: Store, normalize: str, most: int | None = None) -> NDArray[np.float64]:
+    """What each feature's weight is multiplied by: 1, or 1 / deviation, or 1 / range; 0 where these are no numbers.
+
+    most  codes of a feature that may be counted at once; None for all.
+    """
+    features = len(store.spec.features)
+    spread = np.ones(features)
+    if normalize == "zscore":
+        spread = np.array([_deviation(store, feature, most) for feature in range(features)])
+    elif normalize == "minmax":
+        with np.errstate(over="ignore", invalid="ignore"):
+            spread = np.array([store.low(feature)[-1] - store.low(feature)[0] for feature in range(features)])
+    scale = np.zeros(features)
+    fit = np.isfinite(spread) & (spread > 1.0 / _LARGEST_SCALE)
+    scale[fit] = 1.0 / spread[fit]
+    return scale
+
+
+def _deviation(store: Store, feature: int, most: int | None) -> float:
+    """Standard deviation of a column. Sums are rounded once, so they do not depend on the order of the rows."""
+    low = store.low(feature)
+    if not np.isfinite([low[0], low[-1]]).all():  # they ascend
+        return math.nan
+
+    def total(of: Callable[[NDArray[np.int64], NDArray[np.float64]], NDArray[np.float64]]) -> float:
+        pieces = _counts(store, feature, most)
+        found = (of(counts, low[first : first + counts.size]).tolist() for first, counts in pieces)
+        return math.fsum(itertools.chain.from_iterable(found))
+
+    with np.errstate(over="ignore"):
+        try:
+            mean = total(lambda counts, values: counts * (values / store.rows))
+            return math.sqrt(total(lambda counts, values: counts * ((values - mean) ** 2 / store.rows)))
+        except (OverflowError, ValueError):  # the values, or their squares, leave the numbers
+            return math.inf
+
+
+def _counts(store: Store, feature: int, most: int | None) -> Iterator[tuple[int, NDArray[np.int64]]]:
+    """Rows of each code of a feature in pieces of at most `most` codes, a sweep over the codes for each, cut so that
+    what is worked out of them is small: the first code of a piece, and the counts."""
+    size = store.low(feature).size
+    for start in range(0, size, most or size):
+        counts = store.counts(feature) if most is None else _count_some(store, feature, start, min(most, size - start))
+        for first in range(0, counts.size, _CHUNK):
+            yield start + first, counts[first : first + _CHUNK]
+
+
+def _count_some(store: Store, feature: int, start: int, size: int) -> NDArray[np.int64]:
+    """Rows of `size` codes from `start` on."""
+    counts = np.zeros(size, np.int64)
+    column = store.feature_codes(feature)
+    for first in range(0, store.rows, _CHUNK):
+        codes = column[first : first + _CHUNK]
+        inside = codes[(codes >= start) & (codes < start + size)]
+        np.add.at(counts, inside - np.int64(start), 1)
+    return counts

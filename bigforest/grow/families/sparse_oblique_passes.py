@@ -1,0 +1,233 @@
+"""Sparse-oblique trees that do not fit in memory: what the passes know of the family (oblique_base.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.families.oblique_base import SubtreeScratch
+from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse, bag_question
+from bigforest.grow.families.oblique_upper_tree import Ends
+from bigforest.grow.families.sparse_oblique import in_steps, sparse_family, step_of, values_of
+from bigforest.grow.out_of_core.decoded_table import DecodedTable
+from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.projection_search import Direction, DirectionSearch, Spans
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.shared.encode_values import code_columns, with_thresholds
+from bigforest.kernels.columns.decoded import no_decoded_columns
+from bigforest.kernels.columns.row_major import by_rows
+from bigforest.kernels.oblique.directions import Sparse, make_drawn
+from bigforest.kernels.oblique.mean_difference import (
+    NO_PAIRS,
+    Means,
+    find_differences,
+    make_means,
+    max_pairs,
+    project_differences,
+)
+from bigforest.kernels.oblique.search import DirectionExtras, make_oblique
+from bigforest.kernels.out_of_core.codes import draw_order
+from bigforest.kernels.out_of_core.projections import (
+    BlockValues,
+    Steps,
+    begin_directions,
+    draw_direction,
+    offered_differences,
+)
+from bigforest.kernels.scan.features import make_feature_draw
+from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Dictionaries, Store
+
+
+class SparseObliqueFamily(NamedTuple):
+    """The family. What a tree has of its own are the differences of its class means, where they are of the tree.
+
+    steps, unit  see kernels/oblique/mean_difference.py
+    """
+
+    sparse: Sparse
+    pairing: int
+    by_node: bool
+    steps: Steps
+    unit: NDArray[np.float64]
+    spans: Spans
+
+    @property
+    def columns(self) -> int:
+        """See Family."""
+        return self.unit.size
+
+    @property
+    def _of_tree(self) -> bool:
+        """Whether trees have differences of class means of their own."""
+        return self.pairing != NO_PAIRS and not self.by_node
+
+    @property
+    def sampled(self) -> bool:
+        """See Family."""
+        return False
+
+    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+        """See Family."""
+        return np.zeros(0, np.int64)
+
+    def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest | None:
+        """See Family: the sums of the bag, where class means are of the tree."""
+        return bag_question(tree, stats, self.columns) if self._of_tree else None
+
+    def own(
+        self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None
+    ) -> Any:
+        """See Family."""
+        own = {} if response is None else self._differences(response.sums, total[: response.sums.shape[1]])
+        return own, np.zeros(self.columns, np.bool_)
+
+    def search(
+        self,
+        own: dict[int, Direction],
+        key: np.uint64,
+        scorer: SplitScorer,
+        constant: NDArray[np.bool_],
+        context: GrowContext,
+    ) -> DirectionSearch:
+        """See Family."""
+        columns = int(self.sparse.columns)
+        directions = self._drawn(key)
+        total = scorer.total[: scorer.stats.classes]
+        offered = self._offered(key, total)
+        directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
+
+        def of_node(sums: NDArray[np.int64]) -> dict[int, Direction]:
+            found = self._differences(sums, total)
+            return {number: found[number] for number in offered if number in found}
+
+        draw = make_feature_draw(self.columns)
+        draw_order(key, context.rules, draw)
+        return DirectionSearch(
+            scorer,
+            constant.copy(),
+            context.limits.keys,
+            context.limits.cells,
+            spans=self.spans,
+            directions=directions,
+            numbers=columns + max_pairs(self.pairing, total.size),
+            fallback=draw.perm.tolist(),
+            means=of_node if offered and self.by_node else None,
+        ).begin()
+
+    def _drawn(self, key: np.uint64) -> dict[int, Direction]:
+        """The directions that the node `key` draws, by number."""
+        drawn = make_drawn(self.sparse)
+        begin_directions(self.sparse, key, drawn)
+        found = {}
+        at = np.uint64(0)
+        for column in range(int(self.sparse.columns)):
+            size, at = draw_direction(self.sparse, key, np.uint64(column), np.uint64(at), drawn)
+            if size:
+                found[column] = Direction(drawn.feature[0, : int(size)].copy(), drawn.weight[0, : int(size)].copy())
+        return found
+
+    def _offered(self, key: np.uint64, total: Counts) -> list[int]:
+        """Numbers of the differences of class means that the node `key` looks at."""
+        if self.pairing == NO_PAIRS:
+            return []
+        columns = self.sparse.columns
+        classes = int(np.count_nonzero(total)) if self.by_node else total.size
+        offered = np.zeros(max_pairs(self.pairing, classes), np.bool_)
+        offered_differences(key, columns, np.uint64(self.columns), offered)
+        return [int(columns) + int(number) for number in np.flatnonzero(offered)]
+
+    def _differences(self, sums: NDArray[np.int64], total: Counts) -> dict[int, Direction]:
+        """The differences of class means by number, from sums of steps, int64 [features, classes]; total of classes."""
+        means = make_means(self.pairing, False, np.zeros(0, np.uint32), self.unit, total.size, 0)
+        means.sums[:] = sums
+        find_differences(means, self.sparse.scale, total)
+        found = {}
+        for pair in range(int(means.pairs[0])):
+            if size := int(means.size[pair]):
+                terms = Direction(means.feature[pair, :size].copy(), means.weight[pair, :size].copy())
+                found[int(self.sparse.columns) + pair] = terms
+        return found
+
+    def needed(self, columns: Iterable[int]) -> Iterable[int]:
+        """See Family."""
+        return columns
+
+    def view(
+        self, own: dict[int, Direction], cells: BlockValues, rows: int, columns: Collection[int] | None
+    ) -> BlockValues:
+        """See Family."""
+        return cells
+
+    def layout(self, decoded: DecodedTable) -> DecodedTable:
+        """See Family."""
+        return decoded
+
+    def ends(self, store: Store) -> Ends:
+        """See Family."""
+
+        def ends(feature: int, values: NDArray[np.float64]) -> NDArray[np.float64]:
+            if store.max_bins == "exact":
+                return values
+            return store.high(feature)[store.low(feature).searchsorted(values)]
+
+        return ends
+
+    def grow(
+        self, own: dict[int, Direction], columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
+    ) -> tuple[CodeTree, DirectionExtras]:
+        """See Family."""
+        items = subtree.items
+        codes, (offsets, low, _) = code_columns(columns, len(columns), items.size)
+        by_row = by_rows(codes)
+        values = values_of(offsets, low, no_decoded_columns(len(columns)))
+        means = self._means(offsets, low, subtree.target.number, items.size)
+        oblique = make_oblique(self.sparse, means, codes, values, items.size)
+        if self._of_tree:
+            _put_own(own, int(self.sparse.columns), oblique.means)
+            project_differences(codes, by_row, values, items, oblique.means, oblique.value[0])
+        nodes, pool = grow_oblique(codes, by_row, *subtree, oblique)
+        high = [ends(feature, low[start:stop]) for feature, (start, stop) in enumerate(pairwise(offsets.tolist()))]
+        return nodes, with_thresholds(nodes, Dictionaries(offsets, low, np.concatenate(high)), pool)
+
+    def finished(self, own: dict[int, Direction], nodes: TreeArrays) -> TreeArrays:
+        """See Family."""
+        return nodes
+
+    def _means(self, offsets: NDArray[np.int64], low: NDArray[np.float64], classes: int, rows: int) -> Means:
+        """Scratch for the differences of class means of a table of these values."""
+        step = np.zeros(0, np.uint32)
+        if self.pairing != NO_PAIRS:
+            origin, span, _ = self.steps
+            own = enumerate(pairwise(offsets.tolist()))
+            parts = [in_steps(low[start:stop], float(origin[f]), float(span[f])) for f, (start, stop) in own]
+            step = np.concatenate(parts)
+        return make_means(self.pairing, self.by_node, step, self.unit, classes, rows)
+
+
+def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
+    """Make the directions of a tree, by number from `first` on, its differences of class means."""
+    means.pairs[0] = means.size.size
+    means.size[:] = 0
+    for number, (feature, weight) in own.items():
+        pair = number - first
+        means.size[pair] = feature.size
+        means.feature[pair, : feature.size] = feature
+        means.weight[pair, : feature.size] = weight
+
+
+def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SparseObliqueFamily:
+    """The family of a sparse-oblique forest; see families.sparse_family for `most`."""
+    shared = sparse_family(store, config, no_decoded_columns(spans.low.size), most)
+    ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
+    span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
+    steps = Steps(spans.low, span, np.zeros(span.size))
+    return SparseObliqueFamily(shared.sparse, shared.pairing, shared.by_node, steps, unit, spans)

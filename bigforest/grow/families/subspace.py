@@ -1,0 +1,198 @@
+"""Trees in random subspaces (Ho 1995), made ready for the kernels: which features a tree sees, and their columns.
+
+The subspaces of a forest are numbered, and its trees take them in an order that is a keyed permutation of the numbers:
+no two trees have the same one, and which one a tree has does not depend on the others.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.shared.memory_in_memory import seen_as_bits
+from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.subspace.bits import PACKED_ROWS, WORD, pack_bits
+from bigforest.kernels.subspace.columns import STEPS, Subspace, SubspaceColumns, fill_subspace_values, make_subspace
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# Values of a column that takes part, and the range of them: their squares must neither overflow nor vanish.
+_LARGEST_VALUE = 2.0**400
+_LEAST_SPAN = 2.0**-400
+# Rounds of the permutation (Luby and Rackoff 1988: four are enough).
+_ROUNDS = 4
+# Values of a dictionary looked at together.
+_CHUNK = 1 << 16
+
+
+class Columns(NamedTuple):
+    """The features as the kernels see them: which take part, and in which steps they are counted; see
+    kernels/subspace/columns.py.
+
+    bits  whether they are seen as bits, as all hold zeros and ones only.
+    """
+
+    bits: bool
+    low: NDArray[np.float64]
+    per_step: NDArray[np.float64]
+    unit: NDArray[np.float64]
+
+
+class SubspaceTrees(NamedTuple):
+    """What all trees of a forest in subspaces share.
+
+    shared  the columns, where all trees see the same; None where each has its own.
+    """
+
+    config: TrainConfig
+    columns: Columns
+    shared: SubspaceColumns | None
+
+    def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Subspace:
+        """What growing tree number `tree` from the root `items` needs."""
+        config, features = self.config, len(store.spec.features)
+        space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
+        return scratch_in(space, config, features, len(store.spec.target.classes), items.size)
+
+
+def scratch_in(space: SubspaceColumns, config: TrainConfig, features: int, classes: int, rows: int) -> Subspace:
+    """What nodes of up to `rows` rows need that see these columns of a table of so many features."""
+    drawn = min(config.subspace_size(features), space.feature.size)
+    epochs = config.max_epochs if config.family == "subspace-perceptron" else 0
+    return make_subspace(space, drawn, config.steps, epochs, classes, rows)
+
+
+def is_shared(config: TrainConfig, features: int) -> bool:
+    """Whether all trees see the same columns, those of all features."""
+    return config.subspace_per == "node" or config.subspace_size(features) == features
+
+
+def subspace_family(store: Store, config: TrainConfig) -> SubspaceTrees:
+    """The family of a forest in subspaces."""
+    features = len(store.spec.features)
+    columns = columns_of(store, config)
+    shared = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
+    return SubspaceTrees(config, columns, shared)
+
+
+def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
+    """The features that a tree sees, ascending, int64 [subspace_size]."""
+    size = config.subspace_size(features)
+    known = math.comb(features, size)
+    return _combination(_permuted(tree, known, config.seed), features, size, known)
+
+
+def _permuted(number: int, count: int, seed: int) -> int:
+    """Place of `number` in a permutation of 0 .. count - 1 keyed by the seed.
+
+    A Feistel network on as many bits as the largest number has, rounded up to an even number, walked until it comes
+    back among the numbers (Black and Rogaway 2002).
+    """
+    half = ((count - 1).bit_length() + 1) // 2
+    size = half // 8 + 1
+    while True:
+        left, right = number >> half, number & ((1 << half) - 1)
+        for turn in range(_ROUNDS):
+            text = f"bigforest subspace {seed} {turn} {right}"
+            mask = int.from_bytes(hashlib.shake_256(text.encode()).digest(size), "little") & ((1 << half) - 1)
+            left, right = right, left ^ mask
+        number = left << half | right
+        if number < count:
+            return number
+
+
+def _combination(number: int, features: int, size: int, known: int) -> NDArray[np.int64]:
+    """Combination `number`, in lexicographic order, of `size` out of `features`, of which there are `known`."""
+    chosen: list[int] = []
+    for feature in range(features):
+        if len(chosen) == size:
+            break
+        left = features - feature
+        with_it = known * (size - len(chosen)) // left  # combinations of those left that begin with this feature
+        if number < with_it:
+            chosen.append(feature)
+            known = with_it
+        else:
+            number -= with_it
+            known -= with_it
+    return np.array(chosen, np.int64)
+
+
+def columns_of(store: Store, config: TrainConfig) -> Columns:
+    """How the kernels see the features of a store."""
+    features = len(store.spec.features)
+    low, per_step, unit = np.zeros(features), np.zeros(features), np.zeros(features)
+    for feature in range(features):
+        values = store.low(feature)
+        with np.errstate(over="ignore", invalid="ignore"):
+            span = float(values[-1] - values[0])
+        if not (max(-values[0], values[-1]) <= _LARGEST_VALUE and span >= _LEAST_SPAN):
+            continue
+        low[feature] = values[0]
+        chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
+        whole = span <= STEPS and all((np.floor(some) == some).all() for some in chunks)
+        per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
+    return Columns(seen_as_bits(store.shape, config), low, per_step, unit)
+
+
+def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> SubspaceColumns:
+    """The columns of the features `chosen`, for all rows of the store."""
+    space = _with_room(empty_space(columns, chosen), store.rows)
+    if columns.bits:
+        slots = np.array([feature.slot for feature in store.spec.features], np.int64)[chosen]
+        _pack(store.codes.u8, slots, space)
+    else:
+        for place in np.flatnonzero(space.unit).tolist():
+            feature = int(chosen[place])
+            fill_subspace_values(store.feature_codes(feature), store.low(feature), place, 0, store.rows, space.value)
+    return space
+
+
+def empty_space(columns: Columns, chosen: NDArray[np.int64]) -> SubspaceColumns:
+    """The columns of the features `chosen`, for no rows."""
+    steps = (columns.low[chosen], columns.per_step[chosen], columns.unit[chosen])
+    return _without_rows(columns.bits, chosen.astype(np.int32), *steps)
+
+
+def some_columns(space: SubspaceColumns, place: NDArray[np.int64]) -> SubspaceColumns:
+    """Some columns of a space of no rows."""
+    feature, _, _, *steps = space
+    return _without_rows(space.bits.shape[1] > 0, feature[place], *(array[place] for array in steps))
+
+
+def _without_rows(bits: bool, feature: NDArray[np.int32], *steps: NDArray[np.float64]) -> SubspaceColumns:
+    words = -(-feature.size // WORD) if bits else 0
+    return SubspaceColumns(feature, np.empty((0, words), np.uint64), np.empty((0, feature.size)), *steps)
+
+
+def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int) -> SubspaceColumns:
+    """The same columns for rows whose values are at hand, an array for each column."""
+    space = _with_room(space, rows)
+    used = np.flatnonzero(space.unit).tolist()
+    if space.bits.shape[1]:
+        held = np.empty((space.feature.size, rows), np.uint8)
+        for place in used:
+            held[place] = cells[place]
+        held.flags.writeable = False  # as in a store; other flags would be compiled apart
+        _pack(held, np.arange(space.feature.size), space)
+    else:
+        for place in used:
+            space.value[:, place] = cells[place]
+    return space
+
+
+def _with_room(space: SubspaceColumns, rows: int) -> SubspaceColumns:
+    """The same columns for so many rows, whose values are still to be filled in."""
+    if words := space.bits.shape[1]:
+        return space._replace(bits=np.empty((rows, words), np.uint64))
+    return space._replace(value=np.zeros((rows, space.feature.size)))
+
+
+def _pack(matrix: NDArray[np.uint8], slots: NDArray[np.int64], space: SubspaceColumns) -> None:
+    """Fill in the bits of the columns in these rows of a matrix [slots, rows] of zeros and ones."""
+    pack_bits(matrix, np.where(space.unit > 0.0, slots, -1), space.bits, np.empty(PACKED_ROWS, np.uint64))

@@ -1,0 +1,162 @@
+"""Trees in subspaces that do not fit in memory: what the passes know of the families (oblique_base.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.families.oblique_base import SubtreeScratch
+from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse
+from bigforest.grow.families.oblique_upper_tree import Ends
+from bigforest.grow.families.subspace import (
+    Columns,
+    columns_of,
+    empty_space,
+    is_shared,
+    scratch_in,
+    tree_subspace,
+    with_cells,
+)
+from bigforest.grow.families.subspace_search import SubspaceAim, SubspaceSearch
+from bigforest.grow.out_of_core.decoded_table import DecodedTable, matrix_of
+from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.kernels.columns.row_major import NO_ROWS
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.out_of_core.projections import BlockValues, Steps
+from bigforest.kernels.subspace.columns import Subspace
+from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+
+class SubspaceFamily(NamedTuple):
+    """The families. What a tree has of its own are the features that it sees, ascending, int64.
+
+    seen  how the features are seen
+    """
+
+    config: TrainConfig
+    seen: Columns
+
+    @property
+    def columns(self) -> int:
+        """See Family."""
+        return self.seen.unit.size
+
+    @property
+    def steps(self) -> Steps:
+        """See Family."""
+        return Steps(self.seen.low, np.where(self.seen.unit > 0.0, 0.0, -1.0), self.seen.per_step)
+
+    @property
+    def sampled(self) -> bool:
+        """See Family."""
+        return False
+
+    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+        """See Family."""
+        return np.zeros(0, np.int64)
+
+    def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> None:
+        """See Family: nothing."""
+
+    def own(
+        self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None
+    ) -> Any:
+        """See Family; no use is made of columns that are constant."""
+        shared = is_shared(self.config, self.columns)
+        own = np.arange(self.columns) if shared else tree_subspace(self.config, self.columns, tree)
+        return own, np.zeros(own.size, np.bool_)
+
+    def search(
+        self,
+        own: NDArray[np.int64],
+        key: np.uint64,
+        scorer: SplitScorer,
+        constant: NDArray[np.bool_],
+        context: GrowContext,
+    ) -> SubspaceSearch:
+        """See Family."""
+
+        def scratch() -> Subspace:
+            return scratch_in(empty_space(self.seen, own), self.config, self.columns, scorer.stats.classes, 0)
+
+        return SubspaceSearch(SubspaceAim(scratch, key, scorer.total, context.rules.min_leaf), constant)
+
+    def needed(self, columns: Iterable[int]) -> Iterable[int]:
+        """See Family."""
+        return columns
+
+    def view(
+        self, own: NDArray[np.int64], cells: BlockValues, rows: int, columns: Collection[int] | None
+    ) -> BlockValues:
+        """See Family: a copy of the subspace, where rows are wanted whole."""
+        if columns is not None or own.size == self.columns:
+            return cells
+        width = self._width(cells.place)
+        kinds = {4: np.float32, 8: np.float64, 1: np.uint8}
+        f32, f64, u8 = (np.zeros((own.size * (each == width), rows), kind) for each, kind in kinds.items())
+        place = np.zeros((self.columns, 2), np.uint32)
+        place[own] = _place(width, own.size)
+        seen = BlockValues(f32, f64, u8, place)
+        for at in np.flatnonzero(self.seen.unit[own]).tolist():
+            here, there = matrix_of(cells, cells.place[own[at], 0]), matrix_of(seen, width)
+            there[at] = here[cells.place[own[at], 1], :rows]
+        for matrix in (f32, f64, u8):
+            matrix.flags.writeable = False  # as they are read; other flags would be compiled apart
+        return seen
+
+    def layout(self, decoded: DecodedTable) -> DecodedTable:
+        """See Family."""
+        if is_shared(self.config, self.columns):
+            return decoded
+        return decoded._replace(place=_place(self._width(decoded.place), self.config.subspace_size(self.columns)))
+
+    def _width(self, place: NDArray[np.uint32]) -> int:
+        """Bytes of a value in copies of any of the columns that take part; the copies are of one type."""
+        return int(place[self.seen.unit > 0.0, 0].max(initial=1))
+
+    def ends(self, store: Store) -> Ends:
+        """See Family: no node splits between values."""
+        return lambda column, values: values
+
+    def grow(
+        self, own: NDArray[np.int64], columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
+    ) -> tuple[CodeTree, DirectionExtras]:
+        """See Family."""
+        rows = subtree.items.size
+        space = with_cells(empty_space(self.seen, own), columns, rows)
+        subspace = scratch_in(space, self.config, self.columns, subtree.target.number, rows)
+        return grow_oblique(_no_codes(own.size), NO_ROWS, *subtree, subspace)
+
+    def finished(self, own: NDArray[np.int64], nodes: TreeArrays) -> TreeArrays:
+        """See Family."""
+        return nodes
+
+
+def subspace_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SubspaceFamily:
+    """The families of a forest in subspaces; dictionaries are read in order."""
+    return SubspaceFamily(config, columns_of(store, config))
+
+
+def _place(width: int, columns: int) -> NDArray[np.uint32]:
+    """Where columns are in cells of one type."""
+    return np.array([(width, column) for column in range(columns)], np.uint32)
+
+
+def _no_codes(columns: int) -> Codes:
+    """The codes of so many columns, of no rows: trees in subspaces see values."""
+    u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
+    codes = Codes(u8, u16, u32, _place(1, columns))
+    for array in codes:
+        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+    return codes

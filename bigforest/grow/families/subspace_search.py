@@ -1,0 +1,157 @@
+"""A node too large for memory of a tree in a subspace: what it asks of passes on its way to its one cut.
+
+It asks for the sums that its class means follow from, then for a perceptron, or for the classes of its rows between the
+stops from mean to mean, and takes the cut that kernels/subspace/split.py takes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.families.perceptron_passes import Learnt, Trial
+from bigforest.grow.families.subspace import some_columns
+from bigforest.grow.out_of_core.node_search import NodeSplit
+from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.probes import Answer, HistogramCounts, Probe
+from bigforest.grow.out_of_core.projection_search import Direction, DirectionLine, ProjectionHistogram, StepSums
+from bigforest.kernels.columns.project import LARGEST
+from bigforest.kernels.out_of_core.subspace import (
+    choose_columns,
+    choose_stop,
+    is_split,
+    place_axis,
+    place_means,
+    place_sides,
+)
+from bigforest.kernels.subspace.columns import Subspace
+
+
+class MeanAxis(NamedTuple):
+    """The way between the two class means farthest apart.
+
+    direction, stop  float64 [steps + 1], see central_axis.place_stops; None where the means have one projection
+    far              bool [classes], those nearer to the second mean, see perceptron.choose_sides
+    """
+
+    direction: DirectionLine
+    stop: NDArray[np.float64] | None
+    far: NDArray[np.bool_]
+
+
+class SubspaceSplit(NamedTuple):
+    """The cut of a node: rows with a projection of at most `cut` go left, which hold `left`, int64 [classes]."""
+
+    direction: DirectionLine
+    cut: float
+    left: Counts
+
+
+class SubspaceAim(NamedTuple):
+    """A node that looks for its cut.
+
+    scratch  gives a Subspace of no rows for the tree; what is in it is not kept while nothing is asked
+    total    int64 [classes]
+    """
+
+    scratch: Callable[[], Subspace]
+    key: np.uint64
+    total: Counts
+    min_leaf: int
+
+    def find(self) -> Generator[Probe, Answer, SubspaceSplit | None]:
+        """Look in the columns that the node draws, then in all; yields what is asked."""
+        subspace = self.scratch()
+        for wanted in sorted({int(subspace.drawn), subspace.column.size}):
+            subspace = self._drawn(wanted)
+            sums = yield StepSums(subspace.space.feature[subspace.column[:wanted]].astype(np.uint32))
+            assert isinstance(sums, np.ndarray)
+            axis = self._axis(wanted, sums)
+            if axis is None:
+                continue
+            found = (yield from self._learnt(wanted, axis.far)) if subspace.epochs else None
+            found = found or (yield from self._on_axis(axis))
+            if found is not None:
+                return found
+        return None
+
+    def _drawn(self, wanted: int) -> Subspace:
+        """Scratch with so many columns drawn."""
+        subspace = self.scratch()
+        choose_columns(subspace, self.key, np.uint64(wanted))
+        return subspace
+
+    def _axis(self, wanted: int, sums: NDArray[np.int64]) -> MeanAxis | None:
+        """The axis in so many columns of these sums; None where all means are one."""
+        subspace = self._drawn(wanted)
+        first, second = place_means(subspace, self.total, sums)
+        if first == second:
+            return None
+        first, second = np.uint64(first), np.uint64(second)
+        place_sides(subspace, self.total, first, second)
+        begin, end = place_axis(subspace, first, second)
+        column = subspace.column[:wanted]
+        direction = _line(subspace.space.feature[column], subspace.weight[column])
+        return MeanAxis(direction, subspace.stop if begin < end and end - begin <= LARGEST else None, subspace.far)
+
+    def _learnt(self, wanted: int, far: NDArray[np.bool_]) -> Generator[Probe, Answer, SubspaceSplit | None]:
+        """A perceptron in so many columns, see perceptron.cut_perceptron."""
+        subspace = self._drawn(wanted)
+        place = subspace.column[:wanted].astype(np.int64)
+        space = some_columns(subspace.space, place)
+        learnt = yield Trial(space, place, far, self.total, subspace.epochs)
+        assert isinstance(learnt, Learnt)
+        if not is_split(learnt.left, self.total, self.total.sum(), self.min_leaf):
+            return None
+        return SubspaceSplit(_line(space.feature, learnt.weight), learnt.cut, learnt.left)
+
+    def _on_axis(self, axis: MeanAxis) -> Generator[Probe, Answer, SubspaceSplit | None]:
+        """Central axis projection, see central_axis.cut_axis."""
+        direction, stop, _ = axis
+        if stop is None:
+            return None
+        edge = np.nextafter(stop[:-1], np.inf)  # the rows above a stop and up to the next are in one bucket
+        edge[0] = -LARGEST
+        counted = yield ProjectionHistogram(0, direction, -LARGEST, LARGEST, edge, 0.0)
+        assert isinstance(counted, HistogramCounts)
+        subspace = self.scratch()
+        subspace.hist[1:] = counted.counts
+        found = int(choose_stop(subspace, self.total, self.total.sum(), self.min_leaf))
+        return SubspaceSplit(direction, float(stop[found]), counted.counts[:found].sum(axis=0)) if found else None
+
+
+def _line(feature: NDArray[np.int32], weight: NDArray[np.float64]) -> DirectionLine:
+    used = weight != 0.0
+    return DirectionLine(feature[used].astype(np.uint32), weight[used])
+
+
+class SubspaceSearch:
+    """The search for the cut of one node, see frontier.Seeker.
+
+    known  its direction, as number 0, once it is found
+    """
+
+    def __init__(self, aim: SubspaceAim, constant: NDArray[np.bool_]) -> None:
+        self.constant = constant
+        self.known: dict[int, Direction] = {}
+        self._found: SubspaceSplit | None = None
+        self._finding = aim.find()
+        self.pending: list[Probe] = [next(self._finding)]
+
+    def hear(self, answers: Sequence[Answer]) -> None:
+        """See Seeker."""
+        [answer] = answers
+        try:
+            self.pending = [self._finding.send(answer)]
+        except StopIteration as end:
+            self.pending, self._found = [], end.value
+
+    def cut(self) -> NodeSplit | None:
+        """See Seeker."""
+        if self._found is None:
+            return None
+        self.known[0] = self._found.direction
+        return NodeSplit(0, self._found.cut, self._found.left)

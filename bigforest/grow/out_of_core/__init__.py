@@ -1,0 +1,1 @@
+"""Growing trees whose rows do not fit in memory, by passes over the store."""

@@ -1,0 +1,226 @@
+"""A node too large for memory that splits on features: what it asks of the next pass (node_search.py).
+
+It draws the features that kernels/scan/features.py draws, and asks for histograms of their codes. Missing values, of
+code 0, are in no bucket: they are what is not counted of the node. All splits are offered with them on the left, and on
+the right (kernels/scan/categorical_missing.py). A category has a bucket for each level; put in their order, these hide
+nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.out_of_core.node_search import HistogramSearch, NodeSplit
+from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.probes import Histogram, HistogramCounts
+from bigforest.grow.out_of_core.split_scorer import CollectedCodes, SplitScorer, boundaries
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.kernels.out_of_core.codes import AFTER_ALL, LISTED_LEFT, LISTED_RIGHT, MISSING_RIGHT, draw_order
+from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, SEEN_LEFT, SEEN_RIGHT
+from bigforest.kernels.scan.features import make_feature_draw
+from bigforest.kernels.tree.builder import Rules
+
+
+@dataclass(frozen=True, slots=True)
+class CodeHistogram:
+    """Ask what rows with codes low .. low + codes - 1 of a feature hold, in buckets of 1 << shift codes."""
+
+    key_cells: ClassVar[int] = 1
+    number: int
+    low: int
+    codes: int
+    shift: int
+    left: Counts | None = None
+
+    @classmethod
+    def of(cls, feature: int, low: int, codes: int, most: int, left: Counts | None) -> CodeHistogram:
+        """A Count in at most `most` buckets."""
+        shift = 0
+        while ((codes - 1) >> shift) >= most:
+            shift += 1
+        return cls(feature, low, codes, shift, left)
+
+    @property
+    def buckets(self) -> int:
+        """See Histogram."""
+        return ((self.codes - 1) >> self.shift) + 1
+
+    def cells(self, parts: int) -> int:
+        """See Probe."""
+        return self.buckets * parts
+
+    def ends(self) -> NDArray[np.int64]:
+        """See Histogram; past the largest code in the last bucket."""
+        return self.low + (np.arange(1, self.buckets + 1) << self.shift) - 1
+
+    def bucket(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """See Histogram."""
+        return (values - self.low) >> self.shift
+
+    def several(self) -> NDArray[np.bool_]:
+        """See Histogram."""
+        return np.full(self.buckets, self.shift > 0)
+
+    def within(self, bucket: int, most: int, left: Counts) -> CodeHistogram:
+        """See Histogram."""
+        first = bucket << self.shift
+        return CodeHistogram.of(self.number, self.low + first, min(1 << self.shift, self.codes - first), most, left)
+
+    def walk(self, keys: CollectedCodes, stats: NodeStats) -> Iterator[tuple[NDArray[np.int64], Counts]]:
+        """See Histogram."""
+        return boundaries(keys.sorted(), stats)
+
+
+@dataclass(slots=True)
+class FeatureSearch(HistogramSearch):
+    """The search for a split on a feature.
+
+    order      int64 [features], in which they are drawn
+    wanted     how many are
+    max_room  counts of all histograms that are asked for at once, unless it is one alone
+    """
+
+    rules: Rules
+    features: Features
+    order: NDArray[np.int64]
+    wanted: int
+    max_room: int
+    _drawn: int = field(default=0, init=False)
+    _usable: int = field(default=0, init=False)
+    _missing: dict[int, Counts] = field(default_factory=dict, init=False)  # of features with some in the node
+    # Of a category, if the best split is on one: the levels of the node, and their places in the order.
+    _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
+
+    @classmethod
+    def start(
+        cls,
+        key: np.uint64,
+        scorer: SplitScorer,
+        rules: Rules,
+        features: Features,
+        constant: NDArray[np.bool_],
+        max_keys: int,
+        max_cells: int,
+        max_room: int,
+        *own: Any,
+    ) -> Self:
+        """Begin: there are no first probes when every feature is known to be constant. own: fields of a subclass."""
+        draw = make_feature_draw(len(features.codes))
+        wanted = int(draw_order(key, rules, draw))
+        search = cls(scorer, constant.copy(), max_keys, max_cells, rules, features, draw.perm, wanted, max_room, *own)
+        search._draw()
+        return search
+
+    def _draw(self) -> None:
+        """Ask for features until as many usable ones are drawn as are wanted, if none of those asked is constant.
+
+        Features found constant afterwards are replaced in the next round, and those there is no room for wait for it.
+        """
+        hoped, room = self._usable, self.max_room
+        while self._drawn < self.order.size and (
+            hoped < self.wanted if self.rules.redraw else (self._drawn < self.wanted or hoped == 0)
+        ):
+            feature = int(self.order[self._drawn])
+            if not self.constant[feature]:
+                probe = self._histogram(feature, self._most(self.scorer.rows))
+                room -= probe.cells(self.scorer.stats.parts)
+                if room < 0 and self.pending:
+                    return
+                hoped += 1
+                self.pending.append(probe)
+            self._drawn += 1
+
+    def _histogram(self, feature: int, most: int) -> Histogram:
+        """The first question about a feature, in at most `most` buckets if it is no category."""
+        codes, kind = self.features.codes[feature], self.features.kinds[feature]
+        if kind == CATEGORY:
+            return CodeHistogram(feature, 0, codes, 0)
+        low = int(kind == MISSING)
+        return CodeHistogram.of(feature, low, codes - low, most, None)
+
+    def _is_usable(self, probe: Histogram, answer: HistogramCounts) -> bool:
+        feature = probe.number
+        if not self._is_number(feature, answer):
+            return False
+        if feature in self._missing:
+            self._offer_missing(feature)
+        return True
+
+    def _is_number(self, feature: int, answer: HistogramCounts) -> bool:
+        """Take note of what a feature holds, and offer the splits of a category; whether it is a number to split."""
+        gone = self.scorer.stats.moved(self.scorer.total - answer.counts.sum(axis=0), 0)
+        missing = self.features.kinds[feature] == MISSING and self.scorer.stats.weight(gone) > 0
+        if answer.low > answer.high or (answer.low == answer.high and not missing):
+            self.constant[feature] = True
+            return False
+        if self.features.kinds[feature] == CATEGORY:
+            self._usable += self._offer_levels(feature, answer.counts)
+            return False
+        self._usable += 1
+        if missing:
+            self._missing[feature] = gone
+        return True
+
+    def _offer_missing(self, feature: int) -> None:
+        """Offer the split between the rows without a value and all others."""
+        self.scorer.offer(2 * feature, np.zeros(1, np.int64), self._missing[feature][np.newaxis])
+
+    def _offer_levels(self, feature: int, counts: Counts) -> bool:
+        """Offer the splits of a category, in the order of its levels; whether there are any."""
+        scorer = self.scorer
+        present = np.flatnonzero(scorer.stats.weight(counts))
+        places, cuts = self._arrange(feature, present, counts[present])
+        held = np.zeros((int(places.max()) + 1, scorer.stats.parts), np.int64)
+        np.add.at(held, places, counts[present])
+        if len(held) == 1:  # all levels are taken together
+            return False
+        scorer.offer(2 * feature, cuts, np.cumsum(held, axis=0)[cuts])
+        if scorer.best is not None and scorer.best.number == 2 * feature:
+            self._levels = present, places
+        return True
+
+    def _arrange(
+        self, feature: int, levels: NDArray[np.int64], counts: Counts
+    ) -> tuple[NDArray[np.uint32], NDArray[np.int64]]:
+        """The place of each of the levels of a node, which hold `counts`, and those after which they are cut."""
+        places = self.scorer.places(counts, self.rules.min_level)
+        return places, np.arange(int(places.max()))
+
+    def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
+        if number not in self._missing:
+            return [(2 * number, 0)]
+        return [(2 * number, self._missing[number]), (2 * number + 1, 0)]
+
+    def cut(self) -> NodeSplit | None:
+        """See HistogramSearch."""
+        cut = HistogramSearch.cut(self)
+        if cut is None:
+            return None
+        feature, missing_last = divmod(cut.feature, 2)
+        cut = cut._replace(feature=feature)
+        if self.features.kinds[feature] == CATEGORY:
+            return self._cut_levels(cut)
+        if feature not in self._missing:
+            return cut
+        if cut.code == 0:  # missing values alone, which go right
+            whole = self.scorer.stats.moved(self.scorer.total, self.scorer.centre)
+            return NodeSplit(feature, AFTER_ALL - 1, whole - cut.left, MISSING_RIGHT, SEEN_RIGHT)
+        if missing_last:
+            return cut._replace(way=MISSING_RIGHT, missing=SEEN_RIGHT)
+        return cut._replace(missing=SEEN_LEFT)
+
+    def _cut_levels(self, cut: NodeSplit) -> NodeSplit:
+        """The cut of the order of levels after place `cut.code`, which lists those of the lighter side."""
+        assert self._levels is not None
+        levels, places = self._levels
+        scorer = self.scorer
+        right = 2 * scorer.stats.weight(cut.left) >= scorer.stats.weight(scorer.total)
+        listed = np.zeros(self.features.codes[cut.feature], np.bool_)
+        listed[levels[(places > cut.code) == right]] = True
+        bits = np.packbits(listed, bitorder="little")
+        return cut._replace(code=0, way=LISTED_RIGHT if right else LISTED_LEFT, listed=bits)

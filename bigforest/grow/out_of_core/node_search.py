@@ -1,0 +1,235 @@
+"""A node too large for memory, on its way to a split: what it asks of the next pass, and what it makes of the answer.
+
+A node draws features (feature_search.py), or directions (projection_search.py), and asks for a histogram of each. Every
+edge of a bucket is a split and is offered. A bucket that could hide a better one is looked into: its rows' keys are
+collected (`Collect`), or, where they alone are too many, it is counted again in narrower buckets. When nothing is left
+to ask, the best split stands, and it is the one that growing in memory finds.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.out_of_core.node_stats import Counts
+from bigforest.grow.out_of_core.probes import Answer, Collect, Histogram, HistogramCounts, Probe
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.kernels.out_of_core.codes import BY_CODE
+from bigforest.kernels.scan.categorical_missing import UNSEEN
+
+# A histogram of a node of n bag rows has about one bucket for so many times n**(1/4) rows, within these limits. With b
+# rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows to be looked at twice where nothing tells
+# classes apart: there the bound of a bucket is above its edges by about b / n**(1/2) of what splits differ by. The sum
+# is least where b**2 goes with n**(1/2).
+ROWS_PER_BUCKET = 6
+LEAST_BUCKETS = 64
+MOST_BUCKETS = 1 << 16
+
+
+@dataclass(slots=True)
+class HiddenOrder:
+    """What a histogram does not show: the order of the rows inside its buckets.
+
+    bucket          int64 [waiting], numbers of those that are still to be looked into
+    before, counts  int64 [waiting, parts], what lies before and in each of them
+    """
+
+    probe: Histogram
+    bucket: NDArray[np.int64]
+    before: Counts
+    counts: Counts
+
+    def keep(self, these: NDArray[np.bool_]) -> None:
+        """Forget about all others; bool [waiting]."""
+        self.bucket, self.before, self.counts = self.bucket[these], self.before[these], self.counts[these]
+
+
+class NodeSplit(NamedTuple):
+    """How the rows of a node are split.
+
+    feature  or direction
+    code     largest code, or projection, that goes left
+    left     int64 [parts], what goes left
+    way      see kernels/out_of_core/codes.py Splits
+    missing  see kernels/scan/categorical_missing.py Subsets
+    listed   of a category: the levels that Subsets lists, as bits, uint8 (kernels/out_of_core/codes.py Splits)
+    """
+
+    feature: int
+    code: float
+    left: Counts
+    way: int = BY_CODE
+    missing: int = UNSEEN
+    listed: NDArray[np.uint8] | None = None
+
+
+class NodeSearch(Protocol):
+    """The search for the split of one node: a Search, or one that looks at no histograms for all
+    (grow/families/subspace_search.py).
+
+    pending    what is asked of the next pass; nothing once the search is over
+    constant  bool [features], known to be constant in the node
+    """
+
+    pending: list[Probe]
+    constant: NDArray[np.bool_]
+
+    def hear(self, answers: Sequence[Answer]) -> None:
+        """Take the answers to `pending`, in order, and ask anew."""
+
+    def cut(self) -> NodeSplit | None:
+        """The split, when nothing is asked any more; None where there is none."""
+
+
+@dataclass(slots=True)
+class HistogramSearch(ABC):
+    """The search for the split of one node. `pending` holds its first probes, none where there is nothing to split on.
+
+    constant    bool [features], known to be constant in the node; found ones are added
+    max_keys   rows that may be collected at once
+    max_cells  counts of one histogram
+    """
+
+    scorer: SplitScorer
+    constant: NDArray[np.bool_]
+    max_keys: int
+    max_cells: int
+    pending: list[Probe] = field(default_factory=list, init=False)
+    _open: list[HiddenOrder] = field(default_factory=list, init=False)
+
+    @abstractmethod
+    def _draw(self) -> None:
+        """Ask for more features or directions, if more are wanted."""
+
+    @abstractmethod
+    def _is_usable(self, probe: Any, answer: HistogramCounts) -> bool:
+        """Take note of what is seen of a feature or direction for the first time; whether its edges are offered."""
+
+    def _orders(self, number: int) -> list[tuple[int, Counts | int]]:
+        """The orders in which a feature or direction is split: their numbers, and what comes before all buckets."""
+        return [(number, 0)]
+
+    def cut(self) -> NodeSplit | None:
+        """The best split, when nothing is asked any more; None where there is none."""
+        scorer = self.scorer
+        if scorer.best is None:
+            return None
+        return NodeSplit(scorer.best.number, scorer.best.code, scorer.stats.moved(scorer.best.left, scorer.centre))
+
+    def hear(self, answers: Sequence[Answer]) -> None:
+        """Take the answers to `pending`, in order, and ask anew; `pending` is empty when the best split is known."""
+        asked, self.pending = self.pending, []
+        if any(isinstance(answer, HistogramCounts) and answer.alike for answer in answers):
+            return  # a leaf
+        for probe, answer in zip(asked, answers, strict=True):
+            self._take(probe, answer)
+        self._draw()
+        if not self.pending:
+            self._look_inside()
+
+    def _take(self, probe: Any, answer: Answer) -> None:
+        """Take the answer to one probe."""
+        if isinstance(probe, Collect):
+            self._offer_keys(probe, answer)
+        else:
+            self._offer_edges(probe, answer)
+
+    def _most(self, rows: int) -> int:
+        """Buckets for a histogram of so many rows."""
+        return buckets_for(rows, self.scorer.stats.parts, self.max_cells)
+
+    def _offer_edges(self, probe: Histogram, answer: Answer) -> None:
+        assert isinstance(answer, HistogramCounts)
+        left = probe.left
+        if left is None:
+            if not self._is_usable(probe, answer):
+                return
+            left = np.zeros(self.scorer.stats.parts, np.int64)
+        after = left + np.cumsum(answer.counts, axis=0)
+        for number, ahead in self._orders(probe.number):
+            self.scorer.offer(number, probe.ends(), ahead + after)
+        waiting = np.flatnonzero(probe.several() & (self.scorer.stats.rows(answer.counts) > 1))
+        if waiting.size:
+            counts = answer.counts[waiting]
+            self._open.append(HiddenOrder(probe, waiting, after[waiting] - counts, counts))
+
+    def _look_inside(self) -> None:
+        """Ask about the buckets that could hide a better split than the best, the most promising first.
+
+        What is too much for now has to wait, and has often lost its promise when its turn comes.
+        """
+        found = []
+        for hidden in self._open:
+            orders = self._orders(hidden.probe.number)
+            bounds = np.max([self.scorer.bounds(ahead + hidden.before, hidden.counts) for _, ahead in orders], axis=0)
+            promising = bounds >= self.scorer.limit
+            hidden.keep(promising)
+            found.append(bounds[promising])
+        if not any(bounds.size for bounds in found):
+            self._open = []
+            return
+        bounds = np.concatenate(found)
+        first = np.cumsum([0, *(own.size for own in found)])
+        rows = self.scorer.stats.rows(np.concatenate([hidden.counts for hidden in self._open]))
+        order = np.argsort(-bounds, kind="stable")
+        few = order[rows[order] <= self.max_keys]
+        few = few[np.cumsum(rows[few]) <= self.max_keys]
+        looked = self._count_again(order[rows[order] > self.max_keys], first)
+        looked[few] = True
+        collected = np.zeros(bounds.size, np.bool_)
+        collected[few] = True
+        for hidden, start, stop in zip(self._open, first[:-1], first[1:], strict=True):
+            own = collected[start:stop]
+            if own.any():
+                wanted = np.zeros(hidden.probe.buckets, np.bool_)
+                wanted[hidden.bucket[own]] = True
+                self.pending.append(Collect(hidden.probe, wanted, hidden.before[own], int(rows[start:stop][own].sum())))
+            hidden.keep(~looked[start:stop])
+        self._open = [hidden for hidden in self._open if hidden.bucket.size]
+
+    def _count_again(self, buckets: NDArray[np.int64], first: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Ask for narrower counts of buckets whose rows cannot be collected at once, as many as there is room for.
+
+        buckets  numbers among all that wait; first: where those of each histogram begin, and the last ones end
+
+        Gives which are asked about, bool [all that wait].
+        """
+        cells, stats = self.max_cells, self.scorer.stats
+        asked = np.zeros(int(first[-1]), np.bool_)
+        for number in buckets.tolist():
+            at = int(first.searchsorted(number, side="right")) - 1
+            hidden, own = self._open[at], number - int(first[at])
+            most = self._most(int(stats.rows(hidden.counts[own])))
+            narrower = hidden.probe.within(int(hidden.bucket[own]), most, hidden.before[own])
+            if cells < self.max_cells and narrower.buckets * stats.parts > cells:
+                continue
+            cells -= narrower.buckets * stats.parts
+            self.pending.append(narrower)
+            asked[number] = True
+        return asked
+
+    def _offer_keys(self, probe: Collect, answer: Answer) -> None:
+        count = probe.count
+        buckets = np.cumsum(probe.wanted) - 1  # number of each wanted bucket among them
+        passed = np.zeros(self.scorer.stats.parts, np.int64)
+        bases = np.zeros_like(probe.left)
+        last = -1
+        for values, upto in count.walk(answer, self.scorer.stats):
+            number = buckets[count.bucket(values)]
+            starts = np.flatnonzero(np.diff(number, prepend=last))
+            ahead = np.concatenate([passed[None], upto[:-1]])
+            bases[number[starts]] = probe.left[number[starts]] - ahead[starts]
+            for order, before in self._orders(count.number):
+                self.scorer.offer(order, values, before + upto + bases[number])
+            passed, last = upto[-1], int(number[-1])
+
+
+def buckets_for(rows: int, parts: int, max_cells: int) -> int:
+    """Buckets of the histogram of a feature in a node of so many rows, each of so many counts; at least 2."""
+    wanted = min(max(int(rows**0.75 / ROWS_PER_BUCKET), LEAST_BUCKETS), MOST_BUCKETS)
+    return max(min(wanted, max_cells // parts), 2)

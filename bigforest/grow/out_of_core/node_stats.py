@@ -1,0 +1,73 @@
+"""What is counted of the rows of a node, of a side of a split or of a bucket of codes, while trees grow by passes."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.store.store import Store
+
+# int64 [parts], or one such row for each of some buckets.
+Counts = NDArray[np.int64]
+
+# Parts of what rows with numbers to predict hold.
+WEIGHT, SUM, ABOVE = range(3)
+
+
+class NodeStats(NamedTuple):
+    """The parts of a total.
+
+    classes   the weights of so many classes come first. 0 where numbers are predicted: first come their weight, their
+              sum by weight and, of a bucket, the sum of those above zero; numbers are counted from a centre
+    weighted  whether rows have weights. The number of rows comes last then: the weight does not tell it
+    """
+
+    classes: int
+    weighted: bool
+
+    @classmethod
+    def of(cls, store: Store) -> NodeStats:
+        """That of a table."""
+        return cls(len(store.spec.target.classes), store.spec.weight is not None)
+
+    @property
+    def numbers(self) -> bool:
+        """Whether numbers are predicted."""
+        return self.classes == 0
+
+    @property
+    def parts(self) -> int:
+        """How many parts there are."""
+        return (self.classes or ABOVE + 1) + self.weighted
+
+    @property
+    def judged(self) -> int:
+        """How many parts of a side, the first ones, decide the score of a split."""
+        return self.classes or SUM + 1
+
+    @property
+    def cell(self) -> Any:
+        """Type of a count. The weight of a bag has 32 bits; sums of numbers have 62."""
+        return np.int64 if self.numbers else np.uint32
+
+    def weight(self, total: Counts) -> Any:
+        """The weight of rows that hold `total` [..., parts]: an int64, or an array [...]."""
+        return total[..., WEIGHT] if self.numbers else total[..., : self.classes].sum(axis=-1)
+
+    def rows(self, total: Counts) -> Any:
+        """How many rows hold `total`, like `weight`; without weights repeats count."""
+        return total[..., -1] if self.weighted else self.weight(total)
+
+    def centre(self, total: Counts) -> int:
+        """The mean of the numbers of a node, rounded down; 0 of classes."""
+        return int(total[SUM] // total[WEIGHT]) if self.numbers else 0
+
+    def moved(self, total: Counts, by: int) -> Counts:
+        """`total` [parts] of rows whose numbers are all larger by `by`; none counts as above zero."""
+        total = total.copy()
+        if self.numbers:
+            total[SUM] += by * total[WEIGHT]
+            total[ABOVE] = 0
+        return total

@@ -1,0 +1,214 @@
+"""Grow trees whose rows do not fit in memory: split large nodes by passes, write the rows of small ones to disk by
+node, and grow each of those in memory. Oracle: grow/in_memory.py grow_tree, which has all in memory.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.memory_estimate import release_freed
+from bigforest.execution.executor import Executor
+from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.grow.out_of_core.assemble import remove_subtree
+from bigforest.grow.out_of_core.levels import TableView, split_large
+from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.requests import merged_all
+from bigforest.grow.out_of_core.spill import BlockRows, NodeRows, Spilled, rows_of, write_rows
+from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.grow.shared.weighted_bags import check_bag, total_of, weighed_block
+from bigforest.sampling.bags import Sampler
+
+Top = TypeVar("Top", bound=UpperTree)
+
+
+class SubtreeTask(NamedTuple):
+    """A small node: entry in the top of its tree, rows at most, and what `grow` starts from."""
+
+    tree: int
+    entry: int
+    rows: int
+    key: np.uint64
+    depth: int
+    constant: NDArray[np.bool_]
+
+
+class TreeAssembly(NamedTuple, Generic[Top]):
+    """The upper part of a tree, and the subtrees below it: the nodes of each by entry, in files of `folder`."""
+
+    top: Top
+    sizes: dict[int, int]
+    folder: Path
+
+    def subtree(self, entry: int) -> Path:
+        """The file of a subtree."""
+        return subtree_path(self.folder, self.top.tree, entry)
+
+
+class PassTable(TableView, Protocol):
+    """See TableView."""
+
+    def ranges(self, tasks: int) -> list[tuple[range]]:
+        """The runs of blocks, for so many tasks."""
+
+    def tops(
+        self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
+    ) -> Sequence[UpperTree]:
+        """The trees, with their roots alone; totals int64 [trees, parts], what their bags hold."""
+
+    def spread(
+        self, questions: Sequence[Any], blocks: range, replies: Sequence[Any]
+    ) -> Iterator[tuple[int, BlockRows]]:
+        """For every block and question, without probes, its number, and the rows of the block with all that trees grow
+        on; replies learn what was sent left and right."""
+
+    def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
+        """Grow the subtree below a small node from its rows into the file `path`; gives its nodes.
+
+        own  UpperTree.own
+        """
+
+    def finish(self, sizes: Mapping[Path, int], executor: Executor) -> None:
+        """Do what is best done for many subtrees together; the number of nodes of each by its file."""
+
+    def pieces(self, stem: Any) -> Iterator[TreeArrays]:
+        """The nodes of a tree in preorder, in pieces. Memory: one subtree."""
+
+
+def grow_by_passes(
+    table: PassTable,
+    parts: Sequence[range],
+    directory: Path,
+    folder: Path,
+    *,
+    executor: Executor,
+    on_trees: Callable[[int], None],
+) -> None:
+    """Write the parts of some trees, which share the passes over the store; `folder` is empty scratch.
+
+    on_trees is told how many trees are done.
+    """
+    trees = [tree for part in parts for tree in part]
+    ranges = table.ranges(executor.size)
+    stats = table.context.stats
+    totals = executor.reduce(count_bags, ranges, np.add, (table.sampler, trees, stats))
+    if stats.weighted:
+        check_bag(int(stats.weight(totals).max()))
+    tops = table.tops(trees, totals, ranges, folder, executor)
+    split_large(table, tops, folder, ranges, executor)
+    questions = [table.request(top, []) for top in tops]
+    small = [top.small() for top in tops]
+    spilled = executor.reduce(spill, ranges, spilled_both, (table, questions, small, folder))
+    for top, response in zip(tops, spilled.replies, strict=True):
+        top.sent(response.below, response.above, {})
+    sizes = _grow_all(table, tops, spilled, folder, executor)
+    files = {subtree_path(folder, tree, entry): nodes for tree, own in sizes.items() for entry, nodes in own.items()}
+    table.finish(files, executor)
+    stems = {top.tree: TreeAssembly(top, sizes[top.tree], folder) for top in tops}
+
+    def end(index: int, _: None) -> None:
+        for tree in parts[index]:
+            for entry in sizes[tree]:
+                remove_subtree(stems[tree].subtree(entry))
+        on_trees(len(parts[index]))
+
+    own = [([stems[tree] for tree in part],) for part in parts]
+    executor.run(write_stems, own, end, (table, directory))
+
+
+def count_bags(sampler: Sampler, trees: Sequence[int], stats: NodeStats, blocks: range) -> Counts:
+    """Task: what the bags of the trees hold in some blocks, int64 [trees, parts]."""
+    store = sampler.store
+    totals = np.zeros((len(trees), stats.parts), np.int64)
+    store.fetch([], blocks)
+    for block in blocks:
+        target = store.labels(block * store.block_rows, (block + 1) * store.block_rows)
+        for at, tree in enumerate(trees):
+            totals[at] += total_of(target, weighed_block(sampler, tree, block), stats)
+    return totals
+
+
+def spill(table: PassTable, questions: list[Any], small: list[list[int]], folder: Path, blocks: range) -> Spilled[Any]:
+    """Task: write the rows of the `small` nodes (entries of each question's top) of some blocks into `folder`.
+
+    questions  one per tree, without probes.
+    """
+    replies = [asked.no_reply() for asked in questions]
+    rows = ((questions[at].tree, small[at], spread) for at, spread in table.spread(questions, blocks, replies))
+    suffix = write_rows(rows, folder, blocks.start)
+    return Spilled(replies, {blocks.start: suffix})
+
+
+def spilled_both(one: Spilled[Any], two: Spilled[Any]) -> Spilled[Any]:
+    """What is known after both."""
+    return Spilled(merged_all(one.replies, two.replies), one.suffixes | two.suffixes)
+
+
+def grow_subtree_task(
+    table: PassTable, own: dict[int, Any], subtree_task: SubtreeTask, rows: NodeRows, path: Path
+) -> int:
+    """Task: see PassTable.grow; `own` by tree."""
+    nodes = table.grow(own[subtree_task.tree], subtree_task, rows, path)
+    release_freed()
+    return nodes
+
+
+def write_stems(table: PassTable, directory: Path, stems: list[TreeAssembly[Any]]) -> None:
+    """Task: write consecutive trees as one part."""
+    store = table.store
+    pieces = (piece for stem in stems for piece in table.pieces(stem))
+    write_part(directory, stems[0].top.tree, pieces, store.spec, table.sampler.config, store.levels())
+    release_freed()
+
+
+def _grow_all(
+    table: PassTable, tops: Sequence[UpperTree], spilled: Spilled[Any], folder: Path, executor: Executor
+) -> dict[int, dict[int, int]]:
+    """Grow the subtrees below all small nodes, tree by tree, large ones first; gives their sizes by tree and entry."""
+    suffixes = [suffix for _, suffix in sorted(spilled.suffixes.items())]
+    tasks = []
+    for top in tops:
+        own = [
+            (
+                SubtreeTask(top.tree, entry, int(top.stats.rows(node.total)), node.key, node.depth, node.constant),
+                rows_of(folder, top.tree, number, suffixes),
+                subtree_path(folder, top.tree, entry),
+            )
+            for number, entry in enumerate(top.small())
+            for node in [top.nodes[entry]]
+        ]
+        tasks += sorted(own, key=lambda task: -task[0].rows)
+    sizes: dict[int, dict[int, int]] = {top.tree: {} for top in tops}
+    wanted = Counter(path for _, rows, _ in tasks for path in rows.paths)
+
+    # Removing files may wait for the disk, and this thread hands out the tasks.
+    removed: list[Future[None]] = []
+    with ThreadPoolExecutor(1, thread_name_prefix="bigforest-remove") as remover:
+
+        def keep(index: int, nodes: int) -> None:
+            subtree_task, rows, _ = tasks[index]
+            sizes[subtree_task.tree][subtree_task.entry] = nodes
+            wanted.subtract(rows.paths)
+            over = [path for path in rows.paths if not wanted[path]]
+            removed.append(remover.submit(_remove, over))  # only now: until here the task may have to be done again
+
+        executor.run(grow_subtree_task, tasks, keep, (table, {top.tree: top.own for top in tops}))
+    for done in removed:
+        done.result()
+    return sizes
+
+
+def _remove(files: Sequence[Path]) -> None:
+    for file in files:
+        file.unlink(missing_ok=True)
+
+
+def subtree_path(folder: Path, tree: int, entry: int) -> Path:
+    """The file of a subtree."""
+    return folder / f"subtree-{tree}-{entry}.bin"

@@ -1,0 +1,178 @@
+"""The best split of a node from counts: exact, for weights of any size. Oracle: tests/naive/split.py.
+
+What the kernels do for nodes in memory (kernels/scan/two_class.py, kernels/scan/multi_class.py,
+kernels/scan/regression.py, kernels/scan/impurity.py), this does for histograms that were added up from many blocks:
+floats find the few that could be best, and integers of Python, which do not wrap, decide.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
+from bigforest.kernels.categories.order_from_counts import order_counted
+from bigforest.kernels.categories.ordering import make_levels
+from bigforest.kernels.out_of_core.split_scores import bucket_bounds, integer_score, split_scores
+from bigforest.kernels.scan.impurity import GINI, VARIANCE
+
+# A float score this much below the best, relatively, cannot be as good: rounding is about 1e-15.
+_NEAR = 1e-12
+# Keys are counted in groups of at most this many counts, for the sake of memory.
+_CELLS = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredSplit:
+    """A split of a node: codes, or projections, up to `code` go left; `left` int64 [parts] is what the rows there hold.
+
+    number  of the order of codes (node_search.py), or of the direction
+    """
+
+    number: int
+    code: float
+    left: Counts
+    score: Fraction | int
+
+    def beats(self, other: ScoredSplit | None) -> bool:
+        """Whether it is better than the other, or as good with a lower number, or with a lower code."""
+        if other is None:
+            return True
+        if self.score != other.score:
+            return self.score > other.score
+        return (self.number, self.code) < (other.number, other.code)
+
+
+class SplitScorer:
+    """Compares the splits of one node.
+
+    stats     what is counted; in all of this numbers to predict are counted from `centre`
+    total     int64 [parts], of the node
+    rows      of the node
+    best      the best split offered so far
+    limit     a split, or a bucket of codes, whose float score is below this cannot be as good as the best
+    """
+
+    def __init__(self, stats: NodeStats, total: Counts, impurity: int, table: NDArray[np.int64], min_leaf: int) -> None:
+        """total: with numbers to predict as they are; impurity: its number; table: impurity.entropy_table."""
+        self.stats = stats
+        self.centre = stats.centre(total)
+        self.total = stats.moved(total, -self.centre)
+        self.rows = int(stats.rows(total))
+        self.best: ScoredSplit | None = None
+        self.limit = -np.inf
+        self._impurity = impurity
+        self._table = table
+        self._min_leaf = min_leaf
+        self._judged = self.total[: stats.judged]
+        self._scratch = np.empty(stats.judged, np.int64)
+
+    def offer(self, number: int, codes: NDArray[Any], left: Counts) -> None:
+        """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
+        scores = np.empty(codes.size)
+        least = max(self._min_leaf, 1)
+        split_scores(self._impurity, left, self._judged, least, self._table, self._scratch, scores)
+        best = float(scores.max())
+        if best == -np.inf:
+            return
+        self.limit = max(self.limit, _lowered(best))
+        for place in np.flatnonzero(scores >= self.limit):
+            here = left[place].copy()  # no view: it stays
+            split = ScoredSplit(number, codes[place].item(), here, self._exact(here))
+            if split.beats(self.best):
+                self.best = split
+
+    def places(self, counts: Counts, min_level: int) -> NDArray[np.uint32]:
+        """The place of each level of a category in the order in which they are split, uint32 [levels].
+
+        counts     int64 [levels, parts], what the rows of each hold; none weighs nothing
+        min_level  of Rules: lighter levels may share a place
+        """
+        cells = int(np.count_nonzero(counts[:, : self.stats.classes]))
+        levels = make_levels(len(counts), max(len(counts), cells), self.stats.classes or 1)
+        places = np.empty(len(counts), np.uint32)
+        order_counted(counts, self._judged, self.stats.numbers, min_level, levels, places)
+        return places
+
+    def bounds(self, before: Counts, counts: Counts) -> NDArray[np.float64]:
+        """No split inside bucket b has a higher score than bounds[b], float64 [buckets].
+
+        before, counts  int64 [buckets, parts]: what is left of each bucket, and in it.
+        """
+        bounds = np.empty(len(counts))
+        bucket_bounds(self._impurity, before, counts, self._judged, self._table, self._scratch, bounds)
+        return bounds
+
+    def _exact(self, left: Counts) -> Fraction | int:
+        one = left[: self.stats.judged]
+        two = self._judged - one
+        if self._impurity == VARIANCE:
+            return sum((Fraction(int(side[SUM]) ** 2, int(side[WEIGHT])) for side in (one, two)), Fraction(0))
+        if self._impurity == GINI:
+            return sum(map(_purity, (one.tolist(), two.tolist())), Fraction(0))
+        return int(integer_score(self._impurity, one, self._judged, self._scratch, self._table))
+
+
+def _purity(weights: list[int]) -> Fraction:
+    return Fraction(sum(n * n for n in weights), sum(weights))
+
+
+def _lowered(score: float) -> float:
+    return score - abs(score) * _NEAR
+
+
+class CollectedCodes(NamedTuple):
+    """Rows that were collected.
+
+    key     uint64 [n], sort keys (kernels/common/node_scan.py)
+    number  int64 [n], their numbers to predict, from the node's centre and by weight; empty for classes
+    """
+
+    key: NDArray[np.uint64]
+    number: NDArray[np.int64]
+
+    def sorted(self) -> CollectedCodes:
+        """The same in ascending order."""
+        if not self.number.size:
+            return CollectedCodes(np.sort(self.key), self.number)
+        order = np.argsort(self.key)
+        return CollectedCodes(self.key[order], self.number[order])
+
+
+def boundaries(keys: CollectedCodes, stats: NodeStats) -> Iterator[tuple[NDArray[np.int64], Counts]]:
+    """The distinct codes of sorted keys in ascending pieces, and what the rows up to each hold.
+
+    Yields codes [n] and totals [n, parts] of all keys up to and with that code.
+    """
+    codes = (keys.key >> np.uint64(32)).astype(np.int64)
+    starts = np.append(np.flatnonzero(np.diff(codes, prepend=-1)), codes.size)
+    step = max(1, _CELLS // stats.parts)
+    carried = np.zeros(stats.parts, np.int64)
+    for first in range(0, starts.size - 1, step):
+        here = starts[first : first + step + 1]
+        piece = slice(int(here[0]), int(here[-1]))
+        held = _held(keys.key[piece], keys.number[piece], here - here[0], stats)
+        upto = carried + np.cumsum(held, axis=0)
+        carried = upto[-1]
+        yield codes[here[:-1]], upto
+
+
+def _held(keys: NDArray[np.uint64], numbers: NDArray[np.int64], starts: NDArray[np.int64], stats: NodeStats) -> Counts:
+    """What the rows of each run of keys hold, [runs, parts]; run r is starts[r] to before starts[r + 1]."""
+    runs = np.diff(starts)
+    multiplicity = (keys & np.uint64(0xFFFF)).astype(np.int64)
+    held = np.zeros((runs.size, stats.parts), np.int64)
+    if stats.numbers:
+        held[:, WEIGHT] = np.add.reduceat(multiplicity, starts[:-1])
+        held[:, SUM] = np.add.reduceat(numbers, starts[:-1])
+    else:
+        kind = (keys >> np.uint64(16)).astype(np.int64) & 0xFFFF
+        np.add.at(held, (np.repeat(np.arange(runs.size), runs), kind), multiplicity)
+    if stats.weighted:
+        held[:, -1] = runs
+    return held

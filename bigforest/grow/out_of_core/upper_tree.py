@@ -1,0 +1,265 @@
+"""The upper part of a tree, split by passes over the store: its nodes, and which of them still search."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.grow.out_of_core.feature_search import FeatureSearch
+from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
+from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
+from bigforest.grow.out_of_core.random_search import RandomSearch, dictionary_of
+from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.kernels.out_of_core.codes import AFTER_ALL, MISSING_RIGHT, CodeSplits, child_keys
+from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
+from bigforest.kernels.scan.impurity import entropy_table
+from bigforest.kernels.tree.builder import CodeTree, Rules
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# What becomes of a node.
+SEARCHING, SPLIT, LEAF, SMALL = range(4)
+
+
+class MemoryLimits(NamedTuple):
+    """What fits in memory.
+
+    rows   rows of a node that is grown in memory, see NodeStats.rows; larger ones are split by passes
+    keys   rows of a node that are collected at once, to look into buckets
+    cells  counts of the histogram of one feature
+    room   counts of all histograms of a pass, and keys
+    nodes  nodes whose thresholds are looked up together
+    values of a dictionary that are held together, float64
+    held   bytes of rows that perceptrons are trained on together
+    """
+
+    rows: int
+    keys: int
+    cells: int
+    room: int
+    nodes: int = 1 << 20
+    values: int = 1 << 16
+    held: int = 1 << 24
+
+
+class GrowContext(NamedTuple):
+    """What all nodes of a forest share.
+
+    table   impurity.entropy_table
+    values  the store between whose values random splits are drawn; None for the best splits
+    """
+
+    rules: Rules
+    stats: NodeStats
+    features: Features
+    table: NDArray[np.int64]
+    limits: MemoryLimits
+    values: Store | None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """The table is large, and every process has it."""
+        return make_ground, (self.rules, self.stats, self.features, self.limits, self.values)
+
+
+def make_ground(
+    rules: Rules, stats: NodeStats, features: Features, limits: MemoryLimits, values: Store | None = None
+) -> GrowContext:
+    """The Ground of these."""
+    return GrowContext(rules, stats, features, entropy_table(), limits, values)
+
+
+@dataclass(slots=True)
+class UpperNode:
+    """A node of the upper part.
+
+    total        int64 [parts], what it holds (node_stats.py).
+    search       while it is SEARCHING; cut: once it is SPLIT.
+    left, right  entries of its children.
+    below,above  largest that its rows were sent left with, smallest they were sent right with; 0 for levels, and
+                 `above` also where only missing values went right.
+    """
+
+    key: np.uint64
+    depth: int
+    total: Counts
+    constant: NDArray[np.bool_]
+    state: int
+    search: NodeSearch | None
+    cut: NodeSplit | None = None
+    left: int = 0
+    right: int = 0
+    below: float = 0
+    above: float = 0
+
+
+class UpperTree:
+    """The upper part of tree number `tree`.
+
+    nodes     parents before their children, the root first.
+    row_nodes  where its rows stand, but for the newest splits: a file (row_nodes.py) by the first block of each run of
+              blocks, none before the first splits.
+    own       what it has of its own besides, see grow/families/oblique_base.py.
+    """
+
+    own: Any = None
+
+    def __init__(
+        self, tree: int, key: np.uint64, total: Counts, context: GrowContext, constant: NDArray[np.bool_] | None = None
+    ) -> None:
+        """constant: bool [features], known to be constant in the whole tree; None for none."""
+        self.tree = tree
+        self.stats = context.stats
+        self._ground = context
+        self.nodes: list[UpperNode] = []
+        self.row_nodes: dict[int, Path] = {}
+        self._newest: list[int] = []
+        self._add(key, 0, total, np.zeros(len(context.features.codes), np.bool_) if constant is None else constant)
+
+    def searching(self) -> list[int]:
+        """Entries of the nodes that ask something of the next pass."""
+        return [entry for entry, node in enumerate(self.nodes) if node.state == SEARCHING]
+
+    def small(self) -> list[int]:
+        """Entries of the nodes to be grown in memory."""
+        return [entry for entry, node in enumerate(self.nodes) if node.state == SMALL]
+
+    def settle(self, entry: int) -> None:
+        """Split the node, or make it a leaf, if its search is over."""
+        node = self.nodes[entry]
+        assert node.search is not None
+        if node.search.pending:
+            return
+        node.cut = cut = node.search.cut()
+        node.constant = node.search.constant
+        node.search = None
+        if cut is None:
+            node.state = LEAF
+            return
+        node.state = SPLIT
+        self._newest.append(entry)
+        key_l, key_r = child_keys(node.key)
+        node.left = self._add(np.uint64(key_l), node.depth + 1, cut.left, node.constant)
+        node.right = self._add(np.uint64(key_r), node.depth + 1, node.total - cut.left, node.constant)
+
+    def splits(self) -> CodeSplits:
+        """The newest splits: no rows have been sent down them."""
+        nodes = [self.nodes[entry] for entry in self._newest]
+        cuts = [node.cut for node in nodes if node.cut is not None]
+        lists = [np.empty(0, np.uint8) if cut.listed is None else cut.listed for cut in cuts]
+        sizes = np.array([listed.size for listed in lists], np.uint64)
+        return CodeSplits(
+            node=np.array(self._newest, np.uint32),
+            feature=np.array([cut.feature for cut in cuts], np.uint32),
+            code=np.array([cut.code for cut in cuts], np.uint32),
+            left=np.array([node.left for node in nodes], np.uint32),
+            right=np.array([node.right for node in nodes], np.uint32),
+            way=np.array([cut.way for cut in cuts], np.uint8),
+            start=np.cumsum(sizes, dtype=np.uint64) - sizes,
+            listed=np.concatenate([*lists, np.empty(0, np.uint8)]),
+        )
+
+    def sent(self, below: NDArray[Any], above: NDArray[Any], row_nodes: Mapping[int, Path]) -> None:
+        """Rows have been sent down the newest splits (route_block), and now stand in these files."""
+        if not self._newest:
+            return
+        for entry, left, right in zip(self._newest, below.tolist(), above.tolist(), strict=True):
+            node = self.nodes[entry]
+            if node.cut is not None and node.cut.listed is None:
+                alone = node.cut.way == MISSING_RIGHT and right == AFTER_ALL
+                node.below, node.above = left, 0 if alone else right
+        self._newest = []
+        for path in self.row_nodes.values():
+            path.unlink(missing_ok=True)
+        self.row_nodes = dict(row_nodes)
+
+    def preorder(self) -> Iterator[int]:
+        """Entries of the nodes as they are numbered in the tree."""
+        waiting = [0]
+        while waiting:
+            entry = waiting.pop()
+            yield entry
+            node = self.nodes[entry]
+            if node.state == SPLIT:
+                waiting += [node.right, node.left]
+
+    def skeleton(self) -> CodeTree:
+        """The upper part as a tree whose frontier are leaves; rows have been sent down all splits."""
+        nodes = [self.nodes[entry] for entry in self.preorder()]
+        return self._outline()._replace(
+            feature=np.array([-1 if node.cut is None else node.cut.feature for node in nodes], np.int32),
+            left_code=np.array([node.below for node in nodes], np.uint32),
+            right_code=np.array([node.above for node in nodes], np.uint32),
+        )
+
+    def _outline(self) -> CodeTree:
+        """The skeleton but for what it splits on."""
+        order = list(self.preorder())
+        number = {entry: place for place, entry in enumerate(order)}
+        nodes = [self.nodes[entry] for entry in order]
+        totals = np.stack([node.total for node in nodes])
+        counts = totals[:, [WEIGHT]] if self.stats.numbers else totals[:, : self.stats.classes]
+        none = np.zeros(len(order), np.uint32)
+        return CodeTree(
+            feature=np.full(len(order), -1, np.int32),
+            right=np.array([number[node.right] if node.state == SPLIT else 0 for node in nodes], np.uint32),
+            depth=np.array([node.depth for node in nodes], np.uint32),
+            left_code=none,
+            right_code=none,
+            counts=counts.astype(np.uint32),
+            sum=totals[:, SUM] if self.stats.numbers else None,
+        )
+
+    def subsets(self) -> Subsets | None:
+        """What the nodes of the skeleton have besides; None where features are plain."""
+        if self._ground.features.plain:
+            return None
+        cuts = [self.nodes[entry].cut for entry in self.preorder()]
+        lists = [np.empty(0, np.uint8) if cut is None or cut.listed is None else cut.listed for cut in cuts]
+        levels = [np.flatnonzero(np.unpackbits(listed, bitorder="little")).astype(np.uint32) for listed in lists]
+        return Subsets(
+            missing=np.array([UNSEEN if cut is None else cut.missing for cut in cuts], np.uint8),
+            size=np.array([own.size for own in levels], np.uint32),
+            level=np.concatenate(levels),
+            used=np.array([sum(own.size for own in levels)], np.uint64),
+        )
+
+    def _add(self, key: np.uint64, depth: int, total: Counts, constant: NDArray[np.bool_]) -> int:
+        rules, limits = self._ground.rules, self._ground.limits
+        node = UpperNode(key, depth, total, constant, LEAF, None)
+        if _may_split(self.stats, total, depth, rules):
+            node.state = SMALL if self.stats.rows(total) <= limits.rows else SEARCHING
+        if node.state == SEARCHING:
+            scorer = SplitScorer(self.stats, total, rules.impurity, self._ground.table, rules.min_leaf)
+            node.search = self._search(key, scorer, constant)
+            if not node.search.pending:
+                node.state, node.search = LEAF, None
+        self.nodes.append(node)
+        return len(self.nodes) - 1
+
+    def _search(self, key: np.uint64, scorer: SplitScorer, constant: NDArray[np.bool_]) -> NodeSearch:
+        """The search for the split of the node `key`."""
+        context, limits = self._ground, self._ground.limits
+        start = (key, scorer, context.rules, context.features, constant, limits.keys, limits.cells, limits.room)
+        if context.values is None:
+            return FeatureSearch.start(*start)
+        return RandomSearch.start(*start, key, dictionary_of(context.values))
+
+
+def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:
+    """Whether a node is split, unless its features or its numbers forbid it."""
+    pure = not stats.numbers and np.count_nonzero(total[: stats.classes]) <= 1
+    return not pure and stats.weight(total) >= max(rules.min_split, 2 * rules.min_leaf) and depth != rules.max_depth
+
+
+def root_key(config: TrainConfig, tree: int) -> np.uint64:
+    """Key of the root of a tree."""
+    from bigforest.kernels.common.rng import PURPOSE_GROW, stream_key
+
+    with np.errstate(over="ignore"):
+        return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_GROW, np.uint64(tree), np.uint64(0)))

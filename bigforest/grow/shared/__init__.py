@@ -1,0 +1,1 @@
+"""What growing in memory and out of core share."""

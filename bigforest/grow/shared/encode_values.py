@@ -1,0 +1,49 @@
+"""Columns of values as a table of their own: codes, and the values that they stand for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.encode.ranks import dense_ranks
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.tree.finalize import midpoints
+from bigforest.store.store import Dictionaries
+
+
+def code_columns(
+    columns: Iterable[NDArray[Any]], count: int, rows: int, own: NDArray[np.int64] | None = None
+) -> tuple[Codes, Dictionaries]:
+    """Codes of 4 bytes for `count` columns, none of whose values is NaN, and the distinct values of each.
+
+    own  the rows that the columns are of, of so many `rows`; those of others get the code 0. None for all.
+    """
+    matrix = (np.empty if own is None else np.zeros)((count, rows), np.uint32)
+    where = slice(None) if own is None else own
+    low: list[NDArray[np.float64]] = []
+    for number, column in enumerate(columns):
+        matrix[number, where], distinct = dense_ranks(column.astype(np.float64, copy=False))
+        low.append(distinct)
+    place = np.array([[4, slot] for slot in range(count)], np.uint32)
+    codes = Codes(np.empty((0, rows), np.uint8), np.empty((0, rows), np.uint16), matrix, place)
+    values = np.concatenate(low)
+    for array in (*codes, values):
+        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+    return codes, Dictionaries(np.cumsum([0, *map(len, low)]), values, values)
+
+
+def with_thresholds(nodes: CodeTree, dictionaries: Dictionaries, pool: DirectionExtras) -> DirectionExtras:
+    """The pool with the thresholds of the nodes that split on a column of `dictionaries`, too."""
+    axis = nodes.feature >= 0
+    offsets, low, high = dictionaries
+    start = offsets[nodes.feature[axis]]
+    found = np.empty(start.size)
+    midpoints(high[start + nodes.left_code[axis]], low[start + nodes.right_code[axis]], found)
+    threshold = pool.threshold.copy()
+    threshold[axis] = found
+    return pool._replace(threshold=threshold)

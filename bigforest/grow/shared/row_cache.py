@@ -1,0 +1,103 @@
+"""What growing reads besides the codes of a table: these by rows (kernels/columns/row_major.py), and values
+(kernels/columns/decoded.py).
+
+Both are made once in each process, by all threads that want them.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import NamedTuple
+
+import numpy as np
+
+from bigforest.common.errors import FormatError
+from bigforest.kernels.columns.decoded import (
+    DecodedColumns,
+    empty_decoded_columns,
+    fill_decoded_columns,
+    no_decoded_columns,
+)
+from bigforest.kernels.columns.row_major import empty_rows, fill_rows
+from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.store.store import Store
+
+# Rows copied at a time.
+_COPY_ROWS = 8_192
+# Copies that are kept: of runs that go on side by side in one process, or that ended without saying so.
+_MOST_COPIES = 2
+
+
+class RowCache(NamedTuple):
+    """The copies of a table."""
+
+    by_row: RowMajorCodes
+    wide: DecodedColumns
+
+
+class _Caching:
+    def __init__(self, store: Store, wide: bool) -> None:
+        self._store = store
+        self._values = store.dictionaries[:2] if wide else None
+        features = len(store.spec.features)
+        room = (
+            no_decoded_columns(features) if self._values is None else empty_decoded_columns(store.codes, *self._values)
+        )
+        self._copies = RowCache(empty_rows(store.codes), room)
+        self._starts = iter(range(0, store.rows, _COPY_ROWS))
+        self._busy = 0
+        self._changed = threading.Condition()
+
+    def filled(self) -> RowCache:
+        """The copies, when they are whole; until then the calling thread helps to fill them."""
+        store = self._store
+        while (start := self._take()) is not None:
+            stop = min(start + _COPY_ROWS, store.rows)
+            try:
+                fill_rows(store.codes, self._copies.by_row, start, stop)
+                self._check(start, stop)
+                if self._values is not None:
+                    fill_decoded_columns(store.codes, *self._values, self._copies.wide, start, stop)
+            finally:
+                with self._changed:
+                    self._busy -= 1
+                    self._changed.notify_all()
+        with self._changed:
+            self._changed.wait_for(lambda: self._busy == 0)
+        return self._copies
+
+    def _check(self, start: int, stop: int) -> None:
+        """Check codes once more in memory of our own, where nobody else can change them: kernels do not."""
+        by_row = self._copies.by_row
+        for width, rows in ((1, by_row.r8), (2, by_row.r16), (4, by_row.r32)):
+            codes = [feature.codes for feature in self._store.spec.features if feature.width == width]
+            if codes and (rows[start:stop].max(axis=0) >= np.array(codes)).any():
+                raise FormatError(f"{self._store.path}: a code is out of range; encode the table again")
+
+    def _take(self) -> int | None:
+        with self._changed:
+            start = next(self._starts, None)
+            self._busy += start is not None
+            return start
+
+
+_made: dict[tuple[Store, bool], _Caching] = {}
+_lock = threading.Lock()
+
+
+def row_cache_of(store: Store, *, wide: bool) -> RowCache:
+    """The codes of the store by rows and, with `wide`, its values. They stay in memory until `forget_copies`."""
+    with _lock:
+        if (store, wide) not in _made:
+            while len(_made) >= _MOST_COPIES:
+                del _made[next(iter(_made))]
+            _made[store, wide] = _Caching(store, wide)
+        copying = _made[store, wide]
+    return copying.filled()
+
+
+def forget_row_cache(store: Store) -> None:
+    """Give the memory of the copies back."""
+    with _lock:
+        for wide in (False, True):
+            _made.pop((store, wide), None)

@@ -1,0 +1,121 @@
+"""From the numbers a kernel returns to the arrays of a forest table."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.kernels.common.layout import LevelLists, Terms
+from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
+from bigforest.kernels.oblique.search import DirectionExtras
+from bigforest.kernels.scan.categorical_missing import Subsets
+from bigforest.kernels.scan.impurity import NUMBERS
+from bigforest.kernels.tree.builder import CodeTree
+from bigforest.kernels.tree.finalize import finalize_nodes, midpoints
+from bigforest.schema.options import Impurity
+from bigforest.store.store import Dictionaries
+
+_LARGEST = float(np.finfo(np.float64).max)
+
+
+def tree_arrays(
+    nodes: CodeTree,
+    dictionaries: Dictionaries,
+    impurity: Impurity,
+    pool: DirectionExtras | None = None,
+    known: NDArray[np.float64] | None = None,
+    subsets: Subsets | None = None,
+    scale: tuple[float, float] = (0.0, 1.0),
+) -> TreeArrays:
+    """The trees `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
+
+    pool     what their oblique nodes have besides; None where there are none.
+    known    their thresholds, where they have been looked up or drawn already.
+    subsets  what their nodes have besides where features may be missing, or are categories; None where none is.
+    scale    offset and step of numbers to predict, see TargetSpec.
+
+    Where a node saw no row without a value, those go with the child of more weight, left if both have the same.
+    """
+    size = nodes.feature.size
+    left, right, weight = np.empty(size, np.uint32), np.empty(size, np.uint32), np.empty(size, np.uint64)
+    given = pool.threshold if pool is not None else known
+    threshold = np.empty(size) if given is None else given.copy()
+    gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
+    start = np.empty(size + 1, np.int64)  # of levels
+    offsets, low, high = dictionaries
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity], scale)
+    finalize_nodes(*grown, left, right, threshold, default_left, gain, weight, value, start)
+    return TreeArrays(
+        feature=nodes.feature,
+        left=left,
+        right=right,
+        depth=nodes.depth,
+        threshold=threshold,
+        default_left=default_left,
+        gain=gain,
+        weight=weight,
+        counts=nodes.counts if nodes.sum is None else nodes.counts[:, :0],
+        value=None if nodes.sum is None else value,
+        levels=None if subsets is None or not start[-1] else LevelLists(start, subsets.level[: start[-1]]),
+        terms=None if pool is None or pool.feature.size == 0 else _terms(pool),
+    )
+
+
+class Ends(NamedTuple):
+    """The neighbouring values that nodes keep apart, float64 [nodes]; without meaning where there are none."""
+
+    below: NDArray[np.float64]
+    above: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, nodes: CodeTree, dictionaries: Dictionaries) -> Ends:
+        """Those of a tree in codes."""
+        start = dictionaries.offsets[np.maximum(nodes.feature, 0)]
+        return cls(dictionaries.high[start + nodes.left_code], dictionaries.low[start + nodes.right_code])
+
+    def middle(self) -> NDArray[np.float64]:
+        """Thresholds half-way between, float64 [nodes]."""
+        found = np.empty(self.below.size)
+        midpoints(self.below, self.above, found)
+        return found
+
+
+def drawn_thresholds(ends: Ends, numbers: NDArray[np.uint64], seed: int, tree: int) -> NDArray[np.float64]:
+    """Thresholds of random splits, uniform between the neighbouring values that they keep apart, float64 [nodes].
+
+    numbers  of the nodes in their tree
+
+    The split was chosen by a threshold that is uniform over all values of the node (kernels/scan/random_split.py).
+    Between these two neighbours that one is uniform too, so drawing it again, by the number of the node, gives nodes
+    the thresholds of Geurts, Ernst and Wehenkel (2006, table 1), and growing need not keep them. Infinite values count
+    as the largest finite number. Entries of nodes without a threshold mean nothing.
+    """
+    below, above = ends
+    random = np.empty(numbers.size, np.uint64)
+    with np.errstate(over="ignore", invalid="ignore"):
+        key = np.uint64(stream_key(np.uint64(seed), PURPOSE_THRESHOLD, np.uint64(tree), np.uint64(0)))
+        draw_rows(key, numbers, random)
+        share = (random >> np.uint64(11)) * 2.0**-53
+        drawn = np.maximum(below, -_LARGEST) * (1.0 - share) + np.minimum(above, _LARGEST) * share
+    found: NDArray[np.float64] = np.where((below <= drawn) & (drawn < above), drawn, below)
+    return found
+
+
+def drawn_of_trees(nodes: CodeTree, dictionaries: Dictionaries, seed: int, first: int) -> NDArray[np.float64]:
+    """`drawn_thresholds` of consecutive trees, the first of which has this number."""
+    below, above = Ends.of(nodes, dictionaries)
+    bounds = pairwise([*np.flatnonzero(nodes.depth == 0).tolist(), nodes.depth.size])
+    return np.concatenate(
+        [
+            drawn_thresholds(Ends(below[a:b], above[a:b]), np.arange(b - a, dtype=np.uint64), seed, tree)
+            for tree, (a, b) in enumerate(bounds, first)
+        ]
+    )
+
+
+def _terms(pool: DirectionExtras) -> Terms:
+    return Terms(np.concatenate([[0], np.cumsum(pool.size, dtype=np.int64)]), pool.feature, pool.weight)

@@ -1,0 +1,69 @@
+"""Compile what growing by passes needs, by growing a tree of a few rows so: its kernels are many, and small."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from bigforest.common.memory_estimate import Extras
+from bigforest.encode.ranks import compile_presort
+from bigforest.execution.executor import Threads
+from bigforest.grow.families.registry import passed_table
+from bigforest.grow.out_of_core.node_stats import NodeStats
+from bigforest.grow.out_of_core.passes import grow_by_passes
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits, make_ground
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.memory_in_memory import BY_VALUES
+from bigforest.kernels.scan.impurity import NUMBERS
+from bigforest.kernels.tree.builder import Rules
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import TargetSpec
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.paths import is_remote
+from bigforest.store.store import Store
+from bigforest.store.writer import PartWriter, StoreWriter
+
+_ROWS = 64
+# Two buckets of many codes, so that they are looked into, and nodes that need that more than once.
+_LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
+
+
+def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) -> None:
+    """Compile, or load from the cache, all kernels of growing by passes; `scratch` is for a few kilobytes."""
+    with TemporaryFolder(None if is_remote(scratch) else scratch) as folder:
+        store = _small_store(folder / "store", extras)
+        same = ("family", "splitter", "replace", "impurity", "mean_difference", "mean_difference_scope", "rotation")
+        config = TrainConfig.of(trees=1, **{name: getattr(config, name) for name in same})
+        config = config.settled(store.spec.target.task)
+        features = Features.of(store)
+        drawn = len(features.codes)
+        rules = Rules(drawn, NUMBERS[config.criterion], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        values = store if config.splitter == "random" else None
+        context = make_ground(rules, NodeStats.of(store), features, _LIMITS, values)
+        (folder / "rows").mkdir()
+        executor = Threads(1)
+        if config.family in BY_VALUES:
+            compile_presort()  # ways to rank columns that those of a small table do not go
+        table = passed_table(store, config, context, folder, executor)
+        grow_by_passes(table, [range(1)], folder, folder / "rows", executor=executor, on_trees=lambda _: None)
+
+
+def _small_store(path: Path, extras: Extras) -> Store:
+    """A table of a feature, or two where some are odd, whose values tell two classes, or numbers, apart nowhere."""
+    codes = np.arange(_ROWS, dtype=np.uint8)
+    levels = pl.Series("level", list("abcd"))
+    target = TargetSpec("y", "Int64", (), "regression") if extras.numbers else TargetSpec("y", "Int64", ("0", "1"))
+    with StoreWriter(path, max_bins="exact") as writer:
+        writer.add_rows(codes % 2 if target.classes else (codes % 2).astype(np.int64), None)
+        with PartWriter(writer.parts, 0) as part:
+            part.values(codes.astype(np.float64), None)
+            part.end_feature("x", "Float64", [codes])
+            if extras.odd:
+                part.levels(levels, 0)
+                part.values(np.arange(4.0), None)
+                part.end_feature("c", "String", [codes // 16], kind="category")
+        writer.append(part.part())
+        writer.finish(target, 0)
+    return Store.open(path, verify=False)

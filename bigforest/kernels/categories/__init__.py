@@ -1,0 +1,1 @@
+"""The order in which the levels of a category are split, and their scan."""

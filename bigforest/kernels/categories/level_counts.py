@@ -1,0 +1,102 @@
+"""Give the levels of a category in a node slots, and sum what the rows of each hold. Scratch: ordering.py Levels.
+
+No loop over rows branches on whether a level has been seen, which is hard to guess.
+
+Oracle: tests/naive/levels.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.common.node_scan import BITS16, ONE, TWO, ZERO, ZERO_I64, class_of
+from bigforest.kernels.compiler.jit import inlined
+
+# Codes within so many are counted in several tables, and levels looked for by code and not by row.
+CLOSE = 128
+_LOG_HALF = np.uint64(5)
+_BITS = np.int64(32)
+_LOWER = np.int64(0xFFFFFFFF)
+# Tables of classes less one; numbers have two.
+_TABLES = np.uint64(3)
+
+
+@inlined
+def level_weights(item):
+    """Its multiplicity, in the upper half for an odd class: of two classes the weights of both, int64."""
+    return np.int64((item & BITS16) << ((class_of(item) & ONE) << _LOG_HALF))
+
+
+@inlined
+def put_level(found, code, both, levels):
+    """Write the level `code` with these weights of classes to slot `found`; returns its weight."""
+    inside = both >> _BITS
+    weight = (both & _LOWER) + inside
+    levels.code[found] = code
+    levels.weight[found] = weight
+    levels.sum[found] = inside
+    return weight
+
+
+@inlined
+def count_close(codes, low, span, items, levels, sums):
+    """take_slots where all codes are from `low` on within `span` (uint64), CLOSE at most. Slots ascend by code."""
+    held = levels.held
+    for entry in range(span << TWO):
+        held[entry] = ZERO_I64
+    for i in range(np.uint64(items.size)):
+        # Rows that follow each other are counted apart: an addition waits for the one before to the same place.
+        if sums is None:
+            held[np.uint64(codes[i] - low) + (i & _TABLES) * span] += level_weights(items[i])
+        else:
+            at = np.uint64(codes[i] - low) + (i & ONE) * span
+            held[at + at] += sums.rows[i, ZERO]
+            held[at + at + ONE] += sums.rows[i, ONE]
+    found = ZERO
+    for at in range(span):
+        if sums is None:
+            other = at + span + span
+            both = held[at] + held[at + span] + held[other] + held[other + span]
+            found += np.uint64(put_level(found, low + np.uint32(at), both, levels) != ZERO_I64)
+        else:
+            other = at + span
+            weight = held[at + at] + held[other + other]
+            levels.code[found] = low + np.uint32(at)
+            levels.weight[found] = weight
+            levels.sum[found] = held[at + at + ONE] + held[other + other + ONE]
+            found += np.uint64(weight != ZERO_I64)
+    return found
+
+
+@inlined
+def take_slots(codes, low, high, items, levels, sums):
+    """Give every level among the rows, from code `low` to `high`, a slot. Returns their number (uint64).
+
+    levels.sum becomes that of the numbers, or of odd classes, which is what two of them are ordered by.
+    """
+    span = np.uint64(high - low) + ONE
+    if span <= np.uint64(CLOSE) and span <= np.uint64(items.size) << TWO:
+        return count_close(codes, low, span, items, levels, sums)
+    tally = levels.tally
+    for i in range(np.uint64(items.size)):
+        at = np.uint64(codes[i])
+        if sums is None:
+            tally[at] += level_weights(items[i])
+        else:
+            tally[at + at] += sums.rows[i, ZERO]
+            tally[at + at + ONE] += sums.rows[i, ONE]
+    found = ZERO
+    for i in range(np.uint64(items.size)):  # a level is taken with its first row, and nothing is left for the others
+        at = np.uint64(codes[i])
+        if sums is None:
+            found_weight = put_level(found, codes[i], tally[at], levels)
+            tally[at] = ZERO_I64
+        else:
+            found_weight = tally[at + at]
+            levels.code[found] = codes[i]
+            levels.weight[found] = found_weight
+            levels.sum[found] = tally[at + at + ONE]
+            tally[at + at] = ZERO_I64
+            tally[at + at + ONE] = ZERO_I64
+        found += np.uint64(found_weight != ZERO_I64)
+    return found

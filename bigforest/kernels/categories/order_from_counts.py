@@ -1,0 +1,57 @@
+"""The order of the levels of a category (ordering.py) from what the rows of each hold, where the rows are not at hand.
+
+Oracle: tests/naive/levels.py, through grow/out_of_core/levels.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.categories.ordering import form_groups, lightest_alone, sort_groups
+from bigforest.kernels.categories.principal import find_principal
+from bigforest.kernels.common.node_scan import ONE, SHIFT16, TWO, ZERO, ZERO_I64
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+
+@inlined
+def _take_cells(counts, classes, levels):
+    """Fill levels.cell and levels.cells from the class weights of levels; returns the number of cells (uint64)."""
+    found = ZERO
+    for slot in range(np.uint64(counts.shape[0])):
+        for k in range(classes):
+            if counts[slot, k] > 0:
+                levels.cell[found] = (np.uint64(levels.group[slot]) << SHIFT16) | k
+                levels.cells[found] = np.uint32(counts[slot, k])
+                found += ONE
+    return found
+
+
+@kernel
+def order_counted(counts, total, numbers, least, levels, places):
+    """Put levels in order: places uint32 [levels], out, gets the place of each, which those taken together share.
+
+    counts   int64 [levels, parts], what the rows of each hold (grow/out_of_core/node_stats.py); none weighs nothing
+    total    int64 [judged], what all hold together
+    numbers  whether numbers are predicted
+    least    Rules.min_level
+    levels   Levels with room for all of these, and for as many cells as there are weights above 0 in counts
+    """
+    found = np.uint64(counts.shape[0])
+    classes = ONE if numbers else np.uint64(total.size)
+    weight = ZERO_I64
+    for slot in range(found):
+        here = ZERO_I64
+        for k in range(classes):
+            here += counts[slot, k]
+        levels.code[slot] = np.uint32(slot)
+        levels.weight[slot] = here
+        levels.sum[slot] = counts[slot, ONE]
+        weight += here
+    groups = form_groups(found, lightest_alone(found, weight, least, levels), levels)
+    if classes > TWO:
+        find_principal(groups, _take_cells(counts, classes, levels), total, weight, levels)
+    sort_groups(groups, levels)
+    for place in range(groups):
+        levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
+    for slot in range(found):
+        places[slot] = levels.rank[np.uint64(levels.group[slot])]

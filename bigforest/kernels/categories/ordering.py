@@ -1,0 +1,293 @@
+"""The order in which the levels of a category are split, node by node. Oracle: tests/naive/levels.py.
+
+Once its levels are in order, a category is scanned like a number: the place of a row's level stands for its code. For
+two classes the order is that of the share of the second class, for numbers to predict that of their mean: the best of
+all subsets is a prefix of it (Fisher 1958; Breiman et al. 1984, theorem 4.5). For more classes it is that of the first
+principal component of their shares (principal.py). Equal levels are ordered by code.
+
+Everything is in whole numbers, so the order of the rows changes nothing. The work is in proportion to the rows of the
+node and the levels among them, never to all levels of the feature.
+
+Levels of few rows have means that say little, and subsets of them fit anything, so those too light for their node are
+taken together as one (`lightest_alone`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.categories.level_counts import CLOSE, take_slots
+from bigforest.kernels.categories.principal import find_component
+from bigforest.kernels.common.exact import compare_means
+from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, ZERO_I64
+from bigforest.kernels.common.rng import level_number
+from bigforest.kernels.compiler.jit import helper, inlined
+
+# Up to so many levels an insertion sort beats one by digits, for which means are divided, too.
+_FEW = np.uint64(48)
+_DIGIT_BITS = np.uint64(8)
+_DIGIT = np.uint64(0xFF)
+_DIGITS = 256
+_BITS = np.uint64(64)
+_SHIFT30 = np.uint64(30)
+_SIGN = np.uint64(1 << 63)
+
+
+class LevelOrder(NamedTuple):
+    """Scratch to order the levels of a node; `most` is the largest number of levels a node may have.
+
+    slot       uint32 [codes of the largest category], group or place of each level of the node
+    tally      int64 [codes], what the rows of each level hold, of classes as in `held`; of numbers [2 * codes], weight
+               and sum by turns. 0 between nodes
+    held       int64 [4 * CLOSE], of the rows of close codes: two tables of weight and sum by turns, of classes four of
+               both in one
+    code       uint32 [most + 1], the level in each slot; the last may be written and means nothing
+    group      uint32 [most], the group of each slot: the level by itself, or all that are taken together
+    first      uint32 [most], the lowest level of each group
+    weight     int64 [most + 1], of the rows in each group; the last as of code
+    sum        int64 [most + 1], their sum of what is averaged; the last as of code
+    whole      uint64 [most], of many groups: the mean rounded down, plus 2**63
+    fraction   uint64 [most], what that is short of the mean, in units of 2**-62: means that differ do so by more. Of
+               a random order what decides it
+    order      uint32 [most], groups in their order
+    rank       uint32 [most], place of each group in that order; scratch while sorting
+    digits     uint32 [256], scratch while sorting
+    direction  int64 [classes], of more than two classes: what each counts for in a level's mean
+    turned     int64 [classes], scratch
+    cell       uint64 [rows], group << 16 | class: rows, or all of a group and class together; none up to two classes
+    cells      uint32 [rows], weights of these
+    """
+
+    slot: NDArray[np.uint32]
+    tally: NDArray[np.int64]
+    held: NDArray[np.int64]
+    code: NDArray[np.uint32]
+    group: NDArray[np.uint32]
+    first: NDArray[np.uint32]
+    weight: NDArray[np.int64]
+    sum: NDArray[np.int64]
+    whole: NDArray[np.uint64]
+    fraction: NDArray[np.uint64]
+    order: NDArray[np.uint32]
+    rank: NDArray[np.uint32]
+    digits: NDArray[np.uint32]
+    direction: NDArray[np.int64]
+    turned: NDArray[np.int64]
+    cell: NDArray[np.uint64]
+    cells: NDArray[np.uint32]
+
+
+def make_levels(codes: int, rows: int, classes: int) -> LevelOrder:
+    """Levels for nodes of up to `rows` rows, of categories of up to `codes` levels; classes 1: numbers to predict."""
+    most = min(max(rows, CLOSE), codes)
+    shared = rows if classes > 2 and codes else 0
+    return LevelOrder(
+        np.empty(codes, np.uint32),
+        np.zeros(codes if classes > 1 else 2 * codes, np.int64),
+        np.empty(4 * CLOSE, np.int64),
+        np.empty(most + 1, np.uint32),
+        np.empty(most, np.uint32),
+        np.empty(most, np.uint32),
+        np.empty(most + 1, np.int64),
+        np.empty(most + 1, np.int64),
+        np.empty(most, np.uint64),
+        np.empty(most, np.uint64),
+        np.empty(most, np.uint32),
+        np.empty(most, np.uint32),
+        np.empty(_DIGITS, np.uint32),
+        np.empty(classes, np.int64),
+        np.empty(classes, np.int64),
+        np.empty(shared, np.uint64),
+        np.empty(shared, np.uint32),
+    )
+
+
+def levels_bytes(codes: int, rows: int, classes: int) -> int:
+    """Bytes of `make_levels`."""
+    return (12 if classes > 1 else 20) * codes + 52 * min(rows, codes) + (12 * rows if classes > 2 and codes else 0)
+
+
+@inlined
+def lightest_alone(found, weight, least, levels):
+    """The least weight of a level in a slot that is split by itself, int64; the node's is `weight`.
+
+    It is `least`, or less, as long as no more levels have it than the node's weight has binary digits: then the sets of
+    levels are about as many as the thresholds of a number may be.
+    """
+    low = np.int64(1)
+    if found < _BITS and (weight << low) >> np.int64(found) > ZERO_I64:  # no more levels than digits, as in most nodes
+        return low
+    room = ZERO
+    while weight >> np.int64(room) > ZERO_I64:
+        room += ONE
+    high = min(np.int64(least), weight // np.int64(room + ONE) + 1)  # so heavy are `room` levels at most
+    while low < high:
+        middle = (low + high) >> np.int64(1)
+        heavy = ZERO
+        for slot in range(found):
+            heavy += np.uint64(levels.weight[slot] >= middle)
+        if heavy <= room:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@inlined
+def form_groups(found, least, levels):
+    """Give every level in a slot that weighs `least` a group, and all others one; returns the number of groups.
+
+    levels.weight and levels.sum become those of the groups: they are numbered as they are found, so none is written
+    before it is read.
+    """
+    weight, total = levels.weight, levels.sum
+    groups = ZERO
+    light = found
+    light_weight, light_total, light_first = ZERO_I64, ZERO_I64, np.uint32(0xFFFFFFFF)
+    for slot in range(found):
+        here, inside, code = weight[slot], total[slot], levels.code[slot]
+        if here >= least:
+            levels.group[slot] = np.uint32(groups)
+            levels.first[groups] = code
+            weight[groups] = here
+            total[groups] = inside
+            groups += ONE
+        else:
+            groups += np.uint64(light == found)
+            light = min(light, groups - ONE)
+            levels.group[slot] = np.uint32(light)
+            light_weight += here
+            light_total += inside
+            light_first = min(light_first, code)
+    if light < found:
+        levels.first[light] = light_first
+        weight[light] = light_weight
+        total[light] = light_total
+    return groups
+
+
+@inlined
+def find_level_means(found, levels):
+    """Set levels.whole and levels.fraction to the means of the groups; weights are below 2**31."""
+    for slot in range(found):
+        weight = levels.weight[slot]
+        whole = levels.sum[slot] // weight
+        rest = np.uint64(levels.sum[slot] - whole * weight) << SHIFT32
+        levels.whole[slot] = np.uint64(whole) ^ _SIGN
+        upper = rest // np.uint64(weight)
+        lower = ((rest % np.uint64(weight)) << _SHIFT30) // np.uint64(weight)
+        levels.fraction[slot] = (upper << _SHIFT30) | lower
+
+
+@inlined
+def comes_before(levels, one, two):
+    """Whether group `one` comes before group `two`: by mean, then by code."""
+    sign = compare_means(levels.sum[one], levels.weight[one], levels.sum[two], levels.weight[two])
+    return sign < 0 or (sign == 0 and levels.first[one] < levels.first[two])
+
+
+@helper
+def sort_by_number(numbers, order, spare, digits):
+    """Order slots or groups by their numbers (unsigned), equal ones as they stand: many by digits, from the lowest."""
+    size = np.uint64(order.size)
+    if size <= _FEW:
+        for i in range(size):
+            mine = order[i]
+            number = numbers[np.uint64(mine)]
+            j = i
+            while j > ZERO and numbers[np.uint64(order[j - ONE])] > number:
+                order[j] = order[j - ONE]
+                j -= ONE
+            order[j] = mine
+        return
+    first = np.uint64(numbers[np.uint64(order[ZERO])])
+    varying = ZERO
+    for i in range(size):
+        varying |= first ^ np.uint64(numbers[np.uint64(order[i])])
+    shift = ZERO
+    while shift < _BITS and (varying >> shift) != ZERO:
+        if (varying >> shift) & _DIGIT:
+            for d in range(np.uint64(_DIGITS)):
+                digits[d] = np.uint32(0)
+            for i in range(size):
+                digits[(np.uint64(numbers[np.uint64(order[i])]) >> shift) & _DIGIT] += np.uint32(1)
+            at = np.uint32(0)
+            for d in range(np.uint64(_DIGITS)):
+                here = digits[d]
+                digits[d] = at
+                at += here
+            for i in range(size):
+                digit = (np.uint64(numbers[np.uint64(order[i])]) >> shift) & _DIGIT
+                spare[np.uint64(digits[digit])] = order[i]
+                digits[digit] += np.uint32(1)
+            for i in range(size):
+                order[i] = spare[i]
+        shift += _DIGIT_BITS
+
+
+@inlined
+def sort_groups(found, levels):
+    """levels.order = the groups by mean, then code."""
+    order = levels.order
+    if found <= _FEW:
+        for i in range(found):
+            j = i
+            while j > ZERO and comes_before(levels, i, np.uint64(order[j - ONE])):
+                order[j] = order[j - ONE]
+                j -= ONE
+            order[j] = np.uint32(i)
+        return
+    find_level_means(found, levels)
+    start_order(found, levels)
+    sort_by_number(levels.fraction, order[:found], levels.rank, levels.digits)
+    sort_by_number(levels.whole, order[:found], levels.rank, levels.digits)
+
+
+@inlined
+def start_order(found, levels):
+    """levels.order = the groups by code."""
+    for i in range(found):
+        levels.order[i] = np.uint32(i)
+    sort_by_number(levels.first, levels.order[:found], levels.rank, levels.digits)
+
+
+@helper
+def order_groups(codes, low, high, node, least, levels, sums, dictionary, state):
+    """Put the levels of a node in order. Afterwards levels.order[p] is the group in place p.
+
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`; node Node; sums: kernels/scan/target.py.
+    least:
+    Rules.min_level. dictionary: None; otherwise the order is random, by rng.split_state, and every level a group.
+    Returns the number of groups, and of levels.
+    """
+    found = take_slots(codes, low, high, node.items, levels, sums)
+    alone = ZERO_I64 if dictionary is not None else lightest_alone(found, node.weight, least, levels)
+    groups = form_groups(found, alone, levels)
+    if dictionary is None:
+        if sums is None and node.total.size > 2:
+            for slot in range(found):
+                levels.slot[np.uint64(levels.code[slot])] = levels.group[slot]
+            find_component(codes, groups, node, levels)
+        sort_groups(groups, levels)
+    else:
+        for group in range(groups):
+            levels.fraction[group] = level_number(state, levels.first[group])
+        start_order(groups, levels)
+        sort_by_number(levels.fraction, levels.order[:groups], levels.rank, levels.digits)
+    return groups, found
+
+
+@helper
+def order_levels(codes, low, high, node, least, levels, sums, dictionary, state):
+    """order_groups, and then codes[i] becomes the place of the group of row i. levels.rank is the inverse of order."""
+    groups, found = order_groups(codes, low, high, node, least, levels, sums, dictionary, state)
+    for place in range(groups):
+        levels.rank[np.uint64(levels.order[place])] = np.uint32(place)
+    for slot in range(found):
+        levels.slot[np.uint64(levels.code[slot])] = levels.rank[np.uint64(levels.group[slot])]
+    for i in range(np.uint64(node.items.size)):
+        codes[i] = levels.slot[np.uint64(codes[i])]
+    return groups, found

@@ -1,0 +1,1 @@
+"""Fetching the codes and values of rows."""

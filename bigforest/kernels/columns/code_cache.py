@@ -1,0 +1,171 @@
+"""A small table of the codes of one subtree's rows, which lie far apart in the table of all rows.
+
+A node of few rows misses the cache with nearly every code that it looks up, and so do all nodes below it. So the first
+node on the way down that is small enough copies the codes of its rows, and its items then number the rows of the copy,
+in itself and in all nodes below. Depth first, these are all done before another copy is made.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.gather import gather_column
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, ZERO
+from bigforest.kernels.common.prefetch import prefetch
+from bigforest.kernels.common.transpose import SQUARE, transpose_square
+from bigforest.kernels.compiler.jit import inlined
+
+# Bytes of the copy. Measured: half of it is as good for 28 columns of four bytes and worse for 784 of one.
+COPY_BYTES = 1_800_000
+# A node of fewer rows is done before copying would have paid. No fewer than SQUARE.
+FEWEST_ROWS = np.uint64(256)
+_SIDE = np.uint64(SQUARE)
+# Bytes of a line of the cache.
+_LINE = np.uint64(64)
+
+
+class CodeCache(NamedTuple):
+    """The copy.
+
+    codes        Codes of the copied rows; its matrices are read-only views of the next three
+    u8, u16, u32 [columns of that width, reach]
+    value        int64 [reach], of these rows the numbers to predict: a read-only view of the next; None for classes
+    copied       int64 [reach]; None for classes
+    span         uint64 [2], begin and end of the items that number rows of the copy
+    """
+
+    codes: Codes
+    u8: NDArray[np.uint8]
+    u16: NDArray[np.uint16]
+    u32: NDArray[np.uint32]
+    value: NDArray[np.int64] | None
+    copied: NDArray[np.int64] | None
+    span: NDArray[np.uint64]
+
+
+def make_code_cache(codes: Codes, rows: int, numbers: bool) -> CodeCache:
+    """Room for the copy of a part of so many rows; numbers: whether these are predicted."""
+    return empty_code_cache(codes, min(COPY_BYTES // row_bytes(codes), rows), numbers)
+
+
+def row_bytes(codes: Codes) -> int:
+    """Bytes of the codes of a row."""
+    return sum(matrix.shape[0] * matrix.itemsize for matrix in codes[:3])
+
+
+def empty_code_cache(codes: Codes, reach: int, numbers: bool) -> CodeCache:
+    """Room for the copy of `reach` rows."""
+    u8, u16, u32 = (np.empty((matrix.shape[0], reach), matrix.dtype) for matrix in codes[:3])
+    views = Codes(u8.view(), u16.view(), u32.view(), codes.place)
+    copied = np.empty(reach, np.int64) if numbers else None
+    value = None if copied is None else copied.view()
+    for view in views[:3] if value is None else (*views[:3], value):
+        view.flags.writeable = False  # as in a store; other flags would be compiled apart
+    return CodeCache(views, u8, u16, u32, value, copied, np.zeros(2, np.uint64))
+
+
+@inlined
+def is_cached(nearby, begin, end):
+    """Whether the items begin..end number rows of the copy."""
+    return begin >= nearby.span[ZERO] and end <= nearby.span[ONE]
+
+
+@inlined
+def copy_few_rows(table, items, at, out):
+    """out[column, i] = table[row of items[i], column] for SQUARE items from `at` on; tables as in transpose_square."""
+    columns = np.uint64(table.shape[1])
+    if columns >= _SIDE:
+        for begin in range(ZERO, columns, _SIDE):
+            transpose_square(table, items[at:], min(begin, columns - _SIDE), out, at)
+        return
+    for column in range(columns):
+        for i in range(at, at + _SIDE):
+            out[column, i] = table[items[i] >> SHIFT32, column]
+
+
+@inlined
+def ask_for_rows(table, items, begin, end):
+    """Ask for the rows of items begin..end of a table, a line of the cache at a time."""
+    columns = np.uint64(table.shape[1])
+    if columns == ZERO:
+        return
+    for i in range(begin, end):
+        row = (items[i] >> SHIFT32) * columns
+        for column in range(ZERO, columns, _LINE // np.uint64(table.itemsize)):
+            prefetch(table, row + column)
+        prefetch(table, row + columns - ONE)
+
+
+@inlined
+def copy_rows(table, items, out):
+    """Copy the rows of at least SQUARE items, and ask for the next SQUARE while one is copied."""
+    n = np.uint64(items.size)
+    for start in range(ZERO, n, _SIDE):
+        at = min(start, n - _SIDE)
+        ask_for_rows(table, items, at + _SIDE, min(at + _SIDE + _SIDE, n))
+        copy_few_rows(table, items, at, out)
+
+
+@inlined
+def copy_codes(by_row, items, nearby):
+    """Copy the codes of the rows of `items`, and let these number the rows of the copy."""
+    copy_rows(by_row.r8, items, nearby.u8)
+    copy_rows(by_row.r16, items, nearby.u16)
+    copy_rows(by_row.r32, items, nearby.u32)
+    for i in range(np.uint64(items.size)):
+        items[i] = (i << SHIFT32) | (items[i] & BITS32)
+
+
+@inlined
+def is_constant(column):
+    """Whether all codes of a column are the same."""
+    first = column[ZERO]
+    low = first
+    high = first
+    if column[np.uint64(column.size) - ONE] == first:
+        for code in column:
+            low = min(low, code)
+            high = max(high, code)
+        return low == high
+    return False
+
+
+@inlined
+def note_constant(nearby, n, constant):
+    """Add the features that are constant in the first n rows of the copy to `constant`.
+
+    Otherwise each would be looked up in every node below that is the first on its path to draw it.
+    """
+    place = nearby.codes.place
+    for feature in range(np.uint64(place.shape[0])):
+        width, slot = place[feature, ZERO], np.uint64(place[feature, ONE])
+        if width == np.uint32(1):
+            same = is_constant(nearby.u8[slot, :n])
+        elif width == np.uint32(2):
+            same = is_constant(nearby.u16[slot, :n])
+        else:
+            same = is_constant(nearby.u32[slot, :n])
+        constant[feature >> np.uint64(6)] |= np.uint64(same) << (feature & np.uint64(63))
+
+
+@inlined
+def look_near(codes, by_row, value, items, begin, end, constant, nearby):
+    """The codes that the items begin..end number rows of, Rows of the same, and the numbers to predict, or None.
+
+    Those of all rows, or of a copy, which is made if it pays; then features that are constant in it are added to
+    `constant`, see axis.look_up.
+    """
+    if FEWEST_ROWS <= end - begin <= np.uint64(nearby.u8.shape[1]) and not is_cached(nearby, begin, end):
+        if value is not None:
+            gather_column(value, items[begin:end], nearby.copied)
+        copy_codes(by_row, items[begin:end], nearby)
+        note_constant(nearby, end - begin, constant)
+        nearby.span[ZERO] = begin
+        nearby.span[ONE] = end
+    if is_cached(nearby, begin, end):
+        return nearby.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), nearby.value
+    return codes, by_row, value

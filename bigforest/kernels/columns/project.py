@@ -1,0 +1,160 @@
+"""Project the rows of a node on a direction, and send them to its children by their projections.
+
+A projection is the sum of weight * value over the terms of the direction, as kernels/common/layout.py Terms defines it.
+The value of a code is the smallest its dictionary has for it. Oracle: tests/naive/predict.py projection.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.decoded import DecodedColumns
+from bigforest.kernels.common.node_scan import ONE, SHIFT32, TWO, ZERO
+from bigforest.kernels.common.partition import sum_classes
+from bigforest.kernels.compiler.jit import inlined
+
+LARGEST = sys.float_info.max
+
+
+class CodeValues(NamedTuple):
+    """The values of the codes. Feature f has low[offsets[f]:offsets[f + 1]].
+
+    offsets  int64 [features + 1]
+    low      float64
+    whole    bool [features], whether all values of the feature are whole numbers of at most MOST_WHOLE in size
+    wide     the values of rows, where these are not looked up
+    """
+
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+    whole: NDArray[np.bool_]
+    wide: DecodedColumns
+
+
+# Sums of so many whole numbers, each of at most so much in size, are exact in float64, and their differences too.
+MOST_TERMS = 2**20
+MOST_WHOLE = 2.0**31
+
+
+@inlined
+def add_column(column, low, weight, items, out):
+    """out[i] += weight * low[column[row of items[i]]]."""
+    for i in range(np.uint64(items.size)):
+        out[i] += weight * low[np.uint64(column[items[i] >> SHIFT32])]
+
+
+@inlined
+def add_rows(table, slot, low, weight, items, out):
+    """out[i] += weight * low[table[row of items[i], slot]]."""
+    for i in range(np.uint64(items.size)):
+        out[i] += weight * low[np.uint64(table[items[i] >> SHIFT32, slot])]
+
+
+@inlined
+def add_values(column, weight, items, out):
+    """out[i] += weight * column[row of items[i]]; float32 or float64."""
+    for i in range(np.uint64(items.size)):
+        out[i] += weight * np.float64(column[items[i] >> SHIFT32])
+
+
+@inlined
+def add_term(codes, by_row, values, feature, weight, items, out):
+    """out[i] += weight * value of `feature` in the row of items[i]; feature uint64, out float64 [>= n]."""
+    wide = values.wide
+    known, place = wide.place[feature, 0], np.uint64(wide.place[feature, 1])
+    if known == np.uint32(4):
+        add_values(wide.f32[place], weight, items, out)
+    elif known == np.uint32(8):
+        add_values(wide.f64[place], weight, items, out)
+    else:
+        look_up_term(codes, by_row, values, feature, weight, items, out)
+
+
+@inlined
+def look_up_term(codes, by_row, values, feature, weight, items, out):
+    """What add_term does where the values are those of the codes."""
+    low = values.low[values.offsets[feature] :]
+    width = codes.place[feature, 0]
+    slot = np.uint64(codes.place[feature, 1])
+    few = items.size <= by_row.reach
+    if width == np.uint32(1):
+        if few:
+            add_rows(by_row.r8, slot, low, weight, items, out)
+        else:
+            add_column(codes.u8[slot], low, weight, items, out)
+    elif width == np.uint32(2):
+        if few:
+            add_rows(by_row.r16, slot, low, weight, items, out)
+        else:
+            add_column(codes.u16[slot], low, weight, items, out)
+    elif few:
+        add_rows(by_row.r32, slot, low, weight, items, out)
+    else:
+        add_column(codes.u32[slot], low, weight, items, out)
+
+
+@inlined
+def project(codes, by_row, values, features, weights, size, items, out):
+    """out[i] = projection of the row of items[i] on the first `size` terms; 0.5 to 2.5 ns per row and term."""
+    for i in range(np.uint64(items.size)):
+        out[i] = 0.0
+    for term in range(size):
+        add_term(codes, by_row, values, np.uint64(features[term]), weights[term], items, out)
+
+
+@inlined
+def project_local(values, features, weights, size, items, out):
+    """What `project` does, for two terms at least, on the values of a copy (value_cache.py), float64 [features,
+    rows]."""
+    first, second = values[np.uint64(features[ZERO])], values[np.uint64(features[ONE])]
+    a, b = weights[ZERO], weights[ONE]
+    for i in range(np.uint64(items.size)):
+        row = items[i] >> SHIFT32
+        out[i] = (0.0 + a * first[row]) + b * second[row]
+    for term in range(TWO, size):
+        add_values(values[np.uint64(features[term])], weights[term], items, out)
+
+
+@inlined
+def range_of(values, n):
+    """Smallest and largest of values[:n], n >= 1; (0, 0) where one of them is NaN or infinite."""
+    low = values[ZERO]
+    high = low
+    unfit = ZERO
+    for i in range(n):
+        value = values[i]
+        low = value if value < low else low
+        high = value if value > high else high
+        unfit += np.uint64(not abs(value) <= LARGEST)
+    if unfit != ZERO:
+        return 0.0, 0.0
+    return low, high
+
+
+@inlined
+def partition_values(values, cut, items, spare, total_l):
+    """Reorder items stably: those with values[i] <= cut first.
+
+    values float64 [n], items uint64 [n] (mutated), spare uint64 [>= n] (scratch), total_l int64 [classes] (set to the
+    class weights of the left). Returns the number of rows on the left and the smallest value on the right.
+    """
+    at_l = ZERO
+    at_r = ZERO
+    above = np.inf
+    for i in range(np.uint64(items.size)):
+        item = items[i]
+        value = values[i]
+        goes_left = value <= cut
+        items[at_l] = item
+        spare[at_r] = item
+        at_l += np.uint64(goes_left)
+        at_r += ONE - np.uint64(goes_left)
+        above = value if not goes_left and value < above else above
+    for i in range(at_r):
+        items[at_l + i] = spare[i]
+    sum_classes(items[:at_l], total_l)
+    return at_l, above

@@ -1,0 +1,99 @@
+"""A small table of the rows of one subtree: what a projection needs of a small node then lies in the core's own cache.
+
+To the copy of their codes (code_cache.py) come their values, by columns: a node of few rows reads a dozen columns of a
+large table in places far apart, and so do all nodes below it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.code_cache import (
+    COPY_BYTES,
+    FEWEST_ROWS,
+    CodeCache,
+    copy_codes,
+    empty_code_cache,
+    is_cached,
+    row_bytes,
+)
+from bigforest.kernels.columns.gather import gather_column
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.node_scan import ONE, ZERO
+from bigforest.kernels.compiler.jit import inlined
+
+
+class ValueCache(NamedTuple):
+    """The copy.
+
+    near   of the codes; its span is that of the whole copy
+    value  float64 [features, reach], the value of each code
+    mean   float64 [pairs, reach], of Means.value
+    """
+
+    near: CodeCache
+    value: NDArray[np.float64]
+    mean: NDArray[np.float64]
+
+
+def make_value_cache(codes: Codes, pairs: int, rows: int) -> ValueCache:
+    """Room for the copy of up to `rows` rows, or of none where the table is too wide."""
+    features = codes.place.shape[0]
+    reach = min(COPY_BYTES // (row_bytes(codes) + 8 * (features + pairs)), rows)
+    reach = reach if reach >= FEWEST_ROWS else 0
+    return ValueCache(
+        empty_code_cache(codes, reach, numbers=False), np.empty((features, reach)), np.empty((pairs, reach))
+    )
+
+
+@inlined
+def take_near(by_row, values, means, items, begin, end, local):
+    """Whether the items begin..end number rows of the copy, which is made of theirs where it pays."""
+    near = local.near
+    n = end - begin
+    if FEWEST_ROWS <= n <= np.uint64(local.value.shape[1]) and not is_cached(near, begin, end):
+        here = items[begin:end]
+        copy_wide(values.wide, here, local.value)
+        for pair in range(np.uint64(local.mean.shape[0])):
+            gather_column(means.value[pair], here, local.mean[pair])
+        copy_codes(by_row, here, near)
+        look_up_narrow(near, values, n, local.value)
+        near.span[ZERO] = begin
+        near.span[ONE] = end
+    return is_cached(near, begin, end)
+
+
+@inlined
+def copy_wide(wide, items, value):
+    """value[f, i] = value of feature f in the row of items[i], of the features that are in `wide`."""
+    for feature in range(np.uint64(value.shape[0])):
+        column = np.uint64(wide.place[feature, 1])
+        if wide.place[feature, 0] == np.uint32(4):
+            gather_column(wide.f32[column], items, value[feature])
+        elif wide.place[feature, 0] == np.uint32(8):
+            gather_column(wide.f64[column], items, value[feature])
+
+
+@inlined
+def look_up_narrow(near, values, n, value):
+    """value[f, i] = value of code i of feature f in the copy, for i < n, of the features `copy_wide` leaves out."""
+    for feature in range(np.uint64(value.shape[0])):
+        if values.wide.place[feature, 0] == np.uint32(0):
+            low = values.low[values.offsets[feature] :]
+            slot = np.uint64(near.codes.place[feature, 1])
+            if near.codes.place[feature, 0] == np.uint32(1):
+                look_up_values(near.u8[slot], low, n, value[feature])
+            elif near.codes.place[feature, 0] == np.uint32(2):
+                look_up_values(near.u16[slot], low, n, value[feature])
+            else:
+                look_up_values(near.u32[slot], low, n, value[feature])
+
+
+@inlined
+def look_up_values(column, low, n, out):
+    """out[i] = low[column[i]] for i < n."""
+    for i in range(n):
+        out[i] = low[np.uint64(column[i])]

@@ -1,0 +1,1 @@
+"""What kernels share: random numbers, exact comparison, sorting, vectors."""

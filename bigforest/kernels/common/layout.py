@@ -1,0 +1,69 @@
+"""Array shapes and types the kernels share.
+
+A row number has 32 bits: tables of more rows grow by passes, in pieces that fit into memory. How often a row is in a
+bag has 16: bags never exceed the table, so 65,535 repeats of one row have no measurable chance. Its class has 16.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+# What stands for the number of a feature where a node has none: in a leaf, and where a row is sent by a projection.
+LEAF, OBLIQUE = -1, -2
+
+
+class Terms(NamedTuple):
+    """The directions of a tree's oblique nodes. Node i has the terms start[i]:start[i + 1], none unless it is oblique.
+
+    start    int64 [nodes + 1]
+    feature  int32 [terms], ascending within a node
+    weight   float64 [terms], finite and not 0
+
+    The projection of a row is the sum of weight * value in this order, from 0.0 on, in float64, each product and each
+    sum rounded. A projection of at most the threshold goes left; so one that is NaN (infinities met) goes right.
+    """
+
+    start: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    weight: NDArray[np.float64]
+
+
+class LevelLists(NamedTuple):
+    """What nodes on categories list of their levels. Node i has code[start[i]:start[i + 1]], none but on a category.
+
+    start  int64 [nodes + 1]
+    code   uint32, ascending within a node
+    """
+
+    start: NDArray[np.int64]
+    code: NDArray[np.uint32]
+
+
+class Codes(NamedTuple):
+    """The codes of a table. Feature f is row place[f, 1] of the matrix of width place[f, 0] bytes.
+
+    u8, u16, u32  [columns of that width, rows], C order, read-only, so that each column is contiguous and
+                  every kernel is compiled for one signature only.
+    place         [features, 2] uint32: width in bytes (1, 2 or 4) and row in the matrix of that width.
+    """
+
+    u8: NDArray[np.uint8]
+    u16: NDArray[np.uint16]
+    u32: NDArray[np.uint32]
+    place: NDArray[np.uint32]
+
+
+class RowMajorCodes(NamedTuple):
+    """The same codes row by row: what a small node needs of a table of many columns then lies together.
+
+    r8, r16, r32  [rows, columns of that width], C order; the transposes of u8, u16, u32.
+    reach         up to this many rows a node is read here, and beyond it by columns.
+    """
+
+    r8: NDArray[np.uint8]
+    r16: NDArray[np.uint16]
+    r32: NDArray[np.uint32]
+    reach: int

@@ -1,0 +1,48 @@
+"""Sums of whole numbers times wide weights, which 64 bits do not hold: exact, in any order.
+
+A sum is limb 1 + limb 2 * 2**32 + limb 3 * 2**64, int64, in places 1 to 3 of a row of PARTS; the weight stands before.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined
+
+PARTS = 4
+
+_MASK = np.int64(2**32 - 1)
+_HALF = np.int64(32)
+
+
+@inlined
+def add_product(held, row, weight, number):
+    """Add weight * number to the sum in held[row], int64 [rows, PARTS]; 0 <= weight < 2**63, |number| < 2**53.
+
+    Limbs 1 and 2 are below 2**32 afterwards if they were; the third holds what weights below 2**63 together can give.
+    """
+    weight_0, weight_1 = weight & _MASK, weight >> _HALF
+    number_0, number_1 = number & _MASK, number >> _HALF
+    lowest = np.uint64(weight_0) * np.uint64(number_0)
+    one = held[row, 1] + np.int64(lowest & np.uint64(_MASK))
+    lower, upper = weight_0 * number_1, weight_1 * number_0
+    two = held[row, 2] + np.int64(lowest >> np.uint64(32)) + (lower & _MASK) + (upper & _MASK) + (one >> _HALF)
+    held[row, 1] = one & _MASK
+    held[row, 2] = two & _MASK
+    held[row, 3] += weight_1 * number_1 + (lower >> _HALF) + (upper >> _HALF) + (two >> _HALF)
+
+
+@inlined
+def carry(held, row):
+    """Bring limbs 1 and 2, sums of some below 2**32, below 2**32."""
+    held[row, 2] += held[row, 1] >> _HALF
+    held[row, 1] &= _MASK
+    held[row, 3] += held[row, 2] >> _HALF
+    held[row, 2] &= _MASK
+
+
+@inlined
+def as_float(held, row):
+    """The sum in held[row], as carried, off by 2**-51 of it at most."""
+    upper = np.float64(held[row, 3]) * 2.0**64 + np.float64(held[row, 2]) * 2.0**32
+    return upper + np.float64(held[row, 1])

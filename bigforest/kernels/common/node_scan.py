@@ -1,0 +1,219 @@
+"""What the kernels that work on one node share: its record, the best split so far, scratch, and the constants.
+
+A node's rows come as `items`, one uint64 each: row << 32 | class << 16 | multiplicity, rows ascending. A sort key is
+code << 32 | class << 16 | multiplicity, so ordering keys orders codes.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.exact import compare_gini
+from bigforest.kernels.common.pairwise import PAIRS
+from bigforest.kernels.compiler.jit import helper, inlined
+
+# Numba would turn a sum of signed and unsigned numbers into a float, and types a bare 0 apart from an int64.
+ZERO = np.uint64(0)
+ONE = np.uint64(1)
+TWO = np.uint64(2)
+SHIFT16 = np.uint64(16)
+SHIFT32 = np.uint64(32)
+ZERO_I64 = np.int64(0)
+BITS16 = np.uint64(0xFFFF)
+BITS32 = np.uint64(0xFFFFFFFF)
+
+# Most buckets of a histogram of many classes, of one of two classes, and of a counting sort.
+BUCKETS = 1024
+BUCKETS_TWO = 4096
+SORT_BUCKETS = 4096
+# Up to this many rows of many classes are sorted, unless they have few codes.
+SORTED = 1024
+
+# Entries of Best.split.
+FEATURE, CODE, SQ_L, W_L, SQ_R, W_R = range(6)
+
+# A float score this much below the best cannot be as good: rounding is about 1e-15 of the score.
+NEAR = 1.0 - 1e-12
+# Up to this weight the cross products of two Gini scores fit 63 bits.
+_SMALL = 4096
+
+
+class Node(NamedTuple):
+    """The node being split.
+
+    items   uint64 [rows]
+    total   int64 [classes], class weights; of numbers to predict see kernels/scan/target.py
+    weight  of all items, below 2**31
+    sq      sum of squares of the class weights; of numbers to predict their sum, counted from their mean rounded down:
+            at least 0 and below the weight
+    """
+
+    items: NDArray[np.uint64]
+    total: NDArray[np.int64]
+    weight: int
+    sq: int
+
+
+class BestSplit(NamedTuple):
+    """The best split found so far in a node.
+
+    split  int64 [feature, code, sq_l, w_l, sq_r, w_r]: codes up to `code` go left; w_l, w_r are the weights of the
+           sides, sq_l, sq_r their sums of squared class weights (for entropy and error their scores, of numbers
+           to predict their sums). feature is -1
+           when there is none.
+    limit  float64 [1], its score in the scale of the scanner, times NEAR: a cheap filter before the exact comparison.
+    """
+
+    split: NDArray[np.int64]
+    limit: NDArray[np.float64]
+
+
+class ScanScratch(NamedTuple):
+    """Scratch of one growing tree, allocated once. `rows` below is the size of the root, at least PAIRS.
+
+    codes                uint32 [rows], codes of the feature in hand, in the order of the node's items
+    add                  uint64 [rows], few classes: multiplicity, shifted by class, see prepare in
+                         kernels/scan/features.py
+    keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened
+    places               uint32 [SORT_BUCKETS + 2], where the rows of a bucket go
+    packed, sums         uint64 [2 * BUCKETS_TWO], [BUCKETS_TWO + 1]: histogram of two classes and its running sum
+    hist                 uint32 [(classes + 1) * (BUCKETS + 1)], histogram of many classes, see
+                         kernels/scan/multi_class_edges.py
+    edge, bound          float64 [BUCKETS_TWO]: score after a bucket, upper bound of the scores inside
+    left, inner          int64 [classes], running class weights
+    above_code           uint32 [SORTED], codes above the smallest, and above_item uint64, the items of their rows
+    pair_key             uint64 [PAIRS]
+    pair_code, pair_add, pair_sum  uint32 [PAIRS], see pairwise.py
+    pair_one             uint32 [PAIRS], ones
+    pair_score           float32 [PAIRS]
+    """
+
+    codes: NDArray[np.uint32]
+    add: NDArray[np.uint64]
+    keys: NDArray[np.uint64]
+    places: NDArray[np.uint32]
+    packed: NDArray[np.uint64]
+    sums: NDArray[np.uint64]
+    hist: NDArray[np.uint32]
+    edge: NDArray[np.float64]
+    bound: NDArray[np.float64]
+    left: NDArray[np.int64]
+    inner: NDArray[np.int64]
+    above_code: NDArray[np.uint32]
+    above_item: NDArray[np.uint64]
+    pair_key: NDArray[np.uint64]
+    pair_code: NDArray[np.uint32]
+    pair_add: NDArray[np.uint32]
+    pair_sum: NDArray[np.uint32]
+    pair_one: NDArray[np.uint32]
+    pair_score: NDArray[np.float32]
+
+
+class CachedColumn(NamedTuple):
+    """Codes of a feature as they have been looked up: uint32 [>= rows], in the order of the node's items.
+
+    low, high  the smallest and the largest (uint32); the same where the codes mean nothing
+    """
+
+    codes: NDArray[np.uint32]
+    low: np.uint32
+    high: np.uint32
+
+
+def make_scan_scratch(rows: int, classes: int) -> ScanScratch:
+    """Work for nodes of up to `rows` rows of `classes` classes."""
+    size = max(rows, PAIRS)
+    return ScanScratch(
+        np.empty(size, np.uint32),
+        np.empty(size, np.uint64),
+        np.empty(size + 1, np.uint64),
+        np.empty(SORT_BUCKETS + 2, np.uint32),
+        np.empty(2 * BUCKETS_TWO, np.uint64),
+        np.empty(BUCKETS_TWO + 1, np.uint64),
+        np.empty((BUCKETS + 1) * (classes + 1), np.uint32),
+        np.empty(BUCKETS_TWO, np.float64),
+        np.empty(BUCKETS_TWO, np.float64),
+        np.empty(classes, np.int64),
+        np.empty(classes, np.int64),
+        np.empty(SORTED, np.uint32),
+        np.empty(SORTED, np.uint64),
+        np.empty(PAIRS, np.uint64),
+        np.empty(PAIRS, np.uint32),
+        np.empty(PAIRS, np.uint32),
+        np.empty(PAIRS, np.uint32),
+        np.ones(PAIRS, np.uint32),
+        np.empty(PAIRS, np.float32),
+    )
+
+
+@inlined
+def with_codes(work, codes):
+    """Work with other room for codes."""
+    return ScanScratch(
+        codes,
+        work.add,
+        work.keys,
+        work.places,
+        work.packed,
+        work.sums,
+        work.hist,
+        work.edge,
+        work.bound,
+        work.left,
+        work.inner,
+        work.above_code,
+        work.above_item,
+        work.pair_key,
+        work.pair_code,
+        work.pair_add,
+        work.pair_sum,
+        work.pair_one,
+        work.pair_score,
+    )
+
+
+@inlined
+def as_key(code, item):
+    """Sort key of a row: its code above, class and multiplicity below."""
+    return (np.uint64(code) << SHIFT32) | (item & BITS32)
+
+
+@inlined
+def class_of(item):
+    """Class of an item or of a key, uint64."""
+    return (item >> SHIFT16) & BITS16
+
+
+@inlined
+def shift_for(span, most):
+    """Bits to drop so that codes 0..span fall into at most `most` buckets; uint64s, gives uint32."""
+    shift = np.uint32(0)
+    while (span >> np.uint64(shift)) >= most:
+        shift += np.uint32(1)
+    return shift
+
+
+@helper
+def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
+    """Make this split the best if it is better, or as good with a lower feature, or a lower code. True if taken."""
+    split = best.split
+    if split[FEATURE] >= 0:
+        if w_l + w_r <= _SMALL:
+            mine = (sq_l * w_r + sq_r * w_l) * (split[W_L] * split[W_R])
+            other = (split[SQ_L] * split[W_R] + split[SQ_R] * split[W_L]) * (w_l * w_r)
+            sign = np.int64(mine > other) - np.int64(mine < other)
+        else:
+            sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
+        later = feature > split[FEATURE] or (feature == split[FEATURE] and code > split[CODE])
+        if sign < 0 or (sign == 0 and later):
+            return False
+    split[FEATURE] = feature
+    split[CODE] = code
+    split[SQ_L] = sq_l
+    split[W_L] = w_l
+    split[SQ_R] = sq_r
+    split[W_R] = w_r
+    return True

@@ -1,0 +1,126 @@
+"""Splits of few rows by all pairs of them, sixteen at a time: sums over the rows up to each, and their scores.
+
+Quadratic, but a pair costs a sixteenth of a few instructions and nothing branches on the data, so for few rows this
+beats sorting. As plain Python the functions below are what they are when compiled, and their oracle.
+
+Scores are float32: they say which splits are worth an exact comparison, those from the highest * (1 - SCORE_ERROR) on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bigforest.kernels.common.simd import FLOATS, LANES, VECTOR, Lanes
+from bigforest.kernels.compiler.jit import compiled_as
+
+PAIRS = 128
+# Most weight of a node whose splits are scored here: no product of two weights reaches 31 bits.
+SCORED_WEIGHT = 1 << 15
+# Twice the relative error of a score, with room to spare: each of its few roundings is 2**-24.
+SCORE_ERROR = 1e-6
+
+
+def sums_up_to(code, add, n, out):
+    """out[i] = sum of add[j] over all j < n with code[j] <= code[i], for i < n.
+
+    code, add, out uint32 [>= n rounded up to LANES]; the rounding of code and out is read and written, its values
+    mean nothing. Sums wrap at 2**32. Cost: n * n / 16 steps. Compiled callers get vectors.
+    """
+    for i in range(int(n)):
+        out[i] = np.uint32(int(add[:n][code[:n] <= code[i]].sum()) & 0xFFFFFFFF)
+
+
+@intrinsic
+def _sums_up_to(typingctx: Any, code: Any, add: Any, n: Any, out: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = Lanes(context, builder, {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[3])})
+        with lanes.blocks(args[2]) as base:
+            lanes.store(_sum_up_to(lanes, base, args[2]), "out", base)
+        return context.get_dummy_value()
+
+    return types.void(code, add, types.intp, out), codegen
+
+
+def _sum_up_to(lanes: Lanes, base: Any, rows: Any) -> Any:
+    """For the block of `code` at `base`, the sums of `add` over the rows of which the code is not larger."""
+    mine = lanes.load("code", base)
+
+    def term(index: Any) -> Any:
+        below = lanes.builder.icmp_unsigned("<=", lanes.spread("code", index), mine)
+        return lanes.where(below, lanes.spread("add", index))
+
+    return lanes.sum(rows, term)
+
+
+@compiled_as(sums_up_to)
+def _compiled_sums(code, add, n, out):
+    def vectors(code, add, n, out):
+        _sums_up_to(code, add, np.intp(n), out)
+
+    return vectors
+
+
+def score_pairs_two(code, add, n, ones, weight, min_leaf, out, score):
+    """sums_up_to, and score[i] = d**2 / (w_l w_r) of the split after code[i] (kernels/scan/two_class.py); returns the
+    highest.
+
+    add[j] is a weight, shifted 16 for class 1; together they weigh `weight` < SCORED_WEIGHT, `ones` of it in class 1.
+    score float32, as long as out: -1 where a side has less than min_leaf, which is 1 at least. The highest is float64.
+    """
+    sums_up_to(code, add, n, out)
+    for i in range(int(n)):
+        ones_l = int(out[i]) >> 16
+        w_l = ones_l + (int(out[i]) & 0xFFFF)
+        w_r = int(weight) - w_l
+        d = ones_l * int(weight) - int(ones) * w_l
+        score[i] = d * d / (w_l * w_r) if min(w_l, w_r) >= int(min_leaf) else -1.0
+    return float(score[: int(n)].max())
+
+
+@intrinsic
+def _score_pairs_two(
+    typingctx: Any, code: Any, add: Any, n: Any, ones: Any, weight: Any, min_leaf: Any, out: Any, score: Any
+) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = {"code": (code, args[0]), "add": (add, args[1]), "out": (out, args[6]), "score": (score, args[7])}
+        lanes = Lanes(context, builder, arrays)
+        rows, half = args[2], ir.Constant(VECTOR, [16] * LANES)
+        ones, weight, least = (lanes.splat(number) for number in args[3:6])
+        best = cgutils.alloca_once_value(builder, ir.Constant(FLOATS, [-1.0] * LANES))
+        with lanes.blocks(rows) as base:
+            sums = _sum_up_to(lanes, base, rows)
+            ones_l = builder.lshr(sums, half)
+            w_l = builder.add(ones_l, builder.and_(sums, ir.Constant(VECTOR, [0xFFFF] * LANES)))
+            w_r = builder.sub(weight, w_l)
+            d = lanes.real(builder.sub(builder.mul(ones_l, weight), builder.mul(ones, w_l)))
+            found = builder.fdiv(builder.fmul(d, d), lanes.real(builder.mul(w_l, w_r)))
+            found = lanes.masked(found, _allowed(lanes, base, rows, w_l, w_r, least))
+            lanes.store(sums, "out", base)
+            lanes.store(found, "score", base)
+            builder.store(lanes.larger(found, builder.load(best)), best)
+        return lanes.highest(builder.load(best))
+
+    number = types.int64
+    return types.float64(code, add, types.intp, number, number, number, out, score), codegen
+
+
+def _allowed(lanes: Lanes, base: Any, rows: Any, w_l: Any, w_r: Any, least: Any) -> Any:
+    """Which lanes are rows, and a split after them leaves at least `least` on both sides."""
+    enough = lanes.builder.and_(
+        lanes.builder.icmp_signed(">=", w_l, least), lanes.builder.icmp_signed(">=", w_r, least)
+    )
+    return lanes.builder.and_(enough, lanes.inside(base, rows))
+
+
+@compiled_as(score_pairs_two)
+def _compiled_two(code, add, n, ones, weight, min_leaf, out, score):
+    def vectors(code, add, n, ones, weight, min_leaf, out, score):
+        return _score_pairs_two(code, add, np.intp(n), np.int64(ones), np.int64(weight), np.int64(min_leaf), out, score)
+
+    return vectors

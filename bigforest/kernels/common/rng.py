@@ -1,0 +1,76 @@
+"""Counter-based random numbers: a draw depends on its key and its counter, never on what was drawn before.
+
+The mixer is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, section 3).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+LEFT = np.uint64(0x9E3779B97F4A7C15)
+RIGHT = np.uint64(0xD1B54A32D192ED03)
+# What a node draws its directions with: where weights are, what they are, which class means are offered.
+PLACES = np.uint64(0xA0761D6478BD642F)
+WEIGHTS = np.uint64(0xE7037ED1A0B428DB)
+OFFERS = np.uint64(0x8EBC6AF09C88C6E3)
+# And how many features it draws, where that is left to chance.
+CHANCES = np.uint64(0x589965CC75374CC3)
+# And which columns it draws from the subspace of its tree.
+COLUMNS = np.uint64(0x1D8E4E27C47D124F)
+# And where it cuts them, where splits are random.
+CUTS = np.uint64(0x2127599BF4325C37)
+
+# Purposes keep the streams of one (seed, tree) apart.
+PURPOSE_BAG = np.uint64(1)
+PURPOSE_GROW = np.uint64(2)
+PURPOSE_TIE = np.uint64(3)
+PURPOSE_STOCHASTIC = np.uint64(4)
+PURPOSE_AXES = np.uint64(5)
+PURPOSE_THRESHOLD = np.uint64(6)
+PURPOSE_WEIGHT = np.uint64(7)
+
+
+@inlined
+def mix(z):
+    """Scramble a uint64 into a uint64; a bijection."""
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+@inlined
+def below(random, bound):
+    """Map a uint64 to 0 .. bound - 1 (bound < 2**32) by its upper half; off uniform by at most bound / 2**32."""
+    return ((random >> np.uint64(32)) * np.uint64(bound)) >> np.uint64(32)
+
+
+@inlined
+def split_state(key, feature):
+    """State of the stream that draws the random split on a feature (uint64) in the node of this key."""
+    return mix(key ^ CUTS) + (feature + np.uint64(1)) * GOLDEN
+
+
+@inlined
+def level_number(state, level):
+    """By what levels (codes) are put in random order; state: of `split_state`."""
+    return mix(state ^ mix(np.uint64(level)))
+
+
+@kernel
+def stream_key(seed, purpose, first, second):
+    """Key of the stream of (seed, purpose, first, second), all uint64; `first` is a tree, `second` a block or 0."""
+    key = mix(seed + np.uint64(GOLDEN))
+    key = mix(key ^ (purpose * np.uint64(GOLDEN)))
+    key = mix(key ^ (first * np.uint64(RIGHT)))
+    return mix(key ^ (second * np.uint64(GOLDEN)))
+
+
+@kernel
+def draw_rows(key, numbers, random):
+    """Fill random uint64 [rows] with one draw per row of the stream `key`, by its number (uint64 [rows])."""
+    for i in range(numbers.size):
+        row = np.uint64(i)
+        random[row] = mix(key + (numbers[row] + np.uint64(1)) * np.uint64(GOLDEN))

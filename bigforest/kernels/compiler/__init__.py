@@ -1,0 +1,1 @@
+"""Compiling kernels: the only Numba flags, the cache on disk, parts that are compiled into kernels."""

@@ -1,0 +1,213 @@
+"""Where compiled kernels are kept between processes: a file for each kernel and signature, which is right or not read.
+
+A file's name and checksum are of its key: sources, versions, settings, processor and signature. So a file that is
+damaged, of another kernel, of other sources or of another machine is never loaded, and costs a compilation. It is
+written beside its place and renamed. A process that finds a kernel missing locks it, so that others wait for its file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import pickle
+import secrets
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import IO, Any
+
+import llvmlite
+import llvmlite.binding
+import numba
+import numpy as np
+from numba.core import caching, compiler, config, registry, serialize
+from numba.misc.appdirs import AppDirs
+
+try:
+    import fcntl
+except ImportError:  # not POSIX: processes that start together compile side by side
+    fcntl = None  # type: ignore[assignment]
+
+_SOURCES = Path(__file__).resolve().parents[1]
+# Settings of Numba that change machine code, beside those of the processor, which are in the key.
+_SETTINGS = (
+    *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"),
+    *("LLVM_REFPRUNE_PASS", "LLVM_REFPRUNE_FLAGS", "ENABLE_AVX"),
+)
+# Seconds to wait for another process that compiles the same kernel, and between two looks.
+PATIENCE = 300.0
+_BETWEEN_LOOKS = 0.05
+_CHECKSUM = hashlib.sha256().digest_size
+
+
+def stamp_of(sources: Path) -> str:
+    """Of all that decides machine code beside a kernel's signature and the processor; `sources` has the kernels.
+
+    Numba's own cache looks at the file that a kernel stands in, and at its own version, only.
+    """
+    digest = hashlib.sha256(repr(_surroundings()).encode())
+    for path in sorted(sources.rglob("*.py")):
+        content = path.read_bytes()
+        digest.update(f"{path.relative_to(sources).as_posix()} {len(content)} ".encode() + content)
+    return digest.hexdigest()
+
+
+def _surroundings() -> tuple[Any, ...]:
+    versions = (sys.version, numba.__version__, llvmlite.__version__, llvmlite.binding.llvm_version_info)
+    settings = {name: repr(getattr(config, name, None)) for name in _SETTINGS}
+    return *versions, np.__version__, sorted(settings.items())
+
+
+STAMP = stamp_of(_SOURCES)
+
+
+@cache
+def folders() -> tuple[Path, ...]:
+    """Where to look for kernels: in NUMBA_CACHE_DIR alone where that can be used; the first is written to.
+
+    Beside the sources, which is where an installation may bring them along, they are also read when they cannot be
+    written.
+    """
+    own = f"bigforest-{STAMP[:16]}"
+    if config.CACHE_DIR and _is_writable(given := Path(config.CACHE_DIR) / own):
+        return (given,)
+    beside = _SOURCES / "__pycache__" / own
+    users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir) / own
+    return (beside, users) if _is_writable(beside) or not _is_writable(users) else (users, beside)
+
+
+def _is_writable(folder: Path) -> bool:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            return True
+    except OSError:
+        return False
+
+
+class KernelCache(caching._Cache):  # type: ignore[misc]
+    """The files of a function's kernels; Numba asks it before and tells it after compiling."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        source = Path(function.__code__.co_filename)
+        more = b""
+        if source.is_file() and not source.is_relative_to(_SOURCES):  # a kernel of the tests, say, not in the stamp
+            closure = [cell.cell_contents for cell in function.__closure__ or ()]
+            more = source.read_bytes() + serialize.dumps((function.__code__.co_firstlineno, closure))
+        own = hashlib.sha256(more).hexdigest()
+        self._key = (STAMP, own, function.__module__, function.__qualname__)
+        self._name = f"{source.stem}.{function.__name__}".replace("<", "").replace(">", "")
+
+    @property
+    def cache_path(self) -> str:
+        """See _Cache."""
+        return str(folders()[0])
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        """What was compiled for the signature, or None."""
+        target_context.refresh()
+        key = self._key_of(signature, target_context.codegen())
+        for folder in folders():
+            with contextlib.suppress(Exception):  # whatever is wrong with a file costs a compilation and no more
+                content = self._file(folder, key).read_bytes()
+                if content[:_CHECKSUM] != _checksum(key, content[_CHECKSUM:]):
+                    continue
+                parts = pickle.loads(content[_CHECKSUM:])
+                found = compiler.CompileResult._rebuild(target_context, *parts)
+                if tuple(found.signature.args) == tuple(signature):
+                    return found
+        return None
+
+    def save_overload(self, signature: Any, compiled: Any) -> None:
+        """Keep what was compiled, where a disk takes it."""
+        if compiled.library.has_dynamic_globals:  # addresses of this process
+            return
+        key = self._key_of(signature, compiled.codegen)
+        place = self._file(folders()[0], key)
+        temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
+        with contextlib.suppress(Exception):  # a full disk costs others a compilation and no more
+            content = serialize.dumps(compiled._reduce())
+            try:
+                temporary.write_bytes(_checksum(key, content) + content)
+                temporary.replace(place)
+            finally:
+                temporary.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def turn(self, signature: Any, target_context: Any, patience: float = PATIENCE) -> Iterator[None]:
+        """Wait while another process compiles for the signature, for as long as it has not, and `patience` seconds.
+
+        Others wait for us until the block ends. Where files cannot be locked, nobody waits.
+        """
+        key = self._key_of(signature, target_context.codegen())
+        places = [self._file(folder, key) for folder in folders()]
+        lock = None
+        if not any(place.exists() for place in places):
+            lock = locked(places[0].with_suffix(".lock"), places[0].exists, patience)
+        try:
+            yield
+        finally:
+            if lock is not None:
+                with contextlib.suppress(OSError):
+                    Path(lock.name).unlink(missing_ok=True)
+                    if fcntl is not None:
+                        fcntl.flock(lock, fcntl.LOCK_UN)  # a forked process may have the file open, too
+                lock.close()
+
+    def _key_of(self, signature: Any, codegen: Any) -> str:
+        return hashlib.sha256(repr((self._key, signature, codegen.magic_tuple())).encode()).hexdigest()
+
+    def _file(self, folder: Path, key: str) -> Path:
+        return folder / f"{self._name}-{key[:24]}.nbc"
+
+    def enable(self) -> None:
+        """See _Cache."""
+
+    def disable(self) -> None:
+        """See _Cache."""
+
+    def flush(self) -> None:
+        """See _Cache."""
+
+
+def is_noted(kind: str) -> bool:
+    """Whether the kernels of this kind, whatever that is to the caller, have been compiled on this machine."""
+    return bool(config.DISABLE_JIT) or any(_note(folder, kind).exists() for folder in folders())
+
+
+def note(kind: str) -> None:
+    """Remember that the kernels of this kind have been compiled, where a disk takes it."""
+    with contextlib.suppress(OSError):
+        _note(folders()[0], kind).touch()
+
+
+def _note(folder: Path, kind: str) -> Path:
+    machine = registry.cpu_target.target_context.codegen().magic_tuple()
+    return folder / f"{kind}-{hashlib.sha256(repr(machine).encode()).hexdigest()[:24]}.done"
+
+
+def _checksum(key: str, content: bytes) -> bytes:
+    return hashlib.sha256(key.encode() + content).digest()
+
+
+def locked(path: Path, ready: Callable[[], bool], patience: float) -> IO[bytes] | None:
+    """The file `path`, locked; None when `ready`, when patience has ended, or where files cannot be locked."""
+    try:
+        file = path.open("ab")
+    except OSError:
+        return None
+    deadline = time.monotonic() + patience
+    while not ready() and time.monotonic() < deadline:
+        try:
+            if fcntl is not None:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            time.sleep(_BETWEEN_LOOKS)
+        except OSError:
+            break
+    file.close()
+    return None

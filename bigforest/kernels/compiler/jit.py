@@ -1,0 +1,81 @@
+"""The only Numba flags, and what a function is compiled as: a kernel, which Python calls, or a part of kernels."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar
+
+from numba.core import config, registry, sigutils
+from numba.core.compiler_lock import global_compiler_lock
+from numba.extending import overload
+
+from bigforest.kernels.compiler.cache import KernelCache
+from bigforest.kernels.compiler.parts import PartCompiler, PartDispatcher, is_tested
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+# Kernels allocate nothing: callers hand them their arrays. So Numba need not count references, which costs more than
+# the work itself where arrays are passed to a function for every small node.
+_FLAGS = {"nopython": True, "nogil": True, "boundscheck": False, "error_model": "numpy", "_nrt": False}
+
+
+class _Kernel(registry.CPUDispatcher):  # type: ignore[misc]
+    """A function that Python calls, and whose machine code is kept on the disk."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function, targetoptions={**_FLAGS, "no_cfunc_wrapper": True})
+        self._cache = KernelCache(function)
+
+    def compile(self, sig: Any) -> Any:
+        """Compile for a signature, or load what another process has compiled."""
+        # Numba's lock first, in every thread: a kernel may be compiled for another.
+        with global_compiler_lock:
+            arguments, _ = sigutils.normalize_signature(sig)
+            if tuple(arguments) in self.overloads:
+                return super().compile(sig)
+            with self._cache.turn(sig, self.targetctx), _uncollected():
+                return super().compile(sig)
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection: the compiler makes millions of objects, which are looked through in vain again and
+    again."""
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function that Python calls; cached on disk where any folder can be written."""
+    return function if config.DISABLE_JIT else _Kernel(function)
+
+
+def helper(function: Function) -> Function:
+    """Compile a part of a kernel."""
+    return part(function, _FLAGS)
+
+
+def inlined(function: Function) -> Function:
+    """Compile a part of a kernel into each of its callers: for the small and for the very frequent."""
+    return part(function, {**_FLAGS, "forceinline": True})
+
+
+def part(function: Function, options: dict[str, Any], lean: bool = is_tested()) -> Function:
+    """Compile a part of a kernel; not `lean`: as Numba compiles any function."""
+    if config.DISABLE_JIT:
+        return function
+    return PartDispatcher(function, options) if lean else registry.CPUDispatcher(function, targetoptions=options)
+
+
+# What is compiled in the place of a function, which stands for it where nothing is compiled.
+_PART = {**_FLAGS, "forceinline": True, **({"pipeline_class": PartCompiler} if is_tested() else {})}
+compiled_as = partial(overload, jit_options=_PART)

@@ -1,0 +1,1 @@
+"""Splits on projections: directions, projecting, ordering and scanning projections."""

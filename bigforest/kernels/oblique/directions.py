@@ -1,0 +1,169 @@
+"""What a node of the sparse-oblique family looks at: directions drawn by its key. Oracle: tests/naive/directions.py.
+
+Randomer forests (Tomita et al., section 2): the cells of a matrix of features by columns get weights, and each column
+that is not empty is a direction. Cell c is that of feature c % features in column c // features.
+
+The stream of places is keyed by the node; the weight of a cell follows from the node's key and its number alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.node_scan import BITS32, ONE, SHIFT32, TWO, ZERO
+from bigforest.kernels.common.rng import GOLDEN, PLACES, WEIGHTS, mix
+from bigforest.kernels.common.sort import sort_many
+from bigforest.kernels.compiler.jit import inlined
+
+# How the cells that have a weight are chosen, and what it is.
+PLACED, CHANCE, NORMAL = 0, 1, 2
+
+# Weights of normal distribution are rounded to this step, so that the last bit of the platform's log does not matter.
+NORMAL_STEP = 2.0**-20
+_BITS11 = np.uint64(11)
+_UNIT = 2.0**-53
+
+
+class Sparse(NamedTuple):
+    """How directions are drawn.
+
+    way       PLACED: `cells` cells have a weight of +-1. CHANCE: each cell has one with a chance. NORMAL: alike, with
+              normal weights.
+    columns   uint64, at least 1
+    cells     uint64, of all features * columns; 0 unless PLACED
+    chance    uint64, of 2**53: of a cell to have a weight; not used with PLACED
+    scale     float64 [features], what a weight is multiplied by, finite; 0 leaves the feature out
+    """
+
+    way: int
+    columns: np.uint64
+    cells: np.uint64
+    chance: np.uint64
+    scale: NDArray[np.float64]
+
+
+class Drawn(NamedTuple):
+    """Scratch of the directions of a node.
+
+    cells    uint64 [Sparse.cells], ascending
+    feature  uint32 [2, features], terms of the direction in hand and of the best
+    weight   float64 [2, features]
+    size     uint64 [2], number of terms
+    """
+
+    cells: NDArray[np.uint64]
+    feature: NDArray[np.uint32]
+    weight: NDArray[np.float64]
+    size: NDArray[np.uint64]
+
+
+def make_drawn(sparse: Sparse) -> Drawn:
+    """Scratch for directions drawn as `sparse` says."""
+    features = sparse.scale.size
+    return Drawn(
+        np.empty(int(sparse.cells), np.uint64),
+        np.empty((2, features), np.uint32),
+        np.empty((2, features)),
+        np.empty(2, np.uint64),
+    )
+
+
+@inlined
+def draw_cells(sparse, key, cells):
+    """Draw `cells` different cells, uniformly, in ascending order."""
+    features = np.uint64(sparse.scale.size)
+    wanted = np.uint64(cells.size)
+    total = features * sparse.columns
+    state = mix(key ^ PLACES)
+    have = ZERO
+    if wanted * TWO > total:  # one cell after another: selection sampling (Knuth, TAOCP 3.4.2 S)
+        for cell in range(total):
+            state += GOLDEN
+            if ((mix(state) >> SHIFT32) * (total - cell)) >> SHIFT32 < wanted - have:
+                cells[have] = cell
+                have += ONE
+        return
+    while have < wanted:  # as many as are missing; those drawn twice are missing again
+        for place in range(have, wanted):
+            state += GOLDEN
+            random = mix(state)
+            column = ((random >> SHIFT32) * sparse.columns) >> SHIFT32
+            cells[place] = column * features + (((random & BITS32) * features) >> SHIFT32)
+        if wanted <= np.uint64(32):
+            insert_sorted(cells)
+        else:
+            sort_many(cells, ZERO, wanted)
+        have = ONE
+        for place in range(ONE, wanted):
+            if cells[place] != cells[have - ONE]:
+                cells[have] = cells[place]
+                have += ONE
+
+
+@inlined
+def insert_sorted(cells):
+    """Insertion sort of a few numbers."""
+    for i in range(ONE, np.uint64(cells.size)):
+        cell = cells[i]
+        j = i
+        while j > ZERO and cells[j - ONE] > cell:
+            cells[j] = cells[j - ONE]
+            j -= ONE
+        cells[j] = cell
+
+
+@inlined
+def weight_of(sparse, key, cell):
+    """Weight of a cell that has one; `key` is mix(key of the node ^ WEIGHTS)."""
+    random = mix(key + (cell + ONE) * GOLDEN)
+    if sparse.way != NORMAL:
+        return 1.0 if random >> np.uint64(63) else -1.0
+    return normal_of(random)
+
+
+@inlined
+def normal_of(random):
+    """A number of normal distribution from a random uint64: Box and Muller 1958, rounded to NORMAL_STEP."""
+    one = (np.float64(random >> _BITS11) + 1.0) * _UNIT
+    two = np.float64(mix(random + GOLDEN) >> _BITS11) * _UNIT
+    normal = np.sqrt(-2.0 * np.log(one)) * np.cos(2.0 * np.pi * two)
+    return np.rint(normal / NORMAL_STEP) * NORMAL_STEP
+
+
+@inlined
+def draw_column(sparse, key, column, at, drawn, which):
+    """Write the terms of a column into half `which` of `drawn`; returns their number and where the next one begins.
+
+    key    of the node
+    at     uint64, place in drawn.cells of the first cell not yet used
+    """
+    features = np.uint64(sparse.scale.size)
+    first = column * features
+    weights_key = mix(key ^ WEIGHTS)
+    size = ZERO
+    if sparse.way == PLACED:
+        while at < np.uint64(drawn.cells.size) and drawn.cells[at] < first + features:
+            cell = drawn.cells[at]
+            size = put_term(sparse, cell - first, weight_of(sparse, weights_key, cell), drawn, which, size)
+            at += ONE
+        return size, at
+    places_key = mix(key ^ PLACES)
+    for feature in range(features):
+        cell = first + feature
+        if mix(places_key + (cell + ONE) * GOLDEN) >> _BITS11 < sparse.chance:
+            size = put_term(sparse, feature, weight_of(sparse, weights_key, cell), drawn, which, size)
+    return size, at
+
+
+@inlined
+def put_term(sparse, feature, weight, drawn, which, size):
+    """Append a term, unless its weight is 0 once scaled; returns the number of terms."""
+    scaled = weight * sparse.scale[feature]
+    if scaled == 0.0:
+        return size
+    drawn.feature[which, size] = np.uint32(feature)
+    drawn.weight[which, size] = scaled
+    return size + ONE

@@ -1,0 +1,195 @@
+"""Differences of class means as directions. Oracle: tests/naive/means.py.
+
+Sums run over whole numbers, so they do not depend on the order of the rows or on how these come in pieces: a value is
+counted in steps of 2**-30 of its column's range from the smallest on, or in units where all are whole numbers.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.gather import gather
+from bigforest.kernels.columns.project import LARGEST, project
+from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, ZERO, class_of
+from bigforest.kernels.common.partition import sum_classes
+from bigforest.kernels.common.rng import GOLDEN, OFFERS, mix
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+# How pairs of classes are chosen.
+NO_PAIRS, CONSECUTIVE, LARGEST_CLASS, ALL = 0, 1, 2, 3
+
+STEPS = 2.0**30
+
+
+class Means(NamedTuple):
+    """What class means need of the table, and scratch of one growing tree.
+
+    pairing  NO_PAIRS, CONSECUTIVE, LARGEST_CLASS or ALL
+    by_node  whether means are of the node; else they are of the tree, whose pairs, terms and projections are here
+    step     uint32 [codes], the steps of each code, in the order of Values.low
+    unit     float64 [features], what a step is worth; 0 leaves the feature out
+    sums     int64 [features, classes], scratch: steps by class
+    pairs    int64 [1], number of pairs
+    pair     int64 [most pairs, 2], pairs of classes; the direction is the mean of the second less that of the first
+    size     uint64 [pairs], number of terms
+    feature  uint32 [pairs, features], terms
+    weight   float64 [pairs, features]
+    value    float64 [pairs, rows of the table], projections; of rows of the bag
+    """
+
+    pairing: int
+    by_node: bool
+    step: NDArray[np.uint32]
+    unit: NDArray[np.float64]
+    sums: NDArray[np.int64]
+    pairs: NDArray[np.int64]
+    pair: NDArray[np.int64]
+    size: NDArray[np.uint64]
+    feature: NDArray[np.uint32]
+    weight: NDArray[np.float64]
+    value: NDArray[np.float64]
+
+
+def max_pairs(pairing: int, classes: int) -> int:
+    """Pairs of so many classes that have rows."""
+    return {NO_PAIRS: 0, ALL: classes * (classes - 1) // 2}.get(pairing, classes - 1)
+
+
+def make_means(
+    pairing: int, by_node: bool, step: NDArray[np.uint32], unit: NDArray[np.float64], classes: int, rows: int
+) -> Means:
+    """Means for trees of up to `classes` classes from a table of `rows` rows."""
+    most = max_pairs(pairing, classes)
+    kept = 0 if by_node else most
+    features = unit.size
+    return Means(
+        pairing,
+        by_node,
+        step,
+        unit,
+        np.empty((features, classes) if most else (0, 0), np.int64),
+        np.zeros(1, np.int64),
+        np.empty((most, 2), np.int64),
+        np.empty(kept, np.uint64),
+        np.empty((kept, features), np.uint32),
+        np.empty((kept, features)),
+        np.empty((kept, rows)),
+    )
+
+
+@inlined
+def choose_pairs(pairing, total, pair):
+    """Write the pairs of the classes with a weight in total, int64 [classes]; returns their number."""
+    count = 0
+    largest = 0
+    for k in range(total.size):
+        if total[k] > total[largest]:
+            largest = k
+    last = -1
+    for k in range(total.size):
+        if total[k] == 0 or pairing == NO_PAIRS:
+            continue
+        if pairing == CONSECUTIVE:
+            if last >= 0:
+                pair[count, 0], pair[count, 1] = last, k
+                count += 1
+        elif pairing == LARGEST_CLASS:
+            if k != largest:
+                pair[count, 0], pair[count, 1] = largest, k
+                count += 1
+        else:
+            for other in range(k):
+                if total[other] > 0:
+                    pair[count, 0], pair[count, 1] = other, k
+                    count += 1
+        last = k
+    return count
+
+
+@inlined
+def sum_steps(codes, by_row, values, items, means, gathered):
+    """means.sums[f, k] = steps of feature f over the items of class k, repeats counted. gathered uint32 [>= n]."""
+    sums = means.sums
+    for feature in range(np.uint64(means.unit.size)):
+        for k in range(np.uint64(sums.shape[1])):
+            sums[feature, k] = 0
+        gather(codes, by_row, feature, items, gathered)
+        start = np.uint64(values.offsets[feature])
+        for i in range(np.uint64(items.size)):
+            steps = np.int64(means.step[start + np.uint64(gathered[i])])
+            sums[feature, class_of(items[i])] += steps * np.int64(items[i] & BITS16)
+
+
+@inlined
+def difference(means, scale, total, first, second, feature, weight):
+    """Write the mean of class `second` less that of `first` as terms; returns their number (uint64).
+
+    A weight of scaled features is worth its scale once for the mean and once for the value.
+    """
+    size = ZERO
+    for f in range(np.uint64(means.unit.size)):
+        one = np.float64(means.sums[f, first]) / np.float64(total[first])
+        two = np.float64(means.sums[f, second]) / np.float64(total[second])
+        here = (two - one) * means.unit[f] * (scale[f] * scale[f])
+        if here != 0.0 and abs(here) <= LARGEST:
+            feature[size] = np.uint32(f)
+            weight[size] = here
+            size += ONE
+    return size
+
+
+@kernel
+def find_differences(means, scale, total):
+    """Work out the differences of a tree, means.size, feature and weight, from means.sums; total int64 [classes]."""
+    count = choose_pairs(means.pairing, total, means.pair)
+    means.pairs[0] = count
+    for j in range(np.uint64(count)):
+        first, second = np.uint64(means.pair[j, 0]), np.uint64(means.pair[j, 1])
+        means.size[j] = difference(means, scale, total, first, second, means.feature[j], means.weight[j])
+
+
+@kernel
+def project_differences(codes, by_row, values, items, means, value):
+    """Project the rows of `items` on the differences of the tree, into means.value; value float64 [>= n] is scratch."""
+    for j in range(np.uint64(means.pairs[0])):
+        project(codes, by_row, values, means.feature[j], means.weight[j], means.size[j], items, value)
+        for i in range(np.uint64(items.size)):
+            means.value[j, items[i] >> SHIFT32] = value[i]
+
+
+@kernel
+def prepare_tree(codes, by_row, values, scale, items, total, means, gathered, value):
+    """Work out the differences of a tree from the items of its root, and the projections of these.
+
+    total int64 [classes], gathered uint32 [>= n] and value float64 [>= n] are scratch.
+    """
+    sum_classes(items, total)
+    sum_steps(codes, by_row, values, items, means, gathered)
+    find_differences(means, scale, total)
+    project_differences(codes, by_row, values, items, means, value)
+
+
+@inlined
+def is_offered(key, number, columns, features):
+    """Whether the node of this key looks at difference `number`: with chance min(1, columns / features)."""
+    random = mix(mix(key ^ OFFERS) + (number + ONE) * GOLDEN)
+    return ((random >> SHIFT32) * features) >> SHIFT32 < columns
+
+
+@inlined
+def offer_means(scale, total, means, number, feature, weight):
+    """Write the terms of difference `number` of the node, whose means.sums are there, or of the tree; returns how many.
+
+    total int64 [classes], of the node
+    """
+    if means.by_node:
+        first, second = np.uint64(means.pair[number, 0]), np.uint64(means.pair[number, 1])
+        return difference(means, scale, total, first, second, feature, weight)
+    size = means.size[number]
+    for term in range(size):
+        feature[term] = means.feature[number, term]
+        weight[term] = means.weight[number, term]
+    return size

@@ -1,0 +1,127 @@
+"""Best threshold on the projections of a node: the scans of codes, on codes made for the occasion.
+
+Few rows are ordered by projection, and a row's code is the place of the first with its projection. Many are counted
+into buckets of equal width, whose numbers, shifted, are the codes; the scan of codes then scores the edges and opens
+what could hide better, and there the projections are ordered and the rows get codes of their own from the bucket's on.
+So two rows share a code where it matters only if their projections are equal to the last bit. Nodes of two classes that
+are small enough to compare all pairs take buckets so narrow that rows mostly stand alone, and are ordered where they
+do not. Whole numbers are codes as they are. Oracle: tests/naive/split.py on the projections.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.columns.order_projections import bucket_of, keep_cut, order_bucket, slope_for
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, ZERO, ZERO_I64
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.scan.impurity import GINI, walk_scores
+from bigforest.kernels.scan.multi_class import buckets_for_many, put_all_left, scan_buckets_many, walk_many
+from bigforest.kernels.scan.two_class import buckets_for_two, scan_buckets_two
+from bigforest.kernels.scan.two_class_small import by_pairs, offer_small_two, score_small_two, shares_codes, walk_two
+
+# Whole projections in a range below this are codes.
+MOST_CODES = 2.0**32
+# Up to this many rows ordering beats the histogram; measured. For two classes no fewer than PAIRS, because prepare_two
+# gets smaller nodes ready for pairs only.
+_ORDERED_TWO = 256
+_ORDERED = 1024
+# As many buckets as bucket_of can number.
+_NARROW = 1 << 31
+
+
+@inlined
+def codes_of_whole(low, high, n, projected, work):
+    """work.codes[:n] = projections less the smallest, where all are whole numbers and high - low < MOST_CODES.
+
+    Returns the largest. These codes go the way of a feature's; cut_after_code says what the best split means.
+    """
+    for i in range(n):
+        work.codes[i] = np.uint32(np.int64(projected.value[i] - low))
+    return np.uint32(np.int64(high - low))
+
+
+@inlined
+def cut_after_code(n, best, work, projected):
+    """projected.cut = largest projection of a row whose work.codes are at most the best split's."""
+    cut = -np.inf
+    for i in range(n):
+        value = projected.value[i]
+        cut = value if value > cut and np.int64(work.codes[i]) <= best.split[CODE] else cut
+    projected.cut[0] = cut
+
+
+@inlined
+def scan_projection(rules, table, low, high, node, number, best, work, projected):
+    """Offer every threshold of direction `number`, whose projections are projected.value[:n], low < high, finite.
+
+    After prepare_two, for two classes and Gini. projected.cut is set where a split is taken.
+    """
+    n = np.uint64(node.items.size)
+    two = node.total.size == 2
+    if rules.impurity == GINI and n > np.uint64(_ORDERED_TWO if two else _ORDERED):
+        by_buckets(low, high, two, node, rules.min_leaf, number, best, work, projected)
+    elif not (
+        rules.impurity == GINI
+        and two
+        and by_pairs(node)
+        and by_narrow_buckets(low, high, node, rules.min_leaf, number, best, work, projected)
+    ):
+        by_order(rules, table, two, node, number, best, work, projected)
+
+
+@inlined
+def by_narrow_buckets(low, high, node, min_leaf, number, best, work, projected):
+    """scan_projection by pairs (kernels/scan/two_class.py), where no two rows share a bucket; else nothing is done, and
+    False."""
+    n = np.uint64(node.items.size)
+    slope = slope_for(low, high, _NARROW)
+    last = np.float64(_NARROW - 1)
+    for i in range(n):
+        work.codes[i] = bucket_of(projected.value[i], low, slope, last)
+    highest = score_small_two(node, min_leaf, work)
+    if shares_codes(n, node.weight, work):
+        return False
+    offer_small_two(highest, node, min_leaf, number, best, work)
+    if best.split[FEATURE] == number:
+        cut_after_code(n, best, work, projected)
+    return True
+
+
+@inlined
+def by_order(rules, table, two, node, number, best, work, projected):
+    """scan_projection by ordering all rows."""
+    n = np.uint64(node.items.size)
+    for i in range(n):
+        projected.row[i] = np.uint32(i)
+        projected.ordered[i] = projected.value[i]
+    order_bucket(projected, ZERO, n, ZERO, node.items, work)
+    if rules.impurity != GINI:
+        walk_scores(rules.impurity, table, node, rules.min_leaf, number, best, work)
+    elif two:
+        walk_two(ZERO, n, ZERO_I64, ZERO_I64, node, rules.min_leaf, number, best, work.keys)
+    else:
+        put_all_left(node, work)
+        walk_many(ZERO, n, node.sq, node.weight, ZERO_I64, node, rules.min_leaf, number, best, work)
+    keep_cut(projected, ZERO, n, ZERO, number, best)
+
+
+@inlined
+def by_buckets(low, high, two, node, min_leaf, number, best, work, projected):
+    """scan_projection by histogram."""
+    n = np.uint64(node.items.size)
+    shift = np.uint32(0)
+    while n >> np.uint64(shift) != ZERO:  # the rows of a bucket get codes of their own when it is opened
+        shift += np.uint32(1)
+    buckets = min(buckets_for_two(n) if two else buckets_for_many(n), ONE << np.uint64(np.uint32(32) - shift))
+    slope = slope_for(low, high, buckets)
+    last = np.float64(buckets - ONE)
+    for i in range(n):
+        work.codes[i] = bucket_of(projected.value[i], low, slope, last) << shift
+    if two:
+        scan_buckets_two(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
+    else:
+        scan_buckets_many(np.uint32(0), shift, buckets, node, min_leaf, number, best, work, projected)
+    inside = (np.int64(1) << np.int64(shift)) - 1
+    if best.split[FEATURE] == number and best.split[CODE] & inside == inside:  # at the edge of a bucket
+        cut_after_code(n, best, work, projected)

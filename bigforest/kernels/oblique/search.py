@@ -1,0 +1,260 @@
+"""Find the best split of a node among directions. Oracle: tests/naive/oblique.py.
+
+Directions are looked at in the order they are drawn in; their number decides between equal splits. A direction of one
+feature is that feature: its codes are scanned, and its weight is forgotten. If no direction tells any two rows apart,
+features are drawn as the axis family draws them until one does; only where all are constant is the node a leaf. A
+direction is passed over where one of its projections is not finite.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.decoded import no_decoded_columns
+from bigforest.kernels.columns.order_projections import ProjectionScratch, make_projection_scratch
+from bigforest.kernels.columns.project import (
+    MOST_TERMS,
+    CodeValues,
+    partition_values,
+    project,
+    project_local,
+    range_of,
+)
+from bigforest.kernels.columns.value_cache import ValueCache, make_value_cache, take_near
+from bigforest.kernels.common.layout import OBLIQUE, Codes, RowMajorCodes
+from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.oblique.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
+from bigforest.kernels.oblique.mean_difference import (
+    NO_PAIRS,
+    Means,
+    choose_pairs,
+    is_offered,
+    make_means,
+    offer_means,
+    sum_steps,
+)
+from bigforest.kernels.oblique.scan import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
+from bigforest.kernels.scan.features import draw_feature, fetch_codes, prepare, put_back, scan_codes, split_by_feature
+from bigforest.kernels.scan.present_classes import with_present_classes
+from bigforest.kernels.tree.finalize import midpoint
+
+
+class Oblique(NamedTuple):
+    """A family of oblique splits, and scratch of one growing tree; `rows` are the root's.
+
+    sparse     how directions are drawn
+    means      the differences of class means that are offered besides
+    values     of the codes
+    local      a copy of the rows of a small subtree
+    drawn      scratch of the directions
+    projected  scratch of the projections; its `value` is not used, but a row of `value`
+    value      float64 [2, rows], projections on the direction in hand and on the best
+    """
+
+    sparse: Sparse
+    means: Means
+    values: CodeValues
+    local: ValueCache
+    drawn: Drawn
+    projected: ProjectionScratch
+    value: NDArray[np.float64]
+
+
+class DirectionExtras(NamedTuple):
+    """What oblique nodes have beside CodeTree, in the order of the nodes.
+
+    threshold  float64 [nodes], on the projection; anything in other nodes
+    size       uint32 [nodes], number of terms; 0 in other nodes
+    feature    int32 [room], the terms of all nodes
+    weight     float64 [room]
+    used       uint64 [1], terms so far
+    """
+
+    threshold: NDArray[np.float64]
+    size: NDArray[np.uint32]
+    feature: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    used: NDArray[np.uint64]
+
+
+def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
+    """Room for so many nodes, and for the terms of some."""
+    room = max(2 * nodes, 2 * features)
+    return DirectionExtras(
+        np.empty(nodes),
+        np.empty(nodes, np.uint32),
+        np.empty(room, np.int32),
+        np.empty(room),
+        np.zeros(1, np.uint64),
+    )
+
+
+def make_oblique(sparse: Sparse, means: Means, codes: Codes, values: CodeValues, rows: int) -> Oblique:
+    """Oblique for nodes of up to `rows` rows."""
+    local = make_value_cache(codes, means.value.shape[0], rows)
+    return Oblique(sparse, means, values, local, make_drawn(sparse), make_projection_scratch(rows), np.empty((2, rows)))
+
+
+def smallest(codes: Codes, rows: int) -> Oblique:
+    """An Oblique to compile with, for a table whose features have a single value."""
+    features = codes.place.shape[0]
+    low = np.zeros(features)
+    low.flags.writeable = False  # as in a store; other flags would be compiled apart
+    values = CodeValues(np.arange(features + 1), low, np.ones(features, np.bool_), no_decoded_columns(features))
+    means = make_means(NO_PAIRS, False, np.zeros(features, np.uint32), np.zeros(features), 2, rows)
+    return make_oblique(Sparse(PLACED, ONE, ONE, ZERO, np.ones(features)), means, codes, values, rows)
+
+
+@inlined
+def with_value(projected, value):
+    """The record with another array of projections."""
+    return ProjectionScratch(
+        value,
+        projected.row,
+        projected.ordered,
+        projected.spare_row,
+        projected.spare_ordered,
+        projected.places,
+        projected.stretch,
+        projected.cut,
+    )
+
+
+@inlined
+def is_whole(oblique, which, size):
+    """Whether projections on the direction in hand are whole numbers, exact, and so are their differences."""
+    if size > np.uint64(MOST_TERMS):
+        return False
+    for term in range(size):
+        weight = oblique.drawn.weight[which, term]
+        if not oblique.values.whole[np.uint64(oblique.drawn.feature[which, term])] or abs(weight) != 1.0:
+            return False
+    return True
+
+
+@inlined
+def look_nearby(codes, by_row, items, begin, end, oblique):
+    """The codes that the items begin..end number rows of: all, or a copy, which is made if they are few enough.
+
+    Returns Codes, Rows of the same, and whether it is the copy.
+    """
+    if take_near(by_row, oblique.values, oblique.means, items, begin, end, oblique.local):
+        return oblique.local.near.codes, RowMajorCodes(by_row.r8, by_row.r16, by_row.r32, 0), True
+    return codes, by_row, False
+
+
+@inlined
+def find_direction(codes, by_row, node, local, key, rules, table, scratch, oblique):
+    """Look at the directions of a node; scratch.best gets the best split (feature -1: none), numbered by direction.
+
+    local  whether items number rows of oblique.local, as codes then do.
+
+    Returns which half of oblique.drawn and oblique.value holds its direction and its projections.
+    """
+    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
+    best.split[FEATURE] = -1
+    best.limit[0] = -1.0
+    means = oblique.means
+    if not means.by_node:  # else classes are those of the pairs
+        node = with_present_classes(node, scratch.held)
+    prepare(node, rules, work, None)
+    drawn = oblique.drawn
+    n = np.uint64(node.items.size)
+    draw_cells(oblique.sparse, key, drawn.cells)
+    columns = oblique.sparse.columns
+    if means.by_node:
+        means.pairs[0] = choose_pairs(means.pairing, node.total, means.pair)
+    summed = False
+    directions = columns + np.uint64(means.pairs[0])
+    which, at, number, usable, fallback = ZERO, ZERO, ZERO, ZERO, ZERO
+    state = key
+    while number < directions or (usable == ZERO and fallback < np.uint64(draw.perm.size)):
+        size = ZERO
+        value = oblique.value[which]
+        features, weights = drawn.feature[which], drawn.weight[which]
+        if number < columns:
+            size, at = draw_column(oblique.sparse, key, number, at, drawn, which)
+        elif number < directions:
+            if is_offered(key, number - columns, columns, np.uint64(draw.perm.size)):
+                if means.by_node and not summed:
+                    sum_steps(codes, by_row, oblique.values, node.items, means, work.codes)
+                    summed = True
+                size = offer_means(oblique.sparse.scale, node.total, means, number - columns, features, weights)
+        else:
+            features[ZERO], state = draw_feature(draw, fallback, state)
+            fallback += ONE
+            size = ONE
+        least, most = np.uint32(0), np.uint32(0)
+        if size == ONE:
+            least, most = fetch_codes(codes, by_row, node, np.uint64(features[ZERO]), constant, work)
+        elif size > ONE:
+            known = columns <= number and not means.by_node
+            low, high = project_node(codes, by_row, node, local, known, number - columns, oblique, which, size)
+            if low < high:
+                projected = with_value(oblique.projected, value)
+                if high - low < MOST_CODES and is_whole(oblique, which, size):
+                    most = codes_of_whole(low, high, n, projected, work)
+                else:
+                    usable += ONE
+                    scan_projection(rules, table, low, high, node, np.int64(number), best, work, projected)
+        if least < most:
+            usable += ONE
+            scan_codes(least, most, node, rules, table, np.int64(number), best, work, None)
+            if size > ONE and best.split[FEATURE] == np.int64(number):
+                cut_after_code(n, best, work, with_value(oblique.projected, value))
+        if best.split[FEATURE] == np.int64(number):
+            drawn.size[which] = size
+            which ^= ONE
+        number += ONE
+    put_back(draw, fallback)
+    return which ^ ONE
+
+
+@inlined
+def project_node(codes, by_row, node, local, known, pair, oblique, which, size):
+    """Project the rows of a node on the `size` terms in half `which` of oblique.drawn, into that of oblique.value.
+
+    known  whether that is difference `pair` of the tree's class means, whose projections are there already.
+
+    Returns the smallest and the largest projection; (0, 0) where one is not finite.
+    """
+    value, items = oblique.value[which], node.items
+    features, weights = oblique.drawn.feature[which], oblique.drawn.weight[which]
+    if known:
+        there = oblique.local.mean[pair] if local else oblique.means.value[pair]
+        for i in range(np.uint64(items.size)):
+            value[i] = there[items[i] >> SHIFT32]
+    elif local:
+        project_local(oblique.local.value, features, weights, size, items, value)
+    else:
+        project(codes, by_row, oblique.values, features, weights, size, items, value)
+    return range_of(value, np.uint64(items.size))
+
+
+@inlined
+def split_by_direction(codes, by_row, node, scratch, oblique, which, nodes, pool, number):
+    """Send the rows of a node to the sides of its best split, and write it as node `number`.
+
+    Returns the number of rows on the left; scratch.total_l gets their class weights.
+    """
+    drawn = oblique.drawn
+    size = drawn.size[which]
+    if size == ONE:
+        feature = np.uint64(drawn.feature[which, ZERO])
+        looked = CachedColumn(scratch.work.codes, np.uint32(0), np.uint32(0))
+        return split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, None)
+    cut = oblique.projected.cut[0]
+    size_l, least = partition_values(oblique.value[which], cut, node.items, scratch.work.keys, scratch.total_l)
+    nodes.feature[number] = OBLIQUE
+    pool.threshold[number] = midpoint(cut, least)
+    pool.size[number] = np.uint32(size)
+    used = pool.used[0]
+    for term in range(size):
+        pool.feature[used + term] = np.int32(drawn.feature[which, term])
+        pool.weight[used + term] = drawn.weight[which, term]
+    pool.used[0] = used + size
+    return size_l

@@ -1,0 +1,1 @@
+"""Packed trees, routing rows down them, and accumulating answers."""

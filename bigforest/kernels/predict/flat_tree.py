@@ -1,0 +1,169 @@
+"""Packed trees, rows in tiles, and where a row goes at a node: what prediction and the out-of-bag report read.
+
+A node is two words of one array (`NodeLayout`), so that a step touches one cache line.
+
+    word 2i      inner node: its threshold. Leaf: a NaN whose lowest bits number the leaf's ballot.
+    word 2i + 1  inner node: the place of its feature in a tile, in the bits from `shift` up, in the bit below those
+                 whether a row without a value goes left, and in the rest how far on its right child stands. Leaf: 0, so
+                 that a step from a leaf stays there.
+
+A node on a category has the place of its feature plus the number of used features. In place of a threshold it has the
+number of its set of levels (`LevelSets`), and the bit says whether a row goes left that is not in the set. A place from
+twice the number of used features on is that of an oblique node: the block its direction (`Directions`) begins with.
+
+The left child of i is i + 1 (preorder). Trees follow each other; `roots` uint64 holds the position of each
+root. Ballot b < classes is all for class b and needs no table; ballot b >= classes is row b - classes of
+`mixed`, float64 [ballots, classes]. Most leaves of a tree grown to the end are pure, so the table is rarely
+touched.
+
+There are two layouts, which give the same answers: wide (float64 and uint64 words) for any values, and narrow
+(float32 and uint32 words) for values that are all float32. A narrow threshold is the wide one rounded down:
+then x <= threshold holds for the same float32 x. Half the bytes are worth a quarter to a third of the time.
+
+Values come in tiles, of float64, or of float32 or of one byte where these hold all of them. Where no node is oblique
+they are [tiles, used features, TILE] in C order: one row of the table is one column of a tile. A projection takes
+several values of a row, so there they are [tiles, rows, used features + 1], and what comes last of a row is a zero.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.compiler.jit import inlined
+
+TILE = 512
+TILE_SHIFT = np.uint64(9)
+# Terms of a block of a direction, and what is set in the last of them where the next block goes on with it.
+TERMS = 4
+MORE = np.uint64(1 << 63)
+
+_ONE = np.uint64(1)
+
+
+class NodeLayout(NamedTuple):
+    """Packed nodes.
+
+    thresholds  float64 or float32 [2 * nodes], a view of links
+    links       uint64 or uint32 [2 * nodes]
+    shift       uint64, bits of a link below the feature
+    default     uint64, the bit below those: set where a row without a value goes left
+    ballot      uint64, mask of the bits of a leaf that number its ballot
+    """
+
+    thresholds: NDArray[Any]
+    links: NDArray[Any]
+    shift: np.uint64
+    default: np.uint64
+    ballot: np.uint64
+
+
+class Directions(NamedTuple):
+    """What nodes look at in forests where some are oblique: that at place p begins with block p.
+
+    A block is TERMS terms, a cache line. What is left of the last one has the weight 0, for the zero that ends a row of
+    a tile. Most directions are one block, and so is a feature, with the weight 1. There is nothing in the blocks of
+    categories.
+
+    at      uint64 [2 * TERMS * blocks], word 2t is the place of the feature of term t, with MORE in the last term of a
+            block where the next one belongs to the same direction
+    weight  float64, a view of it: word 2t + 1 is the weight of term t
+    """
+
+    at: NDArray[np.uint64]
+    weight: NDArray[np.float64]
+
+
+class LevelSets(NamedTuple):
+    """The levels that nodes on categories list: set s is of codes low[s] to before low[s] + span[s].
+
+    It has words[first[s]:first[s + 1]]: either a bit for each of these codes, or, where that takes more words than
+    levels, the codes less low[s], ascending.
+
+    features  uint64, used features
+    low       uint64 [sets]
+    span      uint64 [sets]
+    first     uint64 [sets + 1]
+    words     uint32
+    """
+
+    features: np.uint64
+    low: NDArray[np.uint64]
+    span: NDArray[np.uint64]
+    first: NDArray[np.uint64]
+    words: NDArray[np.uint32]
+
+
+class RouteInputs(NamedTuple):
+    """Rows in tiles, and the nodes they are sent down.
+
+    tiles       of float64, float32 or uint8, C order, whose rows follow each other; there may be more than are needed.
+                [tiles, used features, TILE] where directions are None, else [tiles, rows, used features + 1]
+    rows        their number
+    together    tiles that go through a tree before the next
+    directions  None where no node is oblique; sets: None where none is on a category
+    missing     None where no value is NaN, else True
+
+    A field that is None is compiled apart.
+    """
+
+    tiles: NDArray[Any]
+    rows: int
+    together: int
+    layout: NodeLayout
+    directions: Directions | None
+    sets: LevelSets | None
+    missing: bool | None
+
+
+@inlined
+def is_listed(sets, number, code):
+    """Whether a code is in a set. Cost: one look at a word, or a binary search in few of them."""
+    at = code - sets.low[number]  # wraps round below it
+    if at >= sets.span[number]:
+        return False
+    begin, end = sets.first[number], sets.first[number + _ONE]
+    if (end - begin) << np.uint64(5) >= sets.span[number]:
+        return (np.uint64(sets.words[begin + (at >> np.uint64(5))]) >> (at & np.uint64(31))) & _ONE == _ONE
+    while begin < end:
+        middle = (begin + end) >> _ONE
+        if np.uint64(sets.words[middle]) < at:
+            begin = middle + _ONE
+        else:
+            end = middle
+    return begin < sets.first[number + _ONE] and np.uint64(sets.words[begin]) == at
+
+
+@inlined
+def is_up_to(tile, layout, missing, node, row):
+    """Whether a row goes left at an axis node.
+
+    missing None, where no value is NaN, is compiled apart: complete tables pay nothing for it.
+    """
+    link = np.uint64(layout.links[node + node + _ONE])
+    value = tile[row + ((link >> layout.shift) << TILE_SHIFT)]
+    threshold = layout.thresholds[node + node]
+    if missing is None:
+        return value <= threshold
+    else:  # noqa: RET505, only this form is dropped when missing is None
+        return (value <= threshold) | ((value != value) & ((link & layout.default) != np.uint64(0)))
+
+
+@inlined
+def goes_left(tile, layout, sets, missing, node, row):
+    """Whether a row of a flat tile goes left at an inner node that is not oblique.
+
+    sets None, where no node is on a category, is compiled apart.
+    """
+    if sets is None:
+        return is_up_to(tile, layout, missing, node, row)
+    else:  # noqa: RET505, only this form is dropped when sets is None
+        link = np.uint64(layout.links[node + node + _ONE])
+        place = (link >> layout.shift) - sets.features  # of a feature that is a category; wraps round below
+        if place >= sets.features:
+            return is_up_to(tile, layout, missing, node, row)
+        code = np.uint64(tile[row + (place << TILE_SHIFT)])
+        listed = is_listed(sets, np.uint64(layout.links[node + node]), code)
+        return listed != ((link & layout.default) != np.uint64(0))

@@ -1,0 +1,329 @@
+"""Checking and packing the nodes of a forest that is read from disk, one pass each."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+# What `check_nodes` found.
+SOUND = 0
+WRONG_LEFT = 1
+WRONG_RIGHT = 2
+WRONG_DEPTH = 3
+WRONG_END = 4
+WRONG_COUNTS = 5
+WRONG_TREE = 6
+WRONG_NODE = 7
+WRONG_SUMS = 8
+
+# Where `check_nodes` stands, places in its state: the tree, the number and depth of the next node in it, open nodes,
+# whether the tree is whole, and what the next node is in it.
+TREE = 0
+NEXT = 1
+DEPTH = 2
+OPEN = 3
+WHOLE = 4
+SIDE = 5
+# Values of the last.
+ROOT = 0
+LEFT_CHILD = 1
+RIGHT_CHILD = 2
+
+# Bits of a NaN, to which the number of a leaf's ballot is added.
+WIDE_LEAF = np.uint64(0x7FF8000000000000)
+NARROW_LEAF = np.uint64(0x7FC00000)
+# Bits of the float32 next below zero.
+SMALLEST_NEGATIVE = 0x80000001
+# The largest block of a direction in a link of the layout `wide`, and number of a set that is no NaN in the narrow one.
+LAST_PLACE = 2**31 - 2**23 - 1
+
+
+@inlined
+def is_part(side, rest, weight, counts):
+    """Whether a left child holds no more than its parent, or a right child what the left one leaves of it.
+
+    rest  uint64 [1 + classes], weight and counts of the parent, of which those of a left child are taken away.
+    """
+    if side == ROOT:
+        return True
+    sound = weight <= rest[0] if side == LEFT_CHILD else weight == rest[0]
+    rest[0] -= weight
+    for k in range(counts.size):
+        count = np.uint64(counts[k])
+        sound &= count <= rest[k + 1] if side == LEFT_CHILD else count == rest[k + 1]
+        rest[k + 1] -= count
+    return sound
+
+
+@kernel
+def check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest):
+    """Whether the nodes go on as whole trees in preorder with sound counts: SOUND, or what is wrong.
+
+    state    int64 [6], see above; whole trees stand before the first node. Updated, for the nodes that follow these.
+    tree, node          uint32 [nodes], number of the tree and of the node in it
+    leaf     bool [nodes]
+    left, right, depth  uint32 [nodes], numbers within the tree; not looked at in leaves, but for depth
+    weight   uint64 [nodes]
+    counts   uint32 or uint64 [nodes, classes]; without classes only the weight is looked at
+    waiting  uint32 [at least state[OPEN] + nodes, 2]: right child and its depth of the inner nodes whose right child is
+             still to come
+    rest     uint64 [as many, and one more, 1 + classes]: what of their weight and counts is left for it
+
+    Safe on any input: nothing is indexed by what the arrays hold. In preorder the node after an inner node is
+    its left child, and the node after a leaf is the right child of the last inner node that has none yet.
+    Oracle: tests/naive/predict.py is_preorder, adds_up.
+    """
+    for i in range(tree.size):
+        if np.int64(tree[i]) != state[TREE]:
+            if state[WHOLE] == 0:
+                return WRONG_END
+            if np.int64(tree[i]) != state[TREE] + 1:
+                return WRONG_TREE
+            state[TREE] += 1
+            state[NEXT] = 0
+            state[DEPTH] = 0
+            state[WHOLE] = 0
+            state[SIDE] = ROOT
+        elif state[WHOLE] != 0:
+            return WRONG_END
+        if np.int64(node[i]) != state[NEXT]:
+            return WRONG_NODE
+        if np.int64(depth[i]) != state[DEPTH]:
+            return WRONG_DEPTH
+        state[NEXT] += 1
+        if not is_part(state[SIDE], rest[state[OPEN] - (state[SIDE] == LEFT_CHILD)], weight[i], counts[i]):
+            return WRONG_SUMS
+        if not leaf[i]:
+            if np.int64(left[i]) != state[NEXT]:
+                return WRONG_LEFT
+            state[DEPTH] += 1
+            waiting[state[OPEN], 0] = right[i]
+            waiting[state[OPEN], 1] = np.uint32(state[DEPTH])
+            rest[state[OPEN], 0] = weight[i]
+            for k in range(counts.shape[1]):
+                rest[state[OPEN], k + 1] = counts[i, k]
+            state[OPEN] += 1
+            state[SIDE] = LEFT_CHILD
+        elif state[OPEN] == 0:
+            state[WHOLE] = 1
+        else:
+            state[OPEN] -= 1
+            if np.int64(waiting[state[OPEN], 0]) != state[NEXT]:
+                return WRONG_RIGHT
+            state[DEPTH] = np.int64(waiting[state[OPEN], 1])
+            state[SIDE] = RIGHT_CHILD
+        total = weight[i] if counts.shape[1] == 0 else np.uint64(0)
+        for k in range(counts.shape[1]):
+            more = total + np.uint64(counts[i, k])
+            if more < total:
+                return WRONG_COUNTS
+            total = more
+        if total != weight[i] or total == np.uint64(0):
+            return WRONG_COUNTS
+    return SOUND
+
+
+@kernel
+def count_mixed(feature, counts):
+    """Number of leaves (feature int32 [nodes] is LEAF) with several classes (counts [nodes, classes]).
+
+    Without classes it is that of all leaves.
+    """
+    mixed = 0
+    for node in range(feature.size):
+        if feature[node] == LEAF:
+            present = 0
+            for k in range(counts.shape[1]):
+                present += counts[node, k] > 0
+            mixed += present > 1 or counts.shape[1] == 0
+    return mixed
+
+
+@kernel
+def pack_nodes(
+    node,
+    feature,
+    right,
+    threshold,
+    default_left,
+    listed,
+    blocks,
+    counts,
+    wide,
+    mixed,
+    first_mixed,
+    first_block,
+    first_set,
+    used,
+):
+    """Write checked nodes into the layout `wide` (kernels/predict/flat_tree.py) and counts of mixed leaves into
+    `mixed`.
+
+    node         uint32 [nodes], number within the tree
+    feature      int32 [nodes], LEAF in a leaf; written as it is, see `number_nodes`, and an oblique node gets the
+                 number of its first block, past twice all features
+    right        uint32 [nodes], number within the tree
+    threshold    float64 [nodes]; of any value on a category
+    default_left bool [nodes]; of any value in leaves and oblique nodes
+    listed       bool [nodes], whether a node is on a category
+    blocks       int64 [nodes], blocks of the directions of oblique nodes
+    counts       uint32 or uint64 [nodes, classes]; without classes every leaf is mixed
+    mixed        of the same type [mixed leaves, classes], filled from row 0
+    first_mixed  mixed leaves before these nodes, so that ballots are numbered through
+    first_block  blocks before these, so that they are, too; first_set: likewise nodes on categories
+    used         bool [features], set for those that some axis node or node on a category splits on
+    """
+    classes = counts.shape[1]
+    found = 0
+    features = used.size
+    for i in range(feature.size):
+        if feature[i] != LEAF:
+            column = 2 * features + first_block
+            default = np.uint64(0)
+            if feature[i] >= 0:
+                used[feature[i]] = True
+                column = feature[i]
+                default = wide.default if default_left[i] else default
+            else:
+                first_block += blocks[i]
+            wide.thresholds[2 * i] = threshold[i]
+            if listed[i]:
+                column += features
+                wide.links[2 * i] = np.uint64(first_set)
+                first_set += 1
+            wide.links[2 * i + 1] = (np.uint64(column) << wide.shift) | default | np.uint64(right[i] - node[i])
+            continue
+        if classes == 0:
+            wide.links[2 * i] = WIDE_LEAF + np.uint64(1 + first_mixed + found)
+            wide.links[2 * i + 1] = np.uint64(0)
+            found += 1
+            continue
+        present = 0
+        ballot = 0
+        for k in range(classes):
+            if counts[i, k] > 0:
+                present += 1
+                ballot = k
+        if present > 1:
+            ballot = classes + first_mixed + found
+            for k in range(classes):
+                mixed[found, k] = counts[i, k]
+            found += 1
+        wide.links[2 * i] = WIDE_LEAF + np.uint64(ballot)
+        wide.links[2 * i + 1] = np.uint64(0)
+
+
+@kernel
+def number_nodes(wide, place, used, first_block, first_set, classes, first_mixed):
+    """Make numbers that are those of some trees those of a group.
+
+    Features are replaced by their places, uint64 [features], among the `used` ones; as many blocks of directions, sets
+    and ballots of mixed leaves as first_block, first_set and first_mixed come before those of these trees.
+    """
+    features = np.uint64(place.size)
+    within = (np.uint64(1) << wide.shift) - np.uint64(1)
+    for node in range(wide.links.size // 2):
+        link = wide.links[2 * node + 1]
+        if link:
+            column = link >> wide.shift
+            if column < features:
+                column = place[column]
+            elif column < features + features:
+                column = np.uint64(used) + place[column - features]
+                wide.links[2 * node] += np.uint64(first_set)
+            else:
+                column = np.uint64(2 * used + first_block) + (column - features - features)
+            wide.links[2 * node + 1] = (column << wide.shift) | (link & within)
+        elif (wide.links[2 * node] & wide.ballot) >= np.uint64(classes):
+            wide.links[2 * node] += np.uint64(first_mixed)
+
+
+@kernel
+def fits_narrow(wide, narrow):
+    """Whether ballots and links of the nodes of `wide` fit the layout `narrow`, which is not written."""
+    for node in range(wide.links.size // 2):
+        link = wide.links[2 * node + 1]
+        threshold = wide.thresholds[2 * node]
+        if (link & (wide.default - np.uint64(1))) >= narrow.default:
+            return False
+        if threshold != threshold and (wide.links[2 * node] & wide.ballot) > narrow.ballot:
+            return False
+    return True
+
+
+@kernel
+def narrow_nodes(wide, features, narrow):
+    """Write the nodes of `wide` on so many used features into the layout `narrow`; False if a node does not fit.
+
+    The nodes may be written over the front half of their own, in which case they must fit. A threshold becomes the
+    largest float32 that is not above it. Oracle: tests/naive/predict.py round_down.
+    """
+    if not fits_narrow(wide, narrow):
+        return False
+    for node in range(wide.links.size // 2):
+        threshold = wide.thresholds[2 * node]
+        link = wide.links[2 * node + 1]
+        ballot = wide.links[2 * node] & wide.ballot
+        if threshold != threshold:
+            narrow.links[2 * node] = np.uint32(NARROW_LEAF + ballot)
+            narrow.links[2 * node + 1] = np.uint32(0)
+            continue
+        rounded = np.float32(threshold)
+        narrow.thresholds[2 * node] = rounded
+        column = link >> wide.shift
+        default = narrow.default if link & wide.default else np.uint64(0)
+        below = default | (link & (wide.default - np.uint64(1)))
+        narrow.links[2 * node + 1] = np.uint32((column << narrow.shift) | below)
+        if column >= np.uint64(features):
+            narrow.links[2 * node] = np.uint32(ballot)  # the number of a set
+            continue
+        if np.float64(rounded) > threshold:
+            bits = np.int64(narrow.links[2 * node])
+            if rounded > 0:
+                bits -= 1
+            elif rounded < 0:
+                bits += 1
+            else:
+                bits = SMALLEST_NEGATIVE
+            narrow.links[2 * node] = np.uint32(bits)
+    return True
+
+
+@inlined
+def words_of(codes):
+    """Words that a set of so many ascending codes takes: bits over their span, or the codes where these are fewer."""
+    span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
+    return min(codes.size, (span + 31) // 32)
+
+
+@kernel
+def measure_sets(start, code, low, span, first):
+    """Lowest code, span and place of words of sets (kernels/predict/flat_tree.py LevelSets), of code[start[s]:start[s +
+    1]] each.
+
+    low, span uint64 [sets], first uint64 [sets + 1]: out.
+    """
+    first[0] = np.uint64(0)
+    for number in range(low.size):
+        codes = code[start[number] : start[number + 1]]
+        low[number] = codes[0]
+        span[number] = np.uint64(codes[codes.size - 1] - codes[0]) + np.uint64(1)
+        first[number + 1] = first[number] + np.uint64(words_of(codes))
+
+
+@kernel
+def fill_sets(start, code, first, words):
+    """Their words, uint32."""
+    for number in range(start.size - 1):
+        codes = code[start[number] : start[number + 1]]
+        own = words[first[number] : first[number + 1]]
+        listed = own.size * 32 < np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
+        own[:] = np.uint32(0)
+        for i in range(codes.size):
+            at = codes[i] - codes[0]
+            if listed:
+                own[i] = at
+            else:
+                own[at >> np.uint32(5)] |= np.uint32(1) << (at & np.uint32(31))

@@ -1,0 +1,95 @@
+"""Quantiles of the training targets in the leaves that a row ends in. Oracle: tests/naive/quantile.py.
+
+Quantile regression forests (Meinshausen 2006, section 3): a training row of weight w in a leaf of weight W has, for a
+row that ends there, w / W by this tree; all trees together give the row the distribution of their mean.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+# Shares of a tree's leaf are counted in steps of 1 / UNIT, so that sums over 2**20 trees fit 63 bits and are exact.
+UNIT = 2.0**42
+
+_ONE = np.uint64(1)
+
+
+@kernel
+def add_up_leaves(start, code, reach, codes):
+    """Make the weights of the targets of each leaf those up to them; whether the leaves are sound.
+
+    start  uint64 [leaves + 1], ascending from 0: the targets of leaf i are entries start[i] to before start[i + 1]
+    code   uint32 [entries], places of the targets among all, to be ascending within a leaf and below `codes`
+    reach  uint32 [entries], weights, to be at least 1 and below 2**32 together in a leaf; changed
+
+    Safe for any `code` and `reach`.
+    """
+    for leaf in range(np.uint64(start.size) - _ONE):
+        begin, end = start[leaf], start[leaf + _ONE]
+        if begin >= end:
+            return False
+        total = np.uint64(0)
+        for entry in range(begin, end):
+            if np.uint64(code[entry]) >= codes or (entry > begin and code[entry] <= code[entry - _ONE]):
+                return False
+            if reach[entry] == 0:
+                return False
+            total += np.uint64(reach[entry])
+            if total >> np.uint64(32):
+                return False
+            reach[entry] = np.uint32(total)
+    return True
+
+
+@inlined
+def share_up_to(begin, end, code, reach, wanted):
+    """The share of a leaf's weight, in steps, that its targets of at most `wanted` have; a binary search."""
+    last = np.float64(reach[end - _ONE])
+    first = begin
+    while begin < end:
+        middle = (begin + end) >> _ONE
+        if np.uint64(code[middle]) <= wanted:
+            begin = middle + _ONE
+        else:
+            end = middle
+    if begin == first:
+        return np.uint64(0)
+    return np.uint64(np.rint(np.float64(reach[begin - _ONE]) / last * UNIT))
+
+
+@kernel
+def find_quantiles(leaves, start, code, reach, value, wanted, out):
+    """out[r, k] = the smallest target whose share, with those below it, reaches wanted[k] of row r's distribution.
+
+    leaves  uint32 [rows, trees], the leaf of each tree that the row ends in
+    start, code, reach  of the leaves, after `add_up_leaves`
+    value   float64 [codes], the targets, ascending
+    wanted  float64 [quantiles], from 0 to 1
+    out     float64 [rows, quantiles]
+
+    A sum of shares that is short by less than a step per tree, by which roundings may differ, reaches it; a target
+    that has no share never does. Cost: about trees * log2(codes) * log2(targets of a leaf) for each.
+    """
+    trees = np.uint64(leaves.shape[1])
+    for row in range(np.uint64(leaves.shape[0])):
+        lowest, highest = np.uint64(value.size), np.uint64(0)
+        for tree in range(trees):
+            leaf = np.uint64(leaves[row, tree])
+            lowest = min(lowest, np.uint64(code[start[leaf]]))
+            highest = max(highest, np.uint64(code[start[leaf + _ONE] - _ONE]))
+        for place in range(np.uint64(wanted.size)):
+            least = max(np.int64(np.ceil(wanted[place] * np.float64(trees) * UNIT)) - np.int64(trees), np.int64(1))
+            low, high = lowest, highest
+            while low < high:
+                middle = (low + high) >> _ONE
+                share = np.uint64(0)
+                for tree in range(trees):
+                    leaf = np.uint64(leaves[row, tree])
+                    share += share_up_to(start[leaf], start[leaf + _ONE], code, reach, middle)
+                if share >= np.uint64(least):
+                    high = middle
+                else:
+                    low = middle + _ONE
+            out[row, place] = value[low]

@@ -1,0 +1,130 @@
+"""Sending rows down the trees: the loop of prediction and of the out-of-bag report.
+
+Many tiles go through one tree before the next, so that the tree stays in the cache. Within a tile the rows advance
+level by level, so that many independent loads are under way at once, and a node can be asked for a level ahead. A row
+that reached its leaf drops out of the list without a branch: a branch that follows the data would be mispredicted at
+every other step, which costs more than the step. (Steps that drop no row, at every other level, were such a branch: the
+compiler made it of the choice of a child.) Where some nodes are oblique, the list of rows is parted from node to node
+instead (`route_oblique.py`).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.prefetch import prefetch
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.predict.flat_tree import TILE, RouteInputs, goes_left
+from bigforest.kernels.predict.route_oblique import route_oblique
+
+_ONE = np.uint64(1)
+
+
+class RouteScratch(NamedTuple):
+    """What one call of a kernel that sends rows needs to itself.
+
+    numbers  uint32 [5, rows of a tile]
+    value    float64 [rows of a tile]
+    """
+
+    numbers: NDArray[np.uint32]
+    value: NDArray[np.float64]
+
+
+def new_scratch(way: RouteInputs) -> RouteScratch:
+    """The scratch for a Way."""
+    rows = TILE if way.directions is None else way.tiles.shape[1]
+    return RouteScratch(np.empty((5, rows), np.uint32), np.empty(rows))
+
+
+@inlined
+def rows_of_tile(tiles, directions):
+    """Rows that a tile of a Way has room for."""
+    if directions is None:
+        return TILE
+    else:  # noqa: RET505, only this form is dropped when directions is None
+        return tiles.shape[1]
+
+
+@inlined
+def step(tile, layout, sets, missing, place, row):
+    """Move one row of the flat `tile` one level down from the node place[row]; False if that was a leaf."""
+    node = np.uint64(place[row])
+    threshold = layout.thresholds[node + node]
+    link = np.uint64(layout.links[node + node + _ONE])
+    left = goes_left(tile, layout, sets, missing, node, row)
+    child = node + _ONE if left else node + (link & (layout.default - _ONE))
+    prefetch(layout.links, child + child)
+    place[row] = child
+    return threshold == threshold
+
+
+@inlined
+def descend(tile, layout, sets, missing, listed, scratch, first, tree, arrive, state):
+    """Send the rows that `send` has listed from the root to their leaves.
+
+    tile is flat; its row r is called first + r. Cost: one visit per row and level. Oracle: tests/naive/predict.py
+    find_leaf.
+    """
+    out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
+    going = listed
+    while going > np.uint64(0):
+        kept = np.uint64(0)
+        for i in range(going):
+            row = np.uint64(active[np.uint64(i)])
+            active[kept] = row
+            kept += np.uint64(step(tile, layout, sets, missing, place, row))
+        going = kept
+    for i in range(listed):
+        row = np.uint64(out[np.uint64(i)])
+        arrive(state, layout, tree, first + row, np.uint64(place[row]))
+
+
+@inlined
+def route_tile(tiles, directions, number, way, node, listed, scratch, first, tree, arrive, state):
+    """Send the listed rows of a tile down the tree that begins at `node`.
+
+    directions None, where no node is oblique, is compiled apart.
+    """
+    if directions is None:
+        tile = tiles[number].reshape(-1)
+        descend(tile, way.layout, way.sets, way.missing, listed, scratch, first, tree, arrive, state)
+    else:
+        route_oblique(
+            tiles[number], way.layout, directions, way.sets, node, listed, scratch, first, tree, arrive, state
+        )
+
+
+@inlined
+def route(way, roots, goes, arrive, state, scratch):
+    """Send the rows of a Way down trees: the walk of every kernel that sends rows.
+
+    goes(state, tree, row)          whether a row goes down a tree.
+    arrive(state, layout, tree, row, node)  called, tree by tree, for every row that has come to the leaf `node`.
+
+    Both are inlined functions, compiled in. roots uint64 [trees]; trees are numbered by their places in it, rows from
+    the first of the Way. scratch is `new_scratch`.
+    """
+    out, active, place = scratch.numbers[0], scratch.numbers[1], scratch.numbers[2]
+    size = np.uint64(rows_of_tile(way.tiles, way.directions))
+    tiles = (np.uint64(way.rows) + size - _ONE) // size
+    for begin in range(np.uint64(0), tiles, np.uint64(way.together)):
+        for t in range(roots.size):
+            tree = np.uint64(t)
+            for number in range(begin, min(begin + np.uint64(way.together), tiles)):
+                first = number * size
+                listed = np.uint64(0)
+                for j in range(min(size, np.uint64(way.rows) - first)):
+                    row = np.uint64(j)
+                    out[listed] = np.uint32(row)
+                    active[listed] = np.uint32(row)
+                    place[row] = np.uint32(roots[tree])
+                    listed += np.uint64(goes(state, tree, first + row))
+                if listed > np.uint64(0):
+                    node = roots[tree]
+                    route_tile(
+                        way.tiles, way.directions, number, way, node, listed, scratch, first, tree, arrive, state
+                    )

@@ -1,0 +1,1 @@
+"""Ranking the values of a column."""

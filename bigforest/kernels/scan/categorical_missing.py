@@ -1,0 +1,172 @@
+"""Features that are more than numbers: with missing values, and categories. Oracle: tests/naive/split.py.
+
+Both are made an order first and scanned like any other. Rows without a value have code 0. They are scanned twice where
+a node has some: before all values, and after them. A category is scanned in the order of its levels
+(kernels/categories/ordering.py).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.categories.ordering import LevelOrder, make_levels, order_levels, sort_by_number
+from bigforest.kernels.columns.gather import look_again
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SQ_L, SQ_R, TWO, W_L, W_R, ZERO
+from bigforest.kernels.common.partition import partition
+from bigforest.kernels.common.rng import split_state
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.scan.target import sum_left
+
+# Kinds of features: numbers of which none is missing, numbers of which some are, categories.
+NUMBER, MISSING, CATEGORY = 0, 1, 2
+# Where the rows without a value went in a node: it had none, or they went left, or right.
+UNSEEN, SEEN_LEFT, SEEN_RIGHT = 0, 1, 2
+
+
+class CategoricalMissing(NamedTuple):
+    """kind uint8 [features], see above; levels: scratch of one growing tree."""
+
+    kind: NDArray[np.uint8]
+    levels: LevelOrder
+
+
+class Subsets(NamedTuple):
+    """What nodes on such features have beside CodeTree, in the order of the nodes.
+
+    missing  uint8 [nodes], UNSEEN, SEEN_LEFT or SEEN_RIGHT; UNSEEN in leaves and on categories
+    size     uint32 [nodes], levels listed: those of the lighter child, of the right one where both weigh the same; 0
+             but in nodes on categories
+    level    uint32 [room], codes of the levels of all nodes, ascending within each
+    used     uint64 [1], levels so far
+    """
+
+    missing: NDArray[np.uint8]
+    size: NDArray[np.uint32]
+    level: NDArray[np.uint32]
+    used: NDArray[np.uint64]
+
+
+def make_categorical_missing(kind: NDArray[np.uint8], codes: int, rows: int, classes: int) -> CategoricalMissing:
+    """Mixed for features of these kinds and up to `rows` rows; `codes`: levels of the largest category."""
+    return CategoricalMissing(kind, make_levels(codes, rows, classes))
+
+
+def make_subsets(nodes: int, most: int) -> Subsets:
+    """Room for so many nodes, and for the levels of some, of which a node has `most` at most."""
+    room = 2 * max(nodes, most)
+    return Subsets(
+        np.empty(nodes, np.uint8), np.empty(nodes, np.uint32), np.empty(room, np.uint32), np.zeros(1, np.uint64)
+    )
+
+
+@inlined
+def first_order(feature, low, high, node, least, mixed, work):
+    """Make work.codes, `low` to `high`, an order to be scanned.
+
+    least: Rules.min_level. Returns the smallest and the largest code now, the same where all levels are taken together,
+    and how many orders there are to scan (uint64): see `missing_last`.
+    """
+    if mixed.kind[feature] == CATEGORY:
+        groups, _ = order_levels(work.codes, low, high, node, least, mixed.levels, None, None, ZERO)
+        return np.uint32(0), np.uint32(groups - ONE), ONE
+    if mixed.kind[feature] == MISSING and low == np.uint32(0):
+        return low, high, TWO
+    return low, high, ONE
+
+
+@inlined
+def missing_last(codes, n, high):
+    """Give rows without a value the code after `high`; returns the smallest and the largest code now."""
+    last = high + np.uint32(1)
+    low = last
+    for i in range(n):
+        here = codes[i]
+        here = last if here == np.uint32(0) else here
+        codes[i] = here
+        low = min(low, here)
+    return low, last
+
+
+@inlined
+def smallest_value(codes, n, high):
+    """The smallest code but 0; `high` is the largest, and not 0."""
+    least = high
+    for i in range(n):
+        least = min(least, high if codes[i] == np.uint32(0) else codes[i])
+    return least
+
+
+@inlined
+def list_levels(begin, end, found, levels, subsets):
+    """Append those of the `found` levels whose groups are in the places from `begin` to before `end`.
+
+    Returns their number. levels.order and levels.rank are used up.
+    """
+    size = ZERO
+    for slot in range(found):
+        place = np.uint64(levels.rank[np.uint64(levels.group[slot])])
+        levels.order[size] = np.uint32(slot)
+        size += np.uint64(begin <= place) & np.uint64(place < end)
+    order = levels.order[:size]
+    sort_by_number(levels.code, order, levels.rank, levels.digits)
+    used = subsets.used[0]
+    for i in range(size):
+        subsets.level[used + i] = levels.code[np.uint64(order[i])]
+    subsets.used[0] = used + size
+    return np.uint32(size)
+
+
+@inlined
+def swap_sides(best):
+    """Make the left side of the best split the right one."""
+    split = best.split
+    split[SQ_L], split[SQ_R] = split[SQ_R], split[SQ_L]
+    split[W_L], split[W_R] = split[W_R], split[W_L]
+
+
+@inlined
+def split_mixed(codes, by_row, node, looked, key, least, mixed, scratch, nodes, subsets, number, sums, dictionary):
+    """Send the rows of a node to the sides of its best split, and write it as node `number`.
+
+    looked: the codes of its feature, Looked; key: of the node; least: Rules.min_level; dictionary: of random splits,
+    None for the best. best.split[FEATURE] is twice the feature, plus 1 where missing values come last. A split between
+    those and all values has the values on the left, and a right_code of 0. Returns the number of rows on the left;
+    scratch.total_l gets what they hold (target.py).
+    """
+    best, here = scratch.best, looked.codes
+    feature = np.uint64(best.split[FEATURE]) >> ONE
+    limit = np.uint32(best.split[CODE])
+    n = np.uint64(node.items.size)
+    kind = mixed.kind[feature]
+    low, high = look_again(codes, by_row, feature, node.items, looked)
+    found = ZERO
+    missing = UNSEEN
+    if kind == CATEGORY:
+        state = split_state(key, feature)
+        _, found = order_levels(here, low, high, node, least, mixed.levels, sums, dictionary, state)
+    elif kind == MISSING and low == np.uint32(0):
+        missing = SEEN_LEFT
+        alone = limit < smallest_value(here, n, high)
+        if alone:
+            limit = high
+            swap_sides(best)
+        if alone or np.uint64(best.split[FEATURE]) & ONE:
+            missing = SEEN_RIGHT
+            missing_last(here, n, high)
+    size_l, below, above = partition(here, limit, node.items, scratch.work.keys)
+    sum_left(node, size_l, best, scratch.total_l, sums)
+    nodes.feature[number] = feature
+    nodes.left_code[number] = np.uint32(0) if kind == CATEGORY else below
+    nodes.right_code[number] = np.uint32(0) if kind == CATEGORY or above > high else above
+    subsets.missing[number] = missing
+    subsets.size[number] = np.uint32(0)
+    if kind == CATEGORY:
+        cut = np.uint64(limit) + ONE
+        if best.split[W_L] >= best.split[W_R]:
+            subsets.size[number] = list_levels(cut, found, found, mixed.levels, subsets)
+        else:
+            subsets.size[number] = list_levels(ZERO, cut, found, mixed.levels, subsets)
+    return size_l

@@ -1,0 +1,213 @@
+"""Find the best split of a node among features drawn at random. Oracle: tests/naive/tree.py."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.gather import gather, look_again
+from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SHIFT32, ZERO, CachedColumn, with_codes
+from bigforest.kernels.common.partition import partition
+from bigforest.kernels.common.rng import CHANCES, GOLDEN, mix
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, first_order, missing_last
+from bigforest.kernels.scan.impurity import GINI, scan_scores
+from bigforest.kernels.scan.levels import by_levels, scan_levels
+from bigforest.kernels.scan.multi_class import prepare_many, scan_many
+from bigforest.kernels.scan.present_classes import with_present_classes
+from bigforest.kernels.scan.random_split import offer_random
+from bigforest.kernels.scan.regression import scan_sums
+from bigforest.kernels.scan.target import sum_left
+from bigforest.kernels.scan.two_class import prepare_two, scan_two
+
+_SIX = np.uint64(6)
+_BITS6 = np.uint64(63)
+_BITS11 = np.uint64(11)
+
+
+class FeatureDraw(NamedTuple):
+    """Scratch of the draw of features: perm int64 [features], the identity between nodes; undo uint64 [features]."""
+
+    perm: NDArray[np.int64]
+    undo: NDArray[np.uint64]
+
+
+def make_feature_draw(features: int) -> FeatureDraw:
+    """Scratch to draw from so many features."""
+    return FeatureDraw(np.arange(features), np.empty(features, np.uint64))
+
+
+@inlined
+def draw_feature(draw, drawn, state):
+    """Draw a feature that is not among the `drawn` (uint64) before; returns it and the new state of the stream."""
+    perm = draw.perm
+    state += GOLDEN
+    j = drawn + (((mix(state) >> SHIFT32) * (np.uint64(perm.size) - drawn)) >> SHIFT32)
+    feature = perm[j]
+    perm[j] = perm[drawn]
+    perm[drawn] = feature
+    draw.undo[drawn] = j
+    return feature, state
+
+
+@inlined
+def put_back(draw, drawn):
+    """Undo so many draws, so that the next node's depend on its key alone."""
+    perm = draw.perm
+    while drawn > ZERO:
+        drawn -= ONE
+        j = draw.undo[drawn]
+        feature = perm[drawn]
+        perm[drawn] = perm[j]
+        perm[j] = feature
+
+
+@inlined
+def wanted_features(rules, key, features):
+    """How many features the node of this key draws: mtry, or each with a chance, but one at least."""
+    wanted = np.uint64(rules.mtry)
+    if rules.chance >= 0:
+        wanted = ZERO
+        state = mix(key ^ CHANCES)
+        while wanted == ZERO:
+            for _ in range(features):
+                state += GOLDEN
+                wanted += np.uint64(mix(state) >> _BITS11 < np.uint64(rules.chance))
+    return wanted
+
+
+@inlined
+def prepare(node, rules, work, sums):
+    """Once per node, before scan_codes."""
+    if sums is None and rules.impurity == GINI:
+        if node.total.size == 2:
+            prepare_two(node, work)
+        else:
+            prepare_many(node, work)
+
+
+@inlined
+def scan_codes(low, high, node, rules, table, number, best, work, sums):
+    """Offer every threshold of a feature, whose codes are work.codes[:n], low < high, under `number` (int64).
+
+    table, sums: see target.py.
+    """
+    if sums is not None:
+        scan_sums(low, high, node, rules.min_leaf, number, best, work, sums)
+    if table is not None:
+        if node.total.size == 2 and rules.impurity == GINI:
+            scan_two(low, high, node, rules.min_leaf, number, best, work)
+        elif rules.impurity == GINI:
+            scan_many(low, high, node, rules.min_leaf, number, best, work)
+        else:
+            scan_scores(rules.impurity, table, low, high, node, rules.min_leaf, number, best, work)
+
+
+@inlined
+def fetch_codes(codes, by_row, node, feature, constant, work):
+    """Fetch the codes of a feature (uint64) to work.codes; returns the smallest and the largest, both 0 if constant.
+
+    constant uint64 [words]: features known to be constant in this node; found ones are added. They are passed over
+    without a look, which changes no draw.
+    """
+    word = feature >> _SIX
+    bit = ONE << (feature & _BITS6)
+    if constant[word] & bit:
+        return np.uint32(0), np.uint32(0)
+    low, high = gather(codes, by_row, feature, node.items, work.codes)
+    if low == high:
+        constant[word] |= bit
+        return np.uint32(0), np.uint32(0)
+    return low, high
+
+
+@inlined
+def scan_feature(feature, low, high, node, rules, table, best, work, mixed, sums):
+    """Offer all splits on a feature (uint64), whose codes are work.codes[:n], low < high, under its number doubled.
+
+    Returns whether there is anything to split, as uint64: not where all levels of a category are taken together.
+    """
+    orders = ONE
+    if mixed is not None:
+        if mixed.kind[feature] == CATEGORY and by_levels(node, rules, sums):
+            number = np.int64(feature + feature)
+            return scan_levels(work.codes, low, high, node, rules, number, best, mixed.levels, sums)
+        low, high, orders = first_order(feature, low, high, node, rules.min_level, mixed, work)
+        if low == high:
+            return ZERO
+    for order in range(orders):
+        if order == ONE:
+            low, high = missing_last(work.codes, np.uint64(node.items.size), high)
+        scan_codes(low, high, node, rules, table, np.int64(feature + feature + order), best, work, sums)
+    return ONE
+
+
+@inlined
+def keeps_codes(feature, low, node, rules, mixed, sums):
+    """Whether scan_feature leaves work.codes, of which `low` is the smallest, as they are."""
+    if mixed is not None:
+        if mixed.kind[feature] == CATEGORY:
+            return by_levels(node, rules, sums)
+        return mixed.kind[feature] != MISSING or low > np.uint32(0)
+    return True
+
+
+@inlined
+def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, dictionary):
+    """Draw features and scan them; scratch.best gets the best split, its feature doubled (categorical_missing.py; -1:
+    none).
+
+    scratch: Scratch of kernels/tree/grow.py. mixed: Mixed, or None where all features are plain numbers. table, sums:
+    target.py.
+    dictionary: for random splits (random_split.py); None for the best. Returns the codes of its feature, Looked.
+    """
+    constant, draw, best, work = scratch.constant, scratch.draw, scratch.best, scratch.work
+    kept, kept_low, kept_high = scratch.kept, np.uint32(0), np.uint32(0)
+    features = np.uint64(draw.perm.size)
+    mtry = wanted_features(rules, key, features)
+    best.split[FEATURE] = -1
+    best.limit[0] = -1.0
+    if sums is None and mixed is None and dictionary is None:
+        node = with_present_classes(node, scratch.held)
+    prepare(node, rules, work, sums)
+    drawn = ZERO
+    usable = ZERO
+    state = key
+    while drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO)):
+        feature, state = draw_feature(draw, drawn, state)
+        drawn += ONE
+        low, high = fetch_codes(codes, by_row, node, np.uint64(feature), constant, work)
+        if low < high:
+            number = np.uint64(feature)
+            if dictionary is None:
+                usable += scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
+                if np.uint64(best.split[FEATURE]) >> ONE == number:
+                    kept_low, kept_high = np.uint32(0), np.uint32(0)
+                    if keeps_codes(number, low, node, rules, mixed, sums):
+                        kept_low, kept_high = low, high
+                        looked = work.codes
+                        work = with_codes(work, kept)
+                        kept = looked
+            else:
+                usable += ONE
+                offer_random(number, low, high, node, key, rules, table, best, work, mixed, sums, dictionary)
+    put_back(draw, drawn)
+    return CachedColumn(kept, kept_low, kept_high)
+
+
+@inlined
+def split_by_feature(codes, by_row, node, feature, looked, scratch, nodes, number, sums):
+    """Send the rows of a node to the sides of its best split, on `feature` (uint64), and write it as node `number`.
+
+    looked: its codes, Looked. Returns the number of rows on the left; scratch.total_l gets what they hold (target.py).
+    """
+    best, work = scratch.best, scratch.work
+    look_again(codes, by_row, feature, node.items, looked)
+    size_l, below, above = partition(looked.codes, np.uint32(best.split[CODE]), node.items, work.keys)
+    sum_left(node, size_l, best, scratch.total_l, sums)
+    nodes.feature[number] = feature
+    nodes.left_code[number] = below
+    nodes.right_code[number] = above
+    return size_l

@@ -1,0 +1,103 @@
+"""The impurities by number, and the scan for those whose scores are integers. Oracle: tests/naive/split.py.
+
+A score orders the splits of one node: larger is a larger decrease.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+
+from bigforest.kernels.common.node_scan import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, W_L, W_R, class_of
+from bigforest.kernels.common.pairwise import PAIRS
+from bigforest.kernels.common.sort import sort_few, sort_rows
+from bigforest.kernels.compiler.jit import helper, inlined
+
+GINI, ENTROPY, ERROR, VARIANCE = 0, 1, 2, 3
+NUMBERS = {"gini": GINI, "entropy": ENTROPY, "error": ERROR, "variance": VARIANCE}
+
+# n log2 n is kept in fixed point, so that equal counts give equal scores whatever the order of the classes.
+# At n = 2**32 the value is 2**57, far from overflow; the step of 2**-20 bits is below any difference that matters.
+ENTROPY_SCALE = 2.0**20
+ENTROPY_TABLE = 65_536
+
+
+@cache
+def entropy_table() -> np.ndarray:
+    """int64 [ENTROPY_TABLE]: rint(n log2 n 2**20), 0 for n = 0. Made once; not to be written to."""
+    n = np.arange(ENTROPY_TABLE, dtype=np.float64)
+    n[0] = 1.0
+    return np.rint(n * np.log2(n) * ENTROPY_SCALE).astype(np.int64)
+
+
+@inlined
+def n_log_n(n, table):
+    """rint(n log2 n 2**20) of int64 n >= 0, from the table where it reaches."""
+    if n < ENTROPY_TABLE:
+        return table[np.uint64(n)]
+    value = np.float64(n)
+    return np.int64(np.rint(value * np.log2(value) * ENTROPY_SCALE))
+
+
+@helper
+def side_score(impurity, counts, weight, table):
+    """Integer score of one side from its int64 class weights [classes] and their sum: error or entropy."""
+    score = np.int64(0)
+    if impurity == ERROR:
+        for k in range(np.uint64(counts.size)):
+            score = max(score, counts[k])
+        return score
+    for k in range(np.uint64(counts.size)):
+        score += n_log_n(counts[k], table)
+    return score - n_log_n(weight, table)
+
+
+@helper
+def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work):
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high: sort and walk."""
+    if node.items.size <= PAIRS:
+        sort_few(work.codes, low, high, node.items, work.keys, work)
+    else:
+        sort_rows(work.codes, low, high, node.items, work.keys, work)
+    walk_scores(impurity, table, node, min_leaf, feature, best, work)
+
+
+@inlined
+def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
+    """Make this split the best if its scores are better, or as good with a lower feature, or none was before."""
+    split = best.split
+    gain = score_l + score_r - split[SQ_L] - split[SQ_R]
+    if split[FEATURE] < 0 or gain > 0 or (gain == 0 and feature < split[FEATURE]):
+        split[FEATURE] = feature
+        split[CODE] = code
+        split[SQ_L] = score_l
+        split[W_L] = w_l
+        split[SQ_R] = score_r
+        split[W_R] = w_r
+
+
+@inlined
+def walk_scores(impurity, table, node, min_leaf, feature, best, work):
+    """Offer every boundary between different codes of the sorted work.keys[:n]; O(classes) a step.
+
+    best.split[SQ_L] and [SQ_R] hold the scores of the sides; best.limit is not used.
+    """
+    classes = np.uint64(node.total.size)
+    left, right, keys = work.left[:classes], work.inner[:classes], work.keys
+    for k in range(classes):
+        left[k] = 0
+        right[k] = node.total[k]
+    w_l = np.int64(0)
+    for i in range(ONE, np.uint64(node.items.size)):
+        key = keys[i - ONE]
+        m = np.int64(key & BITS16)
+        left[class_of(key)] += m
+        right[class_of(key)] -= m
+        w_l += m
+        w_r = node.weight - w_l
+        code = key >> SHIFT32
+        if keys[i] >> SHIFT32 != code and w_l >= min_leaf and w_r >= min_leaf:
+            score_l = side_score(impurity, left, w_l, table)
+            score_r = side_score(impurity, right, w_r, table)
+            offer_scores(best, feature, np.int64(code), score_l, w_l, score_r, w_r)

@@ -1,0 +1,51 @@
+"""The scan of a category for two classes under Gini, and for numbers to predict: by levels, not by rows.
+
+What the rows of each level hold has been summed to put the levels in order (kernels/categories/ordering.py), and is all
+it takes.
+Oracle: tests/naive/split.py.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.categories.ordering import order_groups
+from bigforest.kernels.common.node_scan import ONE, ZERO, ZERO_I64
+from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.scan.impurity import GINI
+from bigforest.kernels.scan.regression import is_allowed, limit_of, offer_sums
+from bigforest.kernels.scan.regression import reaches_sums as sums_reach
+from bigforest.kernels.scan.two_class_small import offer_two
+from bigforest.kernels.scan.two_class_small import reaches_two as classes_reach
+
+
+@inlined
+def by_levels(node, rules, sums):
+    """Whether `scan_levels` is for this node."""
+    return sums is not None or (node.total.size == 2 and rules.impurity == GINI)
+
+
+@helper
+def scan_levels(codes, low, high, node, rules, number, best, levels, sums):
+    """Offer every split of the levels in their order, under `number` (int64): that after place p has the code p.
+
+    codes uint32 [>= rows], the levels of the rows, from `low` to `high`. Returns whether there is anything to split, as
+    uint64: not where all levels are taken together.
+    """
+    groups, _ = order_groups(codes, low, high, node, rules.min_level, levels, sums, None, ZERO)
+    if groups == ONE:
+        return ZERO
+    w_l, sum_l = ZERO_I64, ZERO_I64
+    bar = best.limit[0]
+    for place in range(groups - ONE):
+        group = np.uint64(levels.order[place])
+        w_l += levels.weight[group]
+        sum_l += levels.sum[group]
+        if sums is not None:
+            if is_allowed(w_l, node, rules.min_leaf) & np.uint64(sums_reach(sum_l, w_l, node, bar)):
+                offer_sums(node.weight, node.sq, number, np.int64(place), w_l, sum_l, limit_of(sum_l, w_l, node), best)
+                bar = best.limit[0]
+        elif classes_reach(sum_l, w_l, node.total[ONE], node.weight, bar):
+            offer_two(node.total[ONE], node.weight, rules.min_leaf, number, np.int64(place), sum_l, w_l, best)
+            bar = best.limit[0]
+    return ONE

@@ -1,0 +1,195 @@
+"""Scores of the splits between the buckets of a histogram of many classes, and bounds of those inside them, sixteen
+buckets at a time.
+
+A histogram has a row per class and one for all of them, `stride` = stride_for(buckets) apart. A row begins with a
+zero; the entry after it is the first bucket's. So once the rows are summed up, entry b is what lies before bucket b.
+
+As plain Python the functions below are what they are when compiled, and their oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bigforest.kernels.common.node_scan import ONE
+from bigforest.kernels.common.simd import DOUBLES, LANES, VECTOR, ZEROS, Lanes
+from bigforest.kernels.compiler.jit import compiled_as, inlined
+
+_LANES = np.uint64(LANES)
+
+
+@inlined
+def stride_for(buckets):
+    """From one row of a histogram of so many buckets (uint64) to the next."""
+    return (buckets + _LANES - ONE) // _LANES * _LANES + ONE
+
+
+def score_edges(hist, stride, buckets, total, weight, min_leaf, edge):
+    """Sum up the rows of a histogram, fill the row of all classes, and score the split after every bucket.
+
+    hist   uint32 [>= (classes + 1) * stride], of which the rows of classes are given; the first entry of each row and
+           those after the last bucket are 0.
+    total  int64 [classes], its sums over the buckets; weight < 2**31 their sum.
+    edge   float64 [>= stride]: sum of squares over weight, of both sides together; -1 where a side weighs less than
+           min_leaf, which is 1 at least and below 2**31. Off by 2**-53 of it for each class, and a few.
+
+    Returns the highest score.
+    """
+    rows = hist[: (total.size + 1) * int(stride)].reshape(total.size + 1, int(stride))
+    np.cumsum(rows[:-1], axis=1, out=rows[:-1])
+    rows[-1] = rows[:-1].sum(axis=0)
+    left = rows[:-1, 1:].astype(np.float64)
+    w_l = rows[-1, 1:].astype(np.float64)
+    allowed = np.minimum(w_l, int(weight) - w_l) >= int(min_leaf)
+    sides = (left**2).sum(axis=0), ((total[:, None] - left) ** 2).sum(axis=0)
+    score = sides[0] / np.where(allowed, w_l, 1.0) + sides[1] / np.where(allowed, int(weight) - w_l, 1.0)
+    edge[: int(stride) - 1] = np.where(allowed, score, -1.0)
+    return float(edge[: int(stride) - 1].max())
+
+
+@intrinsic
+def _score_edges(
+    typingctx: Any, hist: Any, stride: Any, buckets: Any, total: Any, classes: Any, weight: Any, least: Any, edge: Any
+) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = Lanes(context, builder, {"hist": (hist, args[0]), "total": (total, args[3]), "edge": (edge, args[7])})
+        stride, buckets, classes = args[1], args[2], args[4]
+        weight, least = (lanes.splat(number) for number in args[5:7])
+        none = ir.Constant(DOUBLES, [0.0] * LANES)
+        best = cgutils.alloca_once_value(builder, ir.Constant(DOUBLES, [-1.0] * LANES))
+        w_l, sq_l, sq_r = (cgutils.alloca_once(builder, kind) for kind in (VECTOR, DOUBLES, DOUBLES))
+        with lanes.blocks(buckets) as base:
+            for place, zero in ((w_l, ZEROS), (sq_l, none), (sq_r, none)):
+                builder.store(zero, place)
+            with cgutils.for_range(builder, classes) as loop:
+                before, after = _places(builder, base, loop.index, stride)
+                here = builder.add(lanes.running(lanes.load("hist", after)), lanes.spread("hist", before))
+                lanes.store(here, "hist", after)
+                builder.store(builder.add(builder.load(w_l), here), w_l)
+                rest = builder.sub(lanes.spread("total", loop.index), here)
+                for number, place in ((here, sq_l), (rest, sq_r)):
+                    real = lanes.real(number, DOUBLES)
+                    builder.store(builder.fadd(builder.load(place), builder.fmul(real, real)), place)
+            left = builder.load(w_l)
+            right = builder.sub(weight, left)
+            lanes.store(left, "hist", _places(builder, base, classes, stride)[1])
+            score = builder.fadd(
+                builder.fdiv(builder.load(sq_l), lanes.real(left, DOUBLES)),
+                builder.fdiv(builder.load(sq_r), lanes.real(right, DOUBLES)),
+            )
+            enough = (builder.icmp_signed(">=", side, least) for side in (left, right))
+            score = lanes.masked(score, builder.and_(*enough))
+            lanes.store(score, "edge", base)
+            builder.store(lanes.larger(score, builder.load(best)), best)
+        return lanes.highest(builder.load(best))
+
+    number = types.int64
+    return types.float64(hist, types.intp, types.intp, total, types.intp, number, number, edge), codegen
+
+
+def _places(builder: Any, base: Any, row: Any, stride: Any) -> tuple[Any, Any]:
+    """Where in a row of the histogram the block of buckets from `base` on has what lies before and after each."""
+    before = builder.add(base, builder.mul(row, stride))
+    return before, builder.add(before, ir.Constant(before.type, 1))
+
+
+@compiled_as(score_edges)
+def _compiled_scores(hist, stride, buckets, total, weight, min_leaf, edge):
+    def vectors(hist, stride, buckets, total, weight, min_leaf, edge):
+        hist[np.intp(total.size) * np.intp(stride)] = np.uint32(0)
+        return _score_edges(
+            hist,
+            np.intp(stride),
+            np.intp(buckets),
+            total,
+            np.intp(total.size),
+            np.int64(weight),
+            np.int64(min_leaf),
+            edge,
+        )
+
+    return vectors
+
+
+def bound_buckets(hist, stride, buckets, total, weight, whole, bound):
+    """bound[b] = at least the score of every split inside bucket b, as score_edges counts; -1 where there is none.
+
+    hist, total, weight  as score_edges left them
+    whole                sum of squares over weight of the node, float64
+    bound                float64 [>= stride]
+
+    The decrease is sum_k d_k**2 / (w w_l w_r) with d_k = w l_k - t_k w_l. Inside the bucket l_k and w_l move together:
+    where all of class k has moved, at least its weight w_k has; where none has, at most inside - w_k. So d_k is
+    between w l_k - t_k (w_l + inside - w_k) and w (l_k + w_k) - t_k (w_l + w_k); w_l w_r is concave, least at an end.
+    """
+    w = float(weight)
+    rows = hist[: (total.size + 1) * int(stride)].reshape(total.size + 1, int(stride)).astype(np.float64)
+    start, end = rows[-1, :-1], rows[-1, 1:]
+    before, after = rows[:-1, :-1], rows[:-1, 1:]
+    least = w * before - total[:, None] * (end - (after - before))
+    most = w * after - total[:, None] * (start + (after - before))
+    first, last = np.maximum(start, 1.0), np.minimum(end, w - 1.0)
+    room = w * np.minimum(first * (w - first), last * (w - last))
+    several = end - start > 1.0
+    spread = np.maximum(least**2, most**2).sum(axis=0)
+    bound[: int(stride) - 1] = np.where(several, whole + spread / np.where(several, room, 1.0), -1.0)
+
+
+@intrinsic
+def _bound_buckets(
+    typingctx: Any, hist: Any, stride: Any, buckets: Any, total: Any, classes: Any, weight: Any, whole: Any, bound: Any
+) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = Lanes(context, builder, {"hist": (hist, args[0]), "total": (total, args[3]), "bound": (bound, args[7])})
+        stride, buckets, classes = args[1], args[2], args[4]
+        weight, whole = (lanes.splat(number) for number in args[5:7])
+        one = ir.Constant(DOUBLES, [1.0] * LANES)
+        spread = cgutils.alloca_once(builder, DOUBLES)
+        with lanes.blocks(buckets) as base:
+            places = _places(builder, base, classes, stride)
+            start, end = (lanes.real(lanes.load("hist", place), DOUBLES) for place in places)
+            builder.store(ir.Constant(DOUBLES, [0.0] * LANES), spread)
+            with cgutils.for_range(builder, classes) as loop:
+                places = _places(builder, base, loop.index, stride)
+                before, after = (lanes.real(lanes.load("hist", place), DOUBLES) for place in places)
+                whole_class = lanes.real(lanes.spread("total", loop.index), DOUBLES)
+                here = builder.fsub(after, before)
+                least = builder.fsub(builder.fmul(weight, before), builder.fmul(whole_class, builder.fsub(end, here)))
+                most = builder.fsub(builder.fmul(weight, after), builder.fmul(whole_class, builder.fadd(start, here)))
+                square = lanes.larger(builder.fmul(least, least), builder.fmul(most, most))
+                builder.store(builder.fadd(builder.load(spread), square), spread)
+            rest = builder.fsub(weight, one)
+            first = lanes.larger(start, one)
+            last = builder.select(builder.fcmp_ordered("<", end, rest), end, rest)
+            one_end, other = (builder.fmul(side, builder.fsub(weight, side)) for side in (first, last))
+            room = builder.fmul(weight, builder.select(builder.fcmp_ordered("<", one_end, other), one_end, other))
+            found = builder.fadd(whole, builder.fdiv(builder.load(spread), room))
+            several = builder.fcmp_ordered(">", builder.fsub(end, start), one)
+            lanes.store(lanes.masked(found, several), "bound", base)
+        return context.get_dummy_value()
+
+    real = types.float64
+    return types.void(hist, types.intp, types.intp, total, types.intp, real, real, bound), codegen
+
+
+@compiled_as(bound_buckets)
+def _compiled_bounds(hist, stride, buckets, total, weight, whole, bound):
+    def vectors(hist, stride, buckets, total, weight, whole, bound):
+        _bound_buckets(
+            hist,
+            np.intp(stride),
+            np.intp(buckets),
+            total,
+            np.intp(total.size),
+            np.float64(weight),
+            np.float64(whole),
+            bound,
+        )
+
+    return vectors

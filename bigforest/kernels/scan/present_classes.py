@@ -1,0 +1,54 @@
+"""The classes that a node holds, numbered anew: what it lacks then costs nothing, and two classes are scanned as two.
+
+Which split is the best does not depend on how classes are numbered, nor on those of which there is nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.node_scan import SHIFT16, ZERO, Node, class_of
+from bigforest.kernels.compiler.jit import inlined
+
+# Nodes of more rows lack few classes, and what they would save is little beside their rows.
+HELD_ROWS = 4096
+_CLASS = np.uint64(0xFFFF) << SHIFT16
+
+
+class PresentClasses(NamedTuple):
+    """Scratch of one growing tree.
+
+    items   uint64 [HELD_ROWS], those of the node in hand, with new classes
+    total   int64 [classes], weights of the new classes
+    number  uint64 [classes], the new number of each class, shifted to where items have it
+    """
+
+    items: NDArray[np.uint64]
+    total: NDArray[np.int64]
+    number: NDArray[np.uint64]
+
+
+def make_present_classes(classes: int) -> PresentClasses:
+    """Scratch for so many classes."""
+    return PresentClasses(np.empty(HELD_ROWS, np.uint64), np.empty(classes, np.int64), np.empty(classes, np.uint64))
+
+
+@inlined
+def with_present_classes(node, held):
+    """The node without the classes that it lacks, in scratch; itself where it lacks none or has many rows."""
+    items, total = node.items, node.total
+    if items.size > HELD_ROWS:
+        return node
+    found = ZERO
+    for k in range(np.uint64(total.size)):
+        held.number[k] = found << SHIFT16
+        held.total[found] = total[k]
+        found += np.uint64(total[k] > 0)
+    if found == np.uint64(total.size):
+        return node
+    for i in range(np.uint64(items.size)):
+        held.items[i] = (items[i] & ~_CLASS) | held.number[class_of(items[i])]
+    return Node(held.items[: items.size], held.total[:found], node.weight, node.sq)

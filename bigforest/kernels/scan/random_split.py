@@ -1,0 +1,143 @@
+"""Random splits: for each feature that is drawn one, of which the best is taken. Oracle: tests/naive/random_split.py.
+
+These are the splits of extremely randomised trees (Geurts, Ernst and Wehenkel 2006, table 1).
+
+A threshold is uniform between the smallest and the largest value in the node; infinite ones count as the largest finite
+number. Rows without a value go to a random side, or are split off alone where all values are the same. The levels of a
+category are put in a random order, which is cut at a random place. All this depends on the key of the node and the
+number of the feature alone.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.categories.ordering import order_levels
+from bigforest.kernels.columns.project import LARGEST
+from bigforest.kernels.common.node_scan import BITS16, ONE, ZERO, ZERO_I64, class_of, offer_gini
+from bigforest.kernels.common.rng import GOLDEN, below, level_number, mix, split_state
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, missing_last, smallest_value
+from bigforest.kernels.scan.impurity import GINI, offer_scores, side_score
+from bigforest.kernels.scan.regression import is_allowed, limit_of, offer_sums
+
+_BITS11 = np.uint64(11)
+_BITS63 = np.uint64(63)
+_STEP = 2.0**-53
+
+
+class CodeDictionary(NamedTuple):
+    """The smallest value of every code: feature f has low[offsets[f]:offsets[f + 1]], ascending but for code 0 of a
+    feature with missing values, NaN. offsets int64 [features + 1], low float64.
+    """
+
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+
+
+@inlined
+def draw_code(dictionary, feature, least, high, state):
+    """The largest code up to a threshold drawn between the values of `least` and `high`; least <= it < high."""
+    start = np.uint64(dictionary.offsets[feature])
+    one = max(dictionary.low[start + np.uint64(least)], -LARGEST)
+    two = min(dictionary.low[start + np.uint64(high)], LARGEST)
+    share = np.float64(mix(state) >> _BITS11) * _STEP
+    threshold = one * (1.0 - share) + two * share
+    first, last = np.uint64(least), np.uint64(high) - ONE
+    while first < last:
+        middle = last - ((last - first) >> ONE)
+        if dictionary.low[start + middle] <= threshold:
+            first = middle
+        else:
+            last = middle - ONE
+    return np.int64(first)
+
+
+@inlined
+def goes_last(state):
+    """Whether rows without a value go right."""
+    return mix(state + GOLDEN) >> _BITS63 != ZERO
+
+
+@kernel
+def draw_cut(dictionary, feature, least, high, key):
+    """draw_code in the node of this key, and whether rows without a value go right; key, feature uint64."""
+    state = split_state(key, feature)
+    return draw_code(dictionary, feature, least, high, state), goes_last(state)
+
+
+@kernel
+def draw_levels(levels, key, feature, numbers):
+    """numbers[i], uint64, is by what levels[i], uint32 [n >= 2], is put in order, equal ones by level.
+
+    Returns the place after which the order is cut.
+    """
+    state = split_state(key, feature)
+    for i in range(np.uint64(levels.size)):
+        numbers[i] = level_number(state, levels[i])
+    return below(mix(state), np.uint64(levels.size) - ONE)
+
+
+@inlined
+def offer_cut(code, node, rules, table, number, best, work, sums):
+    """Offer the split that sends rows with work.codes up to `code` to the left."""
+    items, codes = node.items, work.codes
+    limit = np.uint32(code)
+    w_l = ZERO_I64
+    if sums is not None:
+        sum_l = ZERO_I64
+        for i in range(np.uint64(items.size)):
+            if codes[i] <= limit:
+                w_l += sums.rows[i, ZERO]
+                sum_l += sums.rows[i, ONE]
+        if is_allowed(w_l, node, rules.min_leaf):
+            offer_sums(node.weight, node.sq, number, code, w_l, sum_l, limit_of(sum_l, w_l, node), best)
+    if table is not None:
+        left, right = work.left, work.inner
+        for k in range(np.uint64(left.size)):
+            left[k] = 0
+        for i in range(np.uint64(items.size)):
+            left[class_of(items[i])] += np.int64(items[i] & BITS16) * np.int64(codes[i] <= limit)
+        sq_l, sq_r = ZERO_I64, ZERO_I64
+        for k in range(np.uint64(left.size)):
+            right[k] = node.total[k] - left[k]
+            w_l += left[k]
+            sq_l += left[k] * left[k]
+            sq_r += right[k] * right[k]
+        w_r = node.weight - w_l
+        if w_l < rules.min_leaf or w_r < rules.min_leaf:
+            return
+        if rules.impurity == GINI:
+            offer_gini(best, number, code, sq_l, w_l, sq_r, w_r)
+        else:
+            score_l = side_score(rules.impurity, left, w_l, table)
+            score_r = side_score(rules.impurity, right, w_r, table)
+            offer_scores(best, number, code, score_l, w_l, score_r, w_r)
+
+
+@inlined
+def offer_random(feature, low, high, node, key, rules, table, best, work, mixed, sums, dictionary):
+    """Offer the random split on a feature (uint64), whose codes are work.codes[:n], low < high, as scans do."""
+    n = np.uint64(node.items.size)
+    state = split_state(key, feature)
+    number = np.int64(feature + feature)
+    least = low
+    alone = False
+    if mixed is not None:
+        if mixed.kind[feature] == CATEGORY:
+            there = (work.codes, low, high, node, rules.min_level)
+            groups, _ = order_levels(*there, mixed.levels, sums, dictionary, state)
+            code = np.int64(below(mix(state), groups - ONE))
+            offer_cut(code, node, rules, table, number, best, work, sums)
+            return
+        if low == np.uint32(0) and mixed.kind[feature] == MISSING:
+            least = smallest_value(work.codes, n, high)
+            alone = least == high
+            if not alone and goes_last(state):
+                missing_last(work.codes, n, high)
+                number += 1
+    code = ZERO_I64 if alone else draw_code(dictionary, feature, least, high, state)
+    offer_cut(code, node, rules, table, number, best, work, sums)

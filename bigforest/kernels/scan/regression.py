@@ -1,0 +1,276 @@
+"""The scan for numbers to predict: the largest decrease of variance. Oracle: tests/naive/split.py.
+
+The decrease orders like sum_l**2 / w_l + sum_r**2 / w_r, where sum is that of the numbers of a side and w its weight
+(Breiman et al. 1984, section 8.4). Numbers are whole, so the sums do not depend on an order. They are counted from the
+node's mean, rounded down (node.sq is the sum of all), which keeps scores in float64 right to 1e-15; scores closer than
+that are compared exactly.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.common.exact import compare_variance
+from bigforest.kernels.common.node_scan import (
+    BITS32,
+    CODE,
+    FEATURE,
+    NEAR,
+    ONE,
+    SHIFT32,
+    SQ_L,
+    SQ_R,
+    TWO,
+    W_L,
+    W_R,
+    ZERO,
+    ZERO_I64,
+    shift_for,
+)
+from bigforest.kernels.common.pairwise import sums_up_to
+from bigforest.kernels.common.sort import sort_bucket
+from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.scan.regression_scores import bound_sums, next_reaching, score_sums
+from bigforest.kernels.scan.target import BUCKETS_SUMS
+from bigforest.kernels.scan.two_class import collect
+
+# Up to this many rows, no more than PAIRS, are ranked. Measured: 112 are no faster.
+_RANKED = 80
+# So few splits are done before vectors of them would be loaded.
+_FEW = np.uint64(6)
+
+
+@inlined
+def is_allowed(w_l, node, min_leaf):
+    """Whether both sides of a split weigh at least min_leaf, as uint64."""
+    return np.uint64(w_l >= min_leaf) & np.uint64(node.weight - w_l >= min_leaf)
+
+
+@inlined
+def reaches_sums(sum_l, w_l, node, bar):
+    """Whether the score of a split is at least `bar`, without dividing; neither side is empty.
+
+    Differences of floats are right to a rounding here: weights are below 2**31, and a sum that float64 rounds is far
+    above node.sq, which is below the weight.
+    """
+    left = np.float64(w_l)
+    right = np.float64(node.weight) - left
+    one = np.float64(sum_l)
+    two = np.float64(node.sq) - one
+    return one * one * right + two * two * left >= bar * (left * right)
+
+
+@inlined
+def limit_of(sum_l, w_l, node):
+    """The score of a split, times NEAR; neither side is empty."""
+    one, two = np.float64(sum_l), np.float64(node.sq - sum_l)
+    return (one * one / np.float64(w_l) + two * two / np.float64(node.weight - w_l)) * NEAR
+
+
+@helper
+def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
+    """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good and comes first.
+
+    First is the lower feature, then the lower code. The split `is_allowed`.
+    """
+    w_r = weight - w_l
+    sum_r = total - sum_l
+    split = best.split
+    # Most are better by far: comparing 256 bits takes ten times as long as all else here.
+    if split[FEATURE] >= 0 and limit * NEAR <= best.limit[0]:
+        sign = compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
+        later = feature > split[FEATURE] or (feature == split[FEATURE] and code > split[CODE])
+        if sign < 0 or (sign == 0 and later):
+            return
+    split[FEATURE] = feature
+    split[CODE] = code
+    split[SQ_L] = sum_l
+    split[W_L] = w_l
+    split[SQ_R] = sum_r
+    split[W_R] = w_r
+    best.limit[0] = limit
+
+
+@inlined
+def offer_few(edges, first, end, node, min_leaf, feature, best):
+    """offer_edges one by one."""
+    for at in range(first, end):
+        w_l, sum_l = np.int64(edges.w_l[at]), edges.sum_l[at]
+        if is_allowed(w_l, node, min_leaf) & np.uint64(reaches_sums(sum_l, w_l, node, best.limit[0])):
+            limit = limit_of(sum_l, w_l, node)
+            offer_sums(node.weight, node.sq, feature, np.int64(edges.code[at]), w_l, sum_l, limit, best)
+
+
+@inlined
+def offer_edges_sums(edges, first, end, node, min_leaf, feature, best):
+    """Offer the splits of `edges` from `first` to before `end`, those that are as good as the best of them."""
+    n = end - first
+    if n <= _FEW:
+        offer_few(edges, first, end, node, min_leaf, feature, best)
+        return
+    w_l, sum_l, score = edges.w_l[first:], edges.sum_l[first:], edges.score
+    highest = score_sums(w_l, sum_l, n, node.weight, node.sq, min_leaf, score)
+    if highest < max(best.limit[0], 0.0):
+        return
+    bar = highest * NEAR
+    at = next_reaching(score, ZERO, n, bar)
+    while at < n:
+        code, limit = np.int64(edges.code[first + at]), score[at] * NEAR
+        offer_sums(node.weight, node.sq, feature, code, np.int64(w_l[at]), sum_l[at], limit, best)
+        at = next_reaching(score, at + ONE, n, bar)
+
+
+@helper
+def walk_sums(keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums):
+    """Offer every boundary between different codes of the sorted keys[begin:end]; w_l, sum_l lie left of it."""
+    edges, rows = sums.inner, sums.rows
+    key = keys[begin]
+    begin += ONE
+    while begin < end:
+        stop = min(begin + np.uint64(BUCKETS_SUMS), end)
+        found = ZERO
+        for i in range(begin, stop):
+            code = key >> SHIFT32
+            at = key & BITS32
+            w_l += rows[at, ZERO]
+            sum_l += rows[at, ONE]
+            edges.w_l[found] = np.uint32(w_l)
+            edges.sum_l[found] = sum_l
+            edges.code[found] = np.uint32(code)
+            key = keys[i]
+            # No branch, as no processor can guess ties: what is no boundary is written over.
+            found += np.uint64(key >> SHIFT32 != code)
+        offer_edges_sums(edges, ZERO, found, node, min_leaf, feature, best)
+        begin = stop
+
+
+@inlined
+def add_row_sums(i, b, sums):
+    """Add row i to bucket b; returns its number."""
+    found, rows = sums.buckets, sums.rows
+    here = rows[i, ONE]
+    found[b, ZERO] += rows[i, ZERO]
+    found[b, ONE] += here
+    return here
+
+
+@inlined
+def histogram_sums(low, shift, n, buckets, codes, sums, opened):
+    """Of each bucket the weight and sum of its rows, and, if any are `opened`, of those above zero."""
+    for b in range(buckets):
+        sums.buckets[b, ZERO] = 0
+        sums.buckets[b, ONE] = 0
+        if opened:
+            sums.above[b] = 0
+    for i in range(n):
+        b = np.uint64((codes[i] - low) >> shift)
+        here = add_row_sums(i, b, sums)
+        if opened:
+            sums.above[b] += max(here, ZERO_I64)
+
+
+@inlined
+def rank_sums(high, n, work, sums):
+    """histogram_sums of up to PAIRS rows, by the rank of their codes, of which `high` is the largest.
+
+    Fills sums.edges.code, too. The edge after a bucket without rows is the one before, and under `high` counts no more.
+    """
+    for b in range(n):
+        sums.buckets[b, ZERO] = 0
+        sums.buckets[b, ONE] = 0
+        sums.edges.code[b + ONE] = high
+    sums_up_to(work.codes, work.pair_one, n, work.pair_sum)
+    for i in range(n):
+        after = np.uint64(work.pair_sum[i])
+        add_row_sums(i, after - ONE, sums)
+        sums.edges.code[after] = work.codes[i]
+
+
+@inlined
+def sum_up(low, shift, buckets, sums, ranked, opened):
+    """Fill sums.edges with what lies before each bucket and after the last; returns how many buckets that are.
+
+    ranked  whether the codes are there, and all buckets count
+    opened  whether sums.most and sums.least are filled, too, and all buckets count; otherwise those with rows do
+    """
+    found, edges = sums.buckets, sums.edges
+    w_l = ZERO_I64
+    sum_l = ZERO_I64
+    edges.w_l[ZERO] = np.uint32(0)
+    edges.sum_l[ZERO] = ZERO_I64
+    count = ZERO
+    for b in range(buckets):
+        weight = found[b, ZERO]
+        if opened:
+            sums.most[b] = sum_l + sums.above[b]
+            sums.least[b] = sum_l + found[b, ONE] - sums.above[b]
+        w_l += weight
+        sum_l += found[b, ONE]
+        edges.w_l[count + ONE] = np.uint32(w_l)
+        edges.sum_l[count + ONE] = sum_l
+        if not ranked:
+            edges.code[count + ONE] = low + ((np.uint32(b) + np.uint32(1)) << shift) - np.uint32(1)
+        # No branch, as none can be guessed: what does not count is written over.
+        count += np.uint64(ranked | opened | (weight > ZERO_I64))
+    return count
+
+
+@inlined
+def open_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums):
+    """Offer every boundary inside the buckets whose bound reaches the best score."""
+    edges = sums.edges
+    bound_sums(edges.w_l, sums.most, sums.least, buckets, node.weight, node.sq, work.bound)
+    if not collect(low, shift, buckets, sums.place[: node.items.size], best.limit[0], work, None):
+        return
+    begin = ONE
+    for b in range(buckets):
+        end = np.uint64(work.places[b])
+        if end != ZERO:
+            if work.bound[b] >= best.limit[0]:
+                sort_bucket(work.keys, begin, end, work)
+                w_l, sum_l = np.int64(edges.w_l[b]), edges.sum_l[b]
+                walk_sums(work.keys, begin, end, w_l, sum_l, node, min_leaf, feature, best, sums)
+            begin = end
+
+
+@helper
+def scan_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums):
+    """scan_sums by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide."""
+    n = np.uint64(node.items.size)
+    if shift == np.uint32(0):
+        histogram_sums(low, shift, n, buckets, work.codes, sums, False)
+        count = sum_up(low, shift, buckets, sums, False, False)
+        offer_edges_sums(sums.edges, ONE, count, node, min_leaf, feature, best)
+    else:
+        histogram_sums(low, shift, n, buckets, work.codes, sums, True)
+        sum_up(low, shift, buckets, sums, False, True)
+        offer_edges_sums(sums.edges, ONE, buckets, node, min_leaf, feature, best)
+        open_buckets(low, shift, buckets, node, min_leaf, feature, best, work, sums)
+
+
+@inlined
+def scan_sums(low, high, node, min_leaf, feature, best, work, sums):
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, in a node seen by view_node.
+
+    By histogram, with a bucket for each code if these are fewer than the rows, or else, of few rows, by their ranks.
+    """
+    n = np.uint64(node.items.size)
+    span = np.uint64(high - low)
+    if span < min(n, np.uint64(BUCKETS_SUMS)):
+        scan_buckets(low, np.uint32(0), span + ONE, node, min_leaf, feature, best, work, sums)
+    elif n <= np.uint64(_RANKED):
+        rank_sums(high, n, work, sums)
+        sum_up(low, np.uint32(0), n, sums, True, False)
+        offer_edges_sums(sums.edges, ONE, n, node, min_leaf, feature, best)
+    else:
+        shift = shift_for(span, buckets_for_sums(n))
+        scan_buckets(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, sums)
+
+
+@inlined
+def buckets_for_sums(n):
+    """Most buckets worth their while for n rows, a power of two."""
+    wanted = np.uint64(64)
+    while wanted < np.uint64(BUCKETS_SUMS) and wanted * np.uint64(8) < n:
+        wanted *= TWO
+    return wanted

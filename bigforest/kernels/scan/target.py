@@ -1,0 +1,156 @@
+"""What a tree predicts, classes or numbers, and what that changes for a node.
+
+Kernels take `value`, the numbers, and `sums`, scratch for these, None for classes; and `table`, impurity.entropy_table,
+None for numbers. Numba compiles the two apart: it drops what stands behind `is not None`, where that is not so.
+
+A total, int64, is what a node holds: of classes [classes] their weights; of numbers [2] their weight, and their sum by
+weight.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.node_scan import BITS16, ONE, SHIFT32, SQ_L, W_L, ZERO, ZERO_I64, Node
+from bigforest.kernels.common.pairwise import PAIRS
+from bigforest.kernels.common.partition import sum_classes
+from bigforest.kernels.common.simd import LANES
+from bigforest.kernels.compiler.jit import inlined
+
+# Most buckets of a histogram of numbers.
+BUCKETS_SUMS = 1024
+
+
+class ClassTarget(NamedTuple):
+    """So many classes, which the items name; table: impurity.entropy_table."""
+
+    number: int
+    table: NDArray[np.int64]
+
+
+class RegressionTarget(NamedTuple):
+    """value: int64 [rows of the table], read-only. Their magnitude times the weight of the bag is below 2**62."""
+
+    value: NDArray[np.int64]
+
+
+class Edges(NamedTuple):
+    """Splits of a feature between buckets or rows, by what is on the left; scratch.
+
+    w_l    uint32 [BUCKETS_SUMS + 1, and LANES besides], weight
+    sum_l  int64, sum from the centre
+    code   uint32, the largest code there
+    score  float64, see regression_scores.py
+    """
+
+    w_l: NDArray[np.uint32]
+    sum_l: NDArray[np.int64]
+    code: NDArray[np.uint32]
+    score: NDArray[np.float64]
+
+
+class RegressionScratch(NamedTuple):
+    """Scratch of one growing tree that predicts numbers.
+
+    place        uint64 [rows of the root], 0, 1, ...: what sort keys have in the place of class and multiplicity
+    rows         int64 [rows of the root, 2], by place in the node: multiplicity, and with it the number from the centre
+    buckets      int64 [BUCKETS_SUMS, 2]: weight and sum of the rows in a bucket
+    above        int64 [BUCKETS_SUMS], sum of those above zero
+    edges        before each bucket, and after the last
+    most, least  int64 [BUCKETS_SUMS, and LANES besides], what splits in a bucket have on the left at most, at least
+    inner        between the rows of a bucket
+    """
+
+    place: NDArray[np.uint64]
+    rows: NDArray[np.int64]
+    buckets: NDArray[np.int64]
+    above: NDArray[np.int64]
+    edges: Edges
+    most: NDArray[np.int64]
+    least: NDArray[np.int64]
+    inner: Edges
+
+
+def make_edges() -> Edges:
+    """Edges of BUCKETS_SUMS buckets."""
+    size = BUCKETS_SUMS + 1 + LANES
+    return Edges(np.empty(size, np.uint32), np.empty(size, np.int64), np.empty(size, np.uint32), np.empty(size))
+
+
+def make_regression_scratch(rows: int) -> RegressionScratch:
+    """Sums for nodes of up to `rows` rows."""
+    size = max(rows, PAIRS)
+    return RegressionScratch(
+        np.arange(size, dtype=np.uint64),
+        np.empty((size, 2), np.int64),
+        np.empty((BUCKETS_SUMS, 2), np.int64),
+        np.empty(BUCKETS_SUMS, np.int64),
+        make_edges(),
+        np.empty(BUCKETS_SUMS + LANES, np.int64),
+        np.empty(BUCKETS_SUMS + LANES, np.int64),
+        make_edges(),
+    )
+
+
+@inlined
+def sum_items(items, value, total):
+    """total = that of the items."""
+    if value is None:
+        sum_classes(items, total)
+    else:
+        total[0] = 0
+        total[1] = 0
+        for i in range(np.uint64(items.size)):
+            multiplicity = np.int64(items[i] & BITS16)
+            total[0] += multiplicity
+            total[1] += multiplicity * value[items[i] >> SHIFT32]
+
+
+@inlined
+def node_stats(nodes, number, total, value):
+    """Write what is in node `number`; returns its weight, and for classes the sum of squares of theirs, otherwise 0."""
+    if value is None:
+        weight = ZERO_I64
+        sq = ZERO_I64
+        for k in range(np.uint64(total.size)):
+            here = total[k]
+            weight += here
+            sq += here * here
+            nodes.counts[number, k] = here
+        return weight, sq
+    nodes.counts[number, ZERO] = total[0]
+    nodes.sum[number] = total[1]
+    return total[0], ZERO_I64
+
+
+@inlined
+def view_node(items, total, weight, sq, value, sums):
+    """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its numbers are all the same.
+
+    value  the numbers, by the rows of the items. sums.rows is filled. Classes are never the same, which has been seen.
+    """
+    if value is None:
+        return Node(items, total, weight, sq), False
+    centre = total[1] // weight
+    spread = ZERO_I64
+    rows = sums.rows
+    for i in range(np.uint64(items.size)):
+        multiplicity = np.int64(items[i] & BITS16)
+        here = value[items[i] >> SHIFT32] - centre
+        spread |= here
+        rows[i, ZERO] = multiplicity
+        rows[i, ONE] = multiplicity * here
+    return Node(items, total, weight, total[1] - centre * weight), spread == 0
+
+
+@inlined
+def sum_left(node, size_l, best, total_l, sums):
+    """total_l = that of the first size_l items, which are those that the best split sends to the left."""
+    if sums is None:
+        sum_classes(node.items[:size_l], total_l)
+    else:
+        total_l[0] = best.split[W_L]
+        total_l[1] = best.split[SQ_L] + node.total[1] // node.weight * best.split[W_L]

@@ -1,0 +1,215 @@
+"""The scan for two classes under Gini: many rows by histogram, few as in two_class_small.py. Oracle:
+tests/naive/split.py.
+
+A bucket's weights travel as one uint64, class 1 in the upper half, so one addition counts both.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.columns.order_projections import keep_cut, order_bucket
+from bigforest.kernels.common.node_scan import BITS32, BUCKETS_TWO, ONE, SHIFT32, TWO, ZERO, as_key, shift_for
+from bigforest.kernels.compiler.jit import inlined
+from bigforest.kernels.scan.packed_counts import pack_weights, sum_of_code
+from bigforest.kernels.scan.two_class_small import (
+    boundaries_two,
+    by_pairs,
+    offer_two,
+    pair_weight,
+    reaches_two,
+    score_two,
+    small_two,
+    walk_two,
+)
+
+# Codes within so many have a bucket each, so that none is opened: one that most rows have would make that dear.
+_FEW_CODES = np.uint64(256)
+# Two classes share 64 bits: work.add has the weight of class 1 this power of two of bits higher.
+_LOG_HALF = np.uint64(5)
+_THREE = np.uint64(3)
+# What counting a row costs, in pairs of rows; in that, what a code of the histogram costs, and the whole of it besides.
+_ROW = np.uint64(12)
+_CODE = np.uint64(3)
+_ONCE = np.uint64(40)
+
+
+@inlined
+def is_counted(n, span):
+    """Whether a histogram of codes within `span` costs less than the pairs of n rows; uint64s, measured."""
+    return span < _FEW_CODES and n * n > _ROW * (n + _CODE * span + _ONCE)
+
+
+@inlined
+def prepare_two(node, work):
+    """Once per node, before scan_two: its multiplicities by class, in work.add, and in work.pair_add for pairs."""
+    pack_weights(node.items, _LOG_HALF, work.add)
+    if by_pairs(node):
+        for i in range(np.uint64(node.items.size)):
+            work.pair_add[i] = pair_weight(node.items[i])
+
+
+@inlined
+def histogram_two(low, shift, n, buckets, work):
+    """work.packed[b] = weights of the rows whose work.codes fall into bucket b.
+
+    Rows that follow each other are counted in two tables, or in four where clearing these is little beside the rows,
+    because an addition to a bucket waits for the one before to the same bucket.
+    """
+    packed, codes, add = work.packed, work.codes, work.add
+    mask = _THREE if buckets << TWO <= min(n, np.uint64(packed.size)) else ONE
+    tables = (mask + ONE) * buckets
+    for b in range(tables):
+        packed[b] = ZERO
+    for i in range(n):
+        packed[(i & mask) * buckets + np.uint64((codes[i] - low) >> shift)] += add[i]
+    for table in range(buckets, tables, buckets):
+        for b in range(buckets):
+            packed[b] += packed[table + b]
+
+
+@inlined
+def edges_two(buckets, node, min_leaf, wide, work):
+    """sums[b] = weights before bucket b; edge[b] = score of the split after bucket b; bound[b] = most inside bucket b.
+
+    wide: whether buckets have more than one code each; no bound is needed otherwise.
+
+    d**2 / (w_l w_r) is convex in the counts, so over a bucket its maximum is at a corner: all of one class of the
+    bucket to the left and all of the other to the right. The two remaining corners are the edges of the bucket,
+    which are offered themselves; only where min_leaf may forbid them do they count here.
+    """
+    sums, edge, bound = work.sums, work.edge, work.bound
+    ones, weight = node.total[ONE], node.weight
+    running = ZERO
+    sums[ZERO] = ZERO
+    for b in range(buckets):
+        running += work.packed[b]
+        sums[b + ONE] = running
+    for b in range(buckets):
+        ones_before = np.int64(sums[b] >> SHIFT32)
+        zeros_before = np.int64(sums[b] & BITS32)
+        ones_after = np.int64(sums[b + ONE] >> SHIFT32)
+        zeros_after = np.int64(sums[b + ONE] & BITS32)
+        edge[b] = score_two(ones_after, zeros_after + ones_after, ones, weight)
+        if wide:
+            one = score_two(ones_after, zeros_before + ones_after, ones, weight)
+            two = score_two(ones_before, zeros_after + ones_before, ones, weight)
+            bound[b] = max(one, two)
+    if wide and min_leaf > 1:
+        bound[ZERO] = max(bound[ZERO], edge[ZERO])
+        for b in range(ONE, buckets):
+            bound[b] = max(bound[b], max(edge[b - ONE], edge[b]))
+
+
+@inlined
+def collect(low, shift, buckets, items, bar, work, projected):
+    """Gather the keys of all buckets with bound >= bar and more than one row, bucket by bucket, from work.keys[1] on.
+
+    work.places[b] becomes the end of bucket b's keys, or 0 if it is not among them. False if no bucket is. Where the
+    codes stand for projections (`projected` is not None), these and their places are gathered, in the same way.
+    """
+    places, bound, codes, keys = work.places, work.bound, work.codes, work.keys
+    n = np.uint64(items.size)
+    opened = ZERO
+    for b in range(buckets):
+        opened += np.uint64(bound[b] >= bar)
+        places[b] = np.uint32(0)
+    if opened == ZERO:
+        return False
+    for i in range(n):
+        places[np.uint64((codes[i] - low) >> shift)] += np.uint32(1)
+    at = np.uint32(1)  # place 0 takes the rows of all other buckets
+    for b in range(buckets):
+        size = places[b]
+        places[b] = np.uint32(0)
+        if bound[b] >= bar and size > np.uint32(1):
+            places[b] = at
+            at += size
+    for i in range(n):
+        b = np.uint64((codes[i] - low) >> shift)
+        place = places[b]
+        if projected is None:
+            keys[np.uint64(place)] = as_key(codes[i], items[i])
+        else:
+            projected.row[np.uint64(place)] = np.uint32(i)
+            projected.ordered[np.uint64(place)] = projected.value[i]
+        places[b] = place + np.uint32(place != np.uint32(0))
+    return at > np.uint32(1)
+
+
+@inlined
+def open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
+    """Look inside the buckets whose bound reaches the best score: offer every boundary there."""
+    if not collect(low, shift, buckets, node.items, best.limit[0], work, projected):
+        return
+    begin = ONE
+    for b in range(buckets):
+        end = np.uint64(work.places[b])
+        if end != ZERO:
+            if work.bound[b] >= best.limit[0]:
+                before = work.sums[b]
+                ones_l = np.int64(before >> SHIFT32)
+                w_l = np.int64(before & BITS32) + ones_l
+                if projected is None:
+                    inside = work.packed[b]
+                    weight = np.int64((inside & BITS32) + (inside >> SHIFT32))
+                    boundaries_two(begin, end, weight, ones_l, w_l, node, min_leaf, feature, best, work)
+                else:
+                    order_bucket(projected, begin, end, b << np.uint64(shift), node.items, work)
+                    walk_two(begin, end, ones_l, w_l, node, min_leaf, feature, best, work.keys)
+                    keep_cut(projected, begin, end, b << np.uint64(shift), feature, best)
+            begin = end
+
+
+@inlined
+def scan_two(low, high, node, min_leaf, feature, best, work):
+    """Offer every threshold of `feature`, whose codes are work.codes[:n], low < high, after prepare_two.
+
+    Few rows, unless they have few codes: by pairs. Many: histogram, score of every bucket edge, then open the few
+    buckets that could hide better. Two codes have one threshold, which needs neither.
+    """
+    n = np.uint64(node.items.size)
+    span = np.uint64(high - low)
+    if span == ONE:
+        inside = sum_of_code(low, work.codes, work.add, n)
+        ones_l = np.int64(inside >> SHIFT32)
+        w_l = np.int64(inside & BITS32) + ones_l
+        if reaches_two(ones_l, w_l, node.total[ONE], node.weight, best.limit[0]):
+            offer_two(node.total[ONE], node.weight, min_leaf, feature, np.int64(low), ones_l, w_l, best)
+        return
+    if by_pairs(node) and not is_counted(n, span):
+        small_two(node, min_leaf, feature, best, work)
+        return
+    shift = np.uint32(0) if span < _FEW_CODES else shift_for(span, buckets_for_two(n))
+    scan_buckets_two(low, shift, (span >> np.uint64(shift)) + ONE, node, min_leaf, feature, best, work, None)
+
+
+@inlined
+def buckets_for_two(n):
+    """Most buckets worth their while for n rows, a power of two."""
+    wanted = np.uint64(64)
+    while wanted < np.uint64(BUCKETS_TWO) and wanted * np.uint64(8) < n:
+        wanted *= np.uint64(2)
+    return wanted
+
+
+@inlined
+def scan_buckets_two(low, shift, buckets, node, min_leaf, feature, best, work, projected):
+    """scan_two by histogram: the edge of every bucket of 2**shift codes from `low` on, and what the few could hide.
+
+    projected  Projected where the codes stand for projections: a bucket is opened by these. None for a feature.
+    """
+    histogram_two(low, shift, np.uint64(node.items.size), buckets, work)
+    edges_two(buckets, node, min_leaf, shift > np.uint32(0), work)
+    bar = best.limit[0]
+    for b in range(buckets - ONE):
+        if work.edge[b] >= bar:
+            code = np.int64(low) + ((np.int64(b) + 1) << np.int64(shift)) - 1
+            after = work.sums[b + ONE]
+            ones_l = np.int64(after >> SHIFT32)
+            offer_two(
+                node.total[ONE], node.weight, min_leaf, feature, code, ones_l, np.int64(after & BITS32) + ones_l, best
+            )
+            bar = best.limit[0]
+    if shift > np.uint32(0):
+        open_two(low, shift, buckets, node, min_leaf, feature, best, work, projected)

@@ -1,0 +1,1 @@
+"""Growing trees in memory, from bags to finished nodes."""

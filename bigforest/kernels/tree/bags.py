@@ -1,0 +1,103 @@
+"""Draw the rows of a bag, and pack them for growing. Oracle: tests/naive/bag.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.common.rng import GOLDEN, mix
+from bigforest.kernels.compiler.jit import kernel
+
+_BITS16 = np.uint64(16)
+_BITS48 = np.uint64(48)
+_BITS32 = np.uint64(32)
+
+
+@kernel
+def draw_with_replacement(counts, draws, key):
+    """Add `draws` rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536. Off uniform by less than 2**-32."""
+    rows = np.uint64(counts.size)
+    state = key
+    for _ in range(draws):
+        state += GOLDEN
+        counts[((mix(state) >> _BITS16) * rows) >> _BITS48] += np.uint16(1)
+
+
+@kernel
+def draw_without_replacement(counts, draws, key):
+    """Add `draws` different rows, drawn uniformly, to counts, uint16 [rows], rows <= 65,536 and draws <= rows.
+
+    Row by row, each with the probability (still wanted) / (rows left): selection sampling (Knuth, TAOCP 3.4.2 S).
+    """
+    left = np.uint64(counts.size)
+    wanted = np.uint64(draws)
+    state = key
+    for row in range(counts.size):
+        state += GOLDEN
+        if ((mix(state) >> _BITS16) * left) >> _BITS48 < wanted:
+            counts[row] += np.uint16(1)
+            wanted -= np.uint64(1)
+        left -= np.uint64(1)
+
+
+@kernel
+def draw_strata(counts, classes, ends, order, draws, replace, key):
+    """Add draws[c] rows of each class c, drawn uniformly among its rows, to counts, uint16 [rows], rows <= 65,536.
+
+    classes  uint16 [rows], class of each row
+    ends     uint32 [classes], scratch; order uint16 [rows], scratch
+    draws    int64 [classes], 0 where there is no row of the class; replace: whether a row may be drawn again
+
+    One stream serves the classes in their order. With one class it is `draw_with_replacement` or the other.
+    """
+    for c in range(np.uint64(ends.size)):
+        ends[c] = np.uint32(0)
+    for row in range(np.uint64(counts.size)):
+        ends[np.uint64(classes[row])] += np.uint32(1)
+    before = np.uint32(0)
+    for c in range(np.uint64(ends.size)):  # where the rows of each class begin, and with every row put there, end
+        size = ends[c]
+        ends[c] = before
+        before += size
+    for row in range(np.uint64(counts.size)):
+        c = np.uint64(classes[row])
+        order[np.uint64(ends[c])] = np.uint16(row)
+        ends[c] += np.uint32(1)
+    state = key
+    begin = np.uint64(0)
+    for c in range(np.uint64(ends.size)):
+        end = np.uint64(ends[c])
+        if replace:
+            for _ in range(draws[c]):
+                state += GOLDEN
+                counts[np.uint64(order[begin + (((mix(state) >> _BITS16) * (end - begin)) >> _BITS48)])] += np.uint16(1)
+        else:
+            wanted = np.uint64(draws[c])
+            for at in range(begin, end):
+                state += GOLDEN
+                if ((mix(state) >> _BITS16) * (end - at)) >> _BITS48 < wanted:
+                    counts[np.uint64(order[at])] += np.uint16(1)
+                    wanted -= np.uint64(1)
+        begin = end
+
+
+@kernel
+def pack_rows(target, counts, items):
+    """items = those rows with counts > 0, ascending: row << 32 | class << 16 | count. No branch depends on the data.
+
+    target, counts uint16 [rows], rows <= 2**32; items uint64 [rows with counts > 0]. target None: no classes, all 0.
+    """
+    at = np.uint64(0)
+    row = np.uint64(0)
+    while at < np.uint64(items.size):
+        items[at] = (row << _BITS32) | np.uint64(counts[row])
+        if target is not None:
+            items[at] |= np.uint64(target[row]) << _BITS16
+        at += np.uint64(counts[row] > 0)
+        row += np.uint64(1)
+
+
+@kernel
+def count_classes(target, counts, total):
+    """Add counts[row] to total[target[row]] for all rows; target, counts uint16 [rows], total int64 [classes]."""
+    for row in range(np.uint64(counts.size)):
+        total[np.uint64(target[row])] += np.int64(counts[row])

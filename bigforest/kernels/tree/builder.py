@@ -1,0 +1,187 @@
+"""Trees while they grow: their nodes in preorder, and the stack of those still to be numbered."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.common.node_extras import first, trimmed, twice_as_long, with_room
+from bigforest.kernels.compiler.jit import inlined
+
+# Room for nodes at first: trees rarely have more nodes than rows, and memory never touched costs nothing; but not more
+# class counts than these, because some systems count what is asked for.
+_MOST_COUNTS = 1 << 22
+_FEWEST_NODES = 256
+# A stack as deep as most trees; it grows for others.
+_DEPTH = 64
+
+
+class Rules(NamedTuple):
+    """What stops and steers a tree; plain numbers, as kernels take them.
+
+    max_depth -1 is unlimited. chance, of 2**53, is that of a feature to be drawn; -1 where mtry are drawn. min_level:
+    see kernels/categories/ordering.py lightest_alone.
+    """
+
+    mtry: int
+    impurity: int
+    max_depth: int
+    min_split: int
+    min_leaf: int
+    redraw: bool
+    chance: int = -1
+    min_level: int = 1
+
+
+class Roots(NamedTuple):
+    """The topmost nodes of trees that are grown one after the other, or the one below which a part of a tree is grown.
+
+    start     uint64 [trees + 1], where the items of each tree begin, and where those of the last end; each has some
+    key       uint64 [trees], their random keys
+    depth     of them all
+    constant  bool [features], features known to be constant in all of them; None for none known
+    """
+
+    start: NDArray[np.uint64]
+    key: NDArray[np.uint64]
+    depth: int = 0
+    constant: NDArray[np.bool_] | None = None
+
+    @classmethod
+    def one(cls, rows: int, key: np.uint64, depth: int = 0, constant: NDArray[np.bool_] | None = None) -> Roots:
+        """The topmost node of one tree, or part of one, of so many rows."""
+        return cls(np.array([0, rows], np.uint64), np.array([key], np.uint64), depth, constant)
+
+    @property
+    def max_rows(self) -> int:
+        """Rows of the largest tree."""
+        return int(np.diff(self.start).max())
+
+
+class CodeTree(NamedTuple):
+    """Trees in preorder, one after the other, whose nodes are numbered through.
+
+    A split sends codes up to left_code to the left; right_code is the smallest on the right.
+
+    feature int32 (LEAF or OBLIQUE where there is none), right uint32 (number of the right child, 0 in a leaf; the left
+    child is the next node), depth uint32, left_code, right_code uint32 (0 but in axis nodes), counts uint32 [nodes,
+    classes]. Of numbers to predict counts [nodes, 1] has the weight, and sum int64 [nodes] their sum by weight; None
+    for classes.
+    """
+
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    depth: NDArray[np.uint32]
+    left_code: NDArray[np.uint32]
+    right_code: NDArray[np.uint32]
+    counts: NDArray[np.uint32]
+    sum: NDArray[np.int64] | None = None
+
+
+class Stack(NamedTuple):
+    """Nodes still to be numbered: the right siblings along the path, and the next node on top.
+
+    begin, end uint64 (range of the items), key uint64, depth int64, parent int64 (-1 for a left child or the root),
+    total int64 [room, see kernels/scan/target.py], constant uint64 [room, words] (bit f is set where feature f is known
+    constant).
+    """
+
+    begin: NDArray[np.uint64]
+    end: NDArray[np.uint64]
+    key: NDArray[np.uint64]
+    depth: NDArray[np.int64]
+    parent: NDArray[np.int64]
+    total: NDArray[np.int64]
+    constant: NDArray[np.uint64]
+
+
+class TreeBuilder(NamedTuple):
+    """A growing tree. pool: what nodes have besides (kernels/common/node_extras.py), or None; size uint64 [2]: nodes,
+    those on the stack."""
+
+    nodes: CodeTree
+    stack: Stack
+    pool: Any
+    size: NDArray[np.uint64]
+
+
+def make_tree_builder(rows: int, trees: int, classes: int, numbers: bool, words: int) -> TreeBuilder:
+    """Room for trees of so many rows together, without a pool and their roots.
+
+    numbers  whether these are predicted; then classes is 1. words: of Stack.constant.
+    """
+    depth = _DEPTH + trees
+    room = min(max(rows, _FEWEST_NODES), max(_MOST_COUNTS // classes, _FEWEST_NODES))
+    nodes = CodeTree(
+        feature=np.empty(room, np.int32),
+        right=np.empty(room, np.uint32),
+        depth=np.empty(room, np.uint32),
+        left_code=np.empty(room, np.uint32),
+        right_code=np.empty(room, np.uint32),
+        counts=np.empty((room, classes), np.uint32),
+        sum=np.empty(room, np.int64) if numbers else None,
+    )
+    stack = Stack(
+        begin=np.empty(depth, np.uint64),
+        end=np.empty(depth, np.uint64),
+        key=np.empty(depth, np.uint64),
+        depth=np.empty(depth, np.int64),
+        parent=np.empty(depth, np.int64),
+        total=np.empty((depth, 2 if numbers else classes), np.int64),
+        constant=np.empty((depth, words), np.uint64),
+    )
+    return TreeBuilder(nodes, stack, None, np.zeros(2, np.uint64))
+
+
+def with_more_room(growing: TreeBuilder, entries: int) -> TreeBuilder:
+    """The tree with twice the room where there is none left, in its pool for `entries` more."""
+    nodes, stack, pool, (count, top) = growing
+    if count == nodes.feature.size:
+        nodes = CodeTree._make(array if array is None else twice_as_long(array) for array in nodes)
+    if top == stack.begin.size:
+        stack = Stack(*(twice_as_long(array) for array in stack))
+    return TreeBuilder(nodes, stack, pool and with_room(pool, nodes.feature.size, entries), growing.size)
+
+
+def finished(growing: TreeBuilder) -> tuple[CodeTree, Any]:
+    """The tree and its pool, without the room that is left."""
+    count = int(growing.size[0])
+    nodes = CodeTree._make(array if array is None else first(array, count) for array in growing.nodes)
+    return nodes, growing.pool and trimmed(growing.pool, count)
+
+
+@inlined
+def push(stack, top, begin, end, key, depth, parent, total, constant):
+    """Put a node on the stack at `top`."""
+    stack.begin[top] = begin
+    stack.end[top] = end
+    stack.key[top] = key
+    stack.depth[top] = depth
+    stack.parent[top] = parent
+    for k in range(np.uint64(total.size)):
+        stack.total[top, k] = total[k]
+    for word in range(np.uint64(constant.size)):
+        stack.constant[top, word] = constant[word]
+
+
+@inlined
+def number_node(nodes, number, stack, top, total):
+    """Write the node at `top` as leaf `number`, but for what it holds, which comes to `total`."""
+    for k in range(np.uint64(total.size)):
+        total[k] = stack.total[top, k]
+    if stack.parent[top] >= 0:
+        nodes.right[np.uint64(stack.parent[top])] = number
+    nodes.feature[number] = LEAF
+    nodes.right[number] = 0
+    nodes.depth[number] = stack.depth[top]
+    nodes.left_code[number] = 0
+    nodes.right_code[number] = 0
+
+
+@inlined
+def has_room(nodes, count, stack, top):
+    """Whether another node can be numbered, and its children be put on the stack."""
+    return count < np.uint64(nodes.feature.size) and top < np.uint64(stack.begin.size)

@@ -1,0 +1,62 @@
+"""Compile what growing in memory needs, by growing on two rows, so that it is not taken for the first tree's time."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from bigforest.kernels.columns.row_major import by_rows
+from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.oblique.search import DirectionExtras, Oblique, smallest
+from bigforest.kernels.scan.categorical_missing import CATEGORY, Subsets, make_categorical_missing
+from bigforest.kernels.scan.impurity import GINI, entropy_table
+from bigforest.kernels.scan.random_split import CodeDictionary
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
+from bigforest.kernels.subspace.columns import Subspace
+from bigforest.kernels.subspace.split import smallest_subspace
+from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
+from bigforest.kernels.tree.grow import grow, grow_mixed, grow_oblique
+
+
+class Needs(NamedTuple):
+    """What a forest needs beside splits of classes on plain numbers.
+
+    family   splits on projections of this family
+    mixed    features that are categories or have missing values
+    numbers  numbers to predict
+    random   random splits on features
+    """
+
+    family: type[Oblique | Subspace] | None = None
+    mixed: bool = False
+    numbers: bool = False
+    random: bool = False
+
+
+def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets | None]:
+    """Compile, or load from the cache, the kernels of `grow`, `grow_mixed` or `grow_oblique`; returns their tree."""
+    codes = Codes(
+        u8=np.zeros((1, 2), np.uint8),
+        u16=np.zeros((0, 2), np.uint16),
+        u32=np.zeros((0, 2), np.uint32),
+        place=np.array([[1, 0]], np.uint32),
+    )
+    value = np.arange(2)
+    dictionary = CodeDictionary(np.arange(2), np.zeros(1))
+    for array in (*codes, value, *dictionary):
+        array.flags.writeable = False  # as in a store; other flags would be compiled apart
+    items = np.array([1, 1 << 32 | (0 if needs.numbers else 1 << 16) | 1], np.uint64)
+    target = RegressionTarget(value) if needs.numbers else ClassTarget(2, entropy_table())
+    random = dictionary if needs.random else None
+    roots = Roots.one(items.size, np.uint64(0))
+    rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+    with np.errstate(over="ignore"):
+        if isinstance(target, ClassTarget) and needs.family is not None:
+            oblique = needs.family is Oblique
+            family = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
+            return grow_oblique(codes, by_rows(codes), items, target, roots, rules, family)
+        if needs.mixed:
+            mixed = make_categorical_missing(np.array([CATEGORY], np.uint8), 1, items.size, 2)
+            return grow_mixed(codes, by_rows(codes), items, target, roots, rules, mixed, random)
+        return grow(codes, by_rows(codes), items, target, roots, rules, random), None

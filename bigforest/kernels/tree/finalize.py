@@ -1,0 +1,207 @@
+"""From trees in codes to thresholds in values and decreases of impurity. Oracle: tests/naive/tree.py."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
+from bigforest.kernels.common.limbs import add_product, as_float, carry
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
+from bigforest.kernels.scan.impurity import ERROR, GINI
+
+
+@inlined
+def impurity_of(impurity, counts, weight):
+    """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
+    value = 0.0
+    for k in range(np.uint64(counts.size)):
+        share = np.float64(counts[k]) / weight
+        if impurity == GINI:
+            value += share * share
+        elif impurity == ERROR:
+            value = max(value, share)
+        elif share > 0.0:
+            value -= share * np.log2(share)
+    return value if impurity != GINI and impurity != ERROR else 1.0 - value
+
+
+@inlined
+def midpoint(below, above):
+    """Threshold between neighbouring values: below <= threshold < above, always.
+
+    The middle where it separates them; the lower value where the middle rounds up to the upper one or is not finite.
+    """
+    middle = below / 2.0 + above / 2.0
+    return middle if below <= middle and middle < above else below
+
+
+@kernel
+def midpoints(below, above, out):
+    """out[i] = midpoint(below[i], above[i]), float64 [n]."""
+    for i in range(np.uint64(out.size)):
+        out[i] = midpoint(below[i], above[i])
+
+
+@inlined
+def describe_node(nodes, node, sums, impurity):
+    """Weight (uint64) of a node, and its impurity, or the mean of numbers to predict."""
+    if sums is not None:
+        weight = np.uint64(nodes.counts[node, 0])
+        return weight, np.float64(sums[node]) / np.float64(weight)
+    weight = np.uint64(0)
+    for k in range(np.uint64(nodes.counts.shape[1])):
+        weight += np.uint64(nodes.counts[node, k])
+    return weight, impurity_of(impurity, nodes.counts[node], np.float64(weight))
+
+
+@inlined
+def decrease_of(node, one, two, weight, value, sums):
+    """Decrease of impurity, or of variance, by the split of a node between the children `one` and `two`."""
+    w, w_l, w_r = np.float64(weight[node]), np.float64(weight[one]), np.float64(weight[two])
+    if sums is None:
+        return value[node] - (w_l * value[one] + w_r * value[two]) / w
+    # The variance of the children's means, counted from the node's mean rounded down: no digits cancel.
+    centre = sums[node] // np.int64(weight[node])
+    mean_l = np.float64(sums[one] - centre * np.int64(weight[one])) / w_l
+    mean_r = np.float64(sums[two] - centre * np.int64(weight[two])) / w_r
+    return (w_l / w) * (w_r / w) * (mean_l - mean_r) * (mean_l - mean_r)
+
+
+@inlined
+def number_in_tree(nodes, left, right):
+    """Children's numbers in their own tree, where the nodes of all trees are numbered through."""
+    root = np.uint64(0)
+    for node in range(np.uint64(nodes.feature.size)):
+        if nodes.depth[node] == nodes.depth[0]:
+            root = node
+        inner = nodes.feature[node] != LEAF
+        left[node] = np.uint32(node + np.uint64(1) - root) if inner else np.uint32(0)
+        right[node] = nodes.right[node] - np.uint32(root) if inner else np.uint32(0)
+
+
+@kernel
+def finalize_nodes(
+    nodes,
+    sums,
+    subsets,
+    offsets,
+    low,
+    high,
+    known,
+    impurity,
+    scale,
+    left,
+    right,
+    threshold,
+    default_left,
+    gain,
+    weight,
+    value,
+    start,
+):
+    """Work out what the table of some trees holds beside the trees in codes.
+
+    nodes     CodeTree of kernels/tree/builder.py, grown on classes or numbers; sums: its sum, None for classes,
+              compiled apart
+    subsets   Subsets of kernels/scan/categorical_missing.py, None where all features are plain numbers
+    offsets   int64 [features + 1]: the dictionary of feature f is low[offsets[f]:offsets[f + 1]], and high likewise
+    low, high float64, smallest and largest value of each code
+    scale     float64 offset and step of numbers to predict, see TargetSpec; without meaning for classes
+    left, right  uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
+    known     whether all thresholds are there already; otherwise those of oblique nodes are
+    threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
+              threshold is nan on a category, and infinite where the right has no value
+    default_left     bool [nodes], out: where rows without a value went, or else the child of more weight, left if both
+              have the same; False in leaves and oblique nodes
+    weight    uint64 [nodes], out
+    value     float64 [nodes], out: the impurity, for numbers the mean
+    start     int64 [nodes + 1], out: where the levels of each node begin, and the last ones end; left as it is where
+              there are no subsets
+    """
+    number_in_tree(nodes, left, right)
+    if subsets is not None:
+        start[0] = np.int64(0)
+        for node in range(np.uint64(nodes.feature.size)):
+            start[node + np.uint64(1)] = start[node] + np.int64(subsets.size[node])
+    for back in range(np.uint64(nodes.feature.size)):
+        node = np.uint64(nodes.feature.size) - np.uint64(1) - back  # children come before their parent
+        weight[node], own = describe_node(nodes, node, sums, impurity)
+        value[node] = own if sums is None else scale[0] + own * scale[1]
+        default_left[node] = False
+        if nodes.feature[node] == LEAF:
+            threshold[node] = np.nan
+            gain[node] = np.nan
+            continue
+        one = node + np.uint64(1)
+        two = np.uint64(nodes.right[node])
+        decrease = decrease_of(node, one, two, weight, value, sums)
+        gain[node] = decrease if sums is None else decrease * scale[1] * scale[1]
+        if nodes.feature[node] == OBLIQUE:
+            continue
+        default_left[node] = weight[one] >= weight[two]
+        if subsets is not None and subsets.missing[node] != UNSEEN:
+            default_left[node] = subsets.missing[node] == SEEN_LEFT
+        if subsets is not None and subsets.size[node] > np.uint32(0):
+            threshold[node] = np.nan
+        elif subsets is not None and nodes.right_code[node] == np.uint32(0):
+            threshold[node] = np.inf
+        elif not known:
+            start = np.uint64(offsets[np.uint64(nodes.feature[node])])
+            threshold[node] = midpoint(
+                high[start + np.uint64(nodes.left_code[node])], low[start + np.uint64(nodes.right_code[node])]
+            )
+
+
+@kernel
+def describe_classes(starts, leaf, right, held, impurity, weight, value, gain):
+    """Weight, impurity and decrease of the nodes of trees, from the wide weights of their classes.
+
+    starts  int64 [trees + 1], where trees begin among the nodes, and the end of the last
+    leaf    bool [nodes]; right uint32 [nodes], number of the right child within the tree
+    held    int64 [nodes, classes]
+    weight  uint64 [nodes], value and gain float64 [nodes], out; gain is nan in a leaf
+    """
+    for tree in range(starts.size - 1):
+        for back in range(starts[tree + 1] - starts[tree]):
+            node = starts[tree + 1] - 1 - back  # children come before their parent
+            total = np.uint64(0)
+            for k in range(held.shape[1]):
+                total += np.uint64(held[node, k])
+            weight[node] = total
+            value[node] = impurity_of(impurity, held[node], np.float64(total))
+            gain[node] = np.nan
+            if not leaf[node]:
+                gain[node] = decrease_of(node, node + 1, starts[tree] + np.int64(right[node]), weight, value, None)
+
+
+@inlined
+def mean_above(held, node, centre, spare):
+    """The mean of a node less `centre`, an int64; spare int64 [1, PARTS]. No digits cancel."""
+    for part in range(1, 4):
+        spare[0, part] = held[node, part]
+    add_product(spare, 0, held[node, 0], -centre)
+    return as_float(spare, 0) / np.float64(held[node, 0])
+
+
+@kernel
+def describe_numbers(starts, leaf, right, held, spare, weight, mean, gain):
+    """Weight, mean and decrease of variance of the nodes of trees, from their wide weights and sums by these.
+
+    held  int64 [nodes, PARTS of kernels/common/limbs.py], carried here; spare int64 [1, PARTS]
+    The others are those of `describe_classes`.
+    """
+    for node in range(held.shape[0]):
+        carry(held, node)
+    for tree in range(starts.size - 1):
+        for node in range(starts[tree], starts[tree + 1]):
+            weight[node] = np.uint64(held[node, 0])
+            mean[node] = as_float(held, node) / np.float64(held[node, 0])
+            gain[node] = np.nan
+            if leaf[node]:
+                continue
+            one, two = node + 1, starts[tree] + np.int64(right[node])
+            centre = np.int64(np.floor(mean[node]))
+            w, w_l, w_r = np.float64(held[node, 0]), np.float64(held[one, 0]), np.float64(held[two, 0])
+            apart = mean_above(held, one, centre, spare) - mean_above(held, two, centre, spare)
+            gain[node] = (w_l / w) * (w_r / w) * apart * apart

@@ -1,0 +1,297 @@
+"""Grow trees depth-first from their bags, in memory. Oracle: tests/naive/tree.py.
+
+A node is popped, numbered (so numbers run in preorder), and either becomes a leaf or partitions its rows stably by its
+best split between its children, whose random keys follow from its own. What happens in a node therefore depends on
+its rows and its key alone, whichever order nodes are visited in. So several trees may be grown in one call, which has
+all roots on the stack at first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.columns.code_cache import CodeCache, look_near, make_code_cache
+from bigforest.kernels.common.layout import Codes, RowMajorCodes
+from bigforest.kernels.common.node_scan import (
+    FEATURE,
+    ONE,
+    TWO,
+    ZERO,
+    BestSplit,
+    Node,
+    ScanScratch,
+    make_scan_scratch,
+)
+from bigforest.kernels.common.pairwise import PAIRS
+from bigforest.kernels.common.rng import LEFT, RIGHT, mix
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.oblique.search import (
+    DirectionExtras,
+    Oblique,
+    find_direction,
+    look_nearby,
+    make_direction_extras,
+    split_by_direction,
+)
+from bigforest.kernels.scan.categorical_missing import UNSEEN, CategoricalMissing, Subsets, make_subsets, split_mixed
+from bigforest.kernels.scan.features import FeatureDraw, find_feature, make_feature_draw, split_by_feature
+from bigforest.kernels.scan.present_classes import PresentClasses, make_present_classes
+from bigforest.kernels.scan.random_split import CodeDictionary
+from bigforest.kernels.scan.target import (
+    ClassTarget,
+    RegressionScratch,
+    RegressionTarget,
+    make_regression_scratch,
+    node_stats,
+    sum_items,
+    view_node,
+)
+from bigforest.kernels.subspace.columns import Subspace
+from bigforest.kernels.subspace.split import split_in_subspace
+from bigforest.kernels.tree.builder import (
+    CodeTree,
+    Roots,
+    Rules,
+    finished,
+    has_room,
+    make_tree_builder,
+    number_node,
+    push,
+    with_more_room,
+)
+
+
+class GrowScratch(NamedTuple):
+    """Scratch of one growing tree; what is in it belongs to the node in hand.
+
+    total     int64 [see kernels/scan/target.py], what the node holds; total_l: its left child
+    constant  uint64 [words], features known to be constant, see axis.look_up
+    kept      uint32 [rows], codes of the feature of the best split, by turns with work.codes
+    sums      where numbers are predicted; None for classes
+    """
+
+    total: NDArray[np.int64]
+    total_l: NDArray[np.int64]
+    constant: NDArray[np.uint64]
+    draw: FeatureDraw
+    best: BestSplit
+    work: ScanScratch
+    nearby: CodeCache
+    held: PresentClasses
+    kept: NDArray[np.uint32]
+    sums: RegressionScratch | None
+
+
+def make_grow_scratch(codes: Codes, rows: int, classes: int, numbers: bool) -> GrowScratch:
+    """Scratch for nodes of up to `rows` rows; numbers: whether these are predicted, and classes is 1."""
+    features = codes.place.shape[0]
+    parts = 2 if numbers else classes
+    return GrowScratch(
+        np.zeros(parts, np.int64),
+        np.zeros(parts, np.int64),
+        np.zeros(-(-features // 64), np.uint64),
+        make_feature_draw(features),
+        BestSplit(np.empty(6, np.int64), np.empty(1)),
+        make_scan_scratch(rows, classes),
+        make_code_cache(codes, rows, numbers),
+        make_present_classes(parts),
+        np.empty(max(rows, PAIRS), np.uint32),
+        make_regression_scratch(rows) if numbers else None,
+    )
+
+
+@kernel
+def put_roots(stack, items, value, start, key, depth, total, constant):
+    """Put the roots on the empty stack, the first on top; start, key, depth as in Roots.
+
+    total: scratch; constant uint64 [words] as in axis.look_up.
+    """
+    trees = np.uint64(key.size)
+    for above in range(trees):
+        tree = trees - ONE - above
+        begin, end = start[tree], start[tree + ONE]
+        sum_items(items[begin:end], value, total)
+        push(stack, above, begin, end, key[tree], depth, -1, total, constant)
+
+
+@inlined
+def has_entries(pool, oblique, subspace, mixed):
+    """Whether the pool has room for what another node may need."""
+    if oblique is not None:
+        return pool.used[0] + np.uint64(oblique.drawn.feature.shape[1]) <= np.uint64(pool.feature.size)
+    if subspace is not None:
+        return pool.used[0] + np.uint64(subspace.column.size) <= np.uint64(pool.feature.size)
+    if mixed is not None:
+        return pool.used[0] + np.uint64(mixed.levels.code.size) <= np.uint64(pool.level.size)
+    return True
+
+
+@inlined
+def begin_entries(pool, number, oblique, subspace, mixed):
+    """Give node `number` nothing in the pool."""
+    if oblique is not None:
+        pool.size[number] = 0
+    if subspace is not None:
+        pool.size[number] = 0
+    if mixed is not None:
+        pool.size[number] = 0
+        pool.missing[number] = UNSEEN
+
+
+@inlined
+def is_leaf(weight, sq, depth, rules):
+    """Whether a node is not split, whatever its features: it is pure, too light or too deep."""
+    return sq == weight * weight or weight < rules.min_split or weight < 2 * rules.min_leaf or depth == rules.max_depth
+
+
+@kernel
+def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed, dictionary):
+    """Number and split nodes until none is left or an array is full.
+
+    value       int64 [rows], the numbers to predict; None for classes, of which table is impurity.entropy_table
+    oblique     Oblique, and growing.pool its Pool; subspace: Subspace, and that; None for splits on features
+    mixed       Mixed, and growing.pool its Subsets; None where all features are plain numbers
+    dictionary  for random splits on features; None for the best
+
+    Compiled apart for each that is None.
+    """
+    nodes, stack, pool = growing.nodes, growing.stack, growing.pool
+    total, total_l, constant, best, sums = scratch.total, scratch.total_l, scratch.constant, scratch.best, scratch.sums
+    count, top = growing.size[ZERO], growing.size[ONE]
+    while top > ZERO and has_room(nodes, count, stack, top) and has_entries(pool, oblique, subspace, mixed):
+        top -= ONE
+        number = count
+        count += ONE
+        number_node(nodes, number, stack, top, total)
+        weight, sq = node_stats(nodes, number, total, value)
+        begin_entries(pool, number, oblique, subspace, mixed)
+        depth = stack.depth[top]
+        if is_leaf(weight, sq, depth, rules):
+            continue
+        begin, end, key = stack.begin[top], stack.end[top], stack.key[top]
+        for word in range(np.uint64(constant.size)):
+            constant[word] = stack.constant[top, word]
+        if subspace is not None:
+            node = Node(items[begin:end], total, weight, sq)
+            size_l = split_in_subspace(subspace, node, key, rules.min_leaf, scratch, nodes, pool, number)
+            if size_l == ZERO:
+                continue
+        elif oblique is None:
+            here, rows_here, value_here = look_near(codes, by_row, value, items, begin, end, constant, scratch.nearby)
+            node, alike = view_node(items[begin:end], total, weight, sq, value_here, sums)
+            if alike:
+                continue
+            looked = find_feature(here, rows_here, node, key, rules, table, scratch, mixed, sums, dictionary)
+            if best.split[FEATURE] < 0:
+                continue
+            if mixed is None:
+                feature = np.uint64(best.split[FEATURE]) >> ONE
+                size_l = split_by_feature(here, rows_here, node, feature, looked, scratch, nodes, number, sums)
+            else:
+                there = (here, rows_here, node, looked, key, rules.min_level)
+                size_l = split_mixed(*there, mixed, scratch, nodes, pool, number, sums, dictionary)
+        else:
+            node = Node(items[begin:end], total, weight, sq)
+            here, rows_here, local = look_nearby(codes, by_row, items, begin, end, oblique)
+            which = find_direction(here, rows_here, node, local, key, rules, table, scratch, oblique)
+            if best.split[FEATURE] < 0:
+                continue
+            size_l = split_by_direction(here, rows_here, node, scratch, oblique, which, nodes, pool, number)
+        for k in range(np.uint64(total.size)):
+            total[k] -= total_l[k]
+        middle = begin + size_l
+        # The right child lies below the left one, which is numbered next.
+        push(stack, top, middle, end, mix(key ^ RIGHT), depth + 1, np.int64(number), total, constant)
+        push(stack, top + ONE, begin, middle, mix(key ^ LEFT), depth + 1, -1, total_l, constant)
+        top += TWO
+    growing.size[ZERO], growing.size[ONE] = count, top
+
+
+def grow(
+    codes: Codes,
+    by_row: RowMajorCodes,
+    items: NDArray[np.uint64],
+    target: ClassTarget | RegressionTarget,
+    roots: Roots,
+    rules: Rules,
+    dictionary: CodeDictionary | None = None,
+) -> CodeTree:
+    """Grow trees of splits on features, or the part of one below a node, on the rows of `items`; return them in codes.
+
+    codes Codes; by_row Rows of the same; items uint64 [n >= 1] (see kernels/common/node_scan.py; for numbers with class
+    0), those of each tree reordered in place. The weight of a tree must be below 2**31. dictionary: for random splits;
+    None for the best.
+    """
+    return _grow(codes, by_row, items, target, roots, rules, None, dictionary)[0]
+
+
+def grow_mixed(
+    codes: Codes,
+    by_row: RowMajorCodes,
+    items: NDArray[np.uint64],
+    target: ClassTarget | RegressionTarget,
+    roots: Roots,
+    rules: Rules,
+    mixed: CategoricalMissing,
+    dictionary: CodeDictionary | None = None,
+) -> tuple[CodeTree, Subsets]:
+    """Grow trees of splits on features of which some are categories or have missing values, like `grow`.
+
+    mixed  says which, and is scratch: not for two calls at once.
+    """
+    return _grow(codes, by_row, items, target, roots, rules, mixed, dictionary)
+
+
+def grow_oblique(
+    codes: Codes,
+    by_row: RowMajorCodes,
+    items: NDArray[np.uint64],
+    target: ClassTarget,
+    roots: Roots,
+    rules: Rules,
+    family: Oblique | Subspace,
+) -> tuple[CodeTree, DirectionExtras]:
+    """Grow trees of oblique splits, like `grow`; `family` says which and is used up. The pool has their terms."""
+    return _grow(codes, by_row, items, target, roots, rules, family, None)
+
+
+def _grow(
+    codes: Codes,
+    by_row: RowMajorCodes,
+    items: NDArray[np.uint64],
+    target: ClassTarget | RegressionTarget,
+    roots: Roots,
+    rules: Rules,
+    kind: Oblique | Subspace | CategoricalMissing | None,
+    dictionary: CodeDictionary | None,
+) -> tuple[CodeTree, Any]:
+    """The trees, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
+    value, table, classes = (
+        (target.value, None, 1) if isinstance(target, RegressionTarget) else (None, target.table, target.number)
+    )
+    features = codes.place.shape[0]
+    scratch = make_grow_scratch(codes, roots.max_rows, classes, value is not None)
+    if roots.constant is not None:
+        known = np.zeros(64 * scratch.constant.size, np.bool_)
+        known[:features] = roots.constant
+        scratch.constant[:] = np.packbits(known, bitorder="little").view("<u8")
+    growing = make_tree_builder(items.size, roots.key.size, classes, value is not None, scratch.constant.size)
+    oblique = kind if isinstance(kind, Oblique) else None
+    subspace = kind if isinstance(kind, Subspace) else None
+    mixed = kind if isinstance(kind, CategoricalMissing) else None
+    entries = features if mixed is None else mixed.levels.code.size  # most that a node has in the pool
+    if mixed is not None:
+        growing = growing._replace(pool=make_subsets(growing.nodes.feature.size, entries))
+    elif kind is not None:
+        growing = growing._replace(pool=make_direction_extras(growing.nodes.feature.size, entries))
+    put_roots(growing.stack, items, value, *roots[:3], scratch.total, scratch.constant)
+    growing.size[1] = roots.key.size
+    kinds = (oblique, subspace, mixed, dictionary)
+    grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
+    while growing.size[1] > 0:
+        growing = with_more_room(growing, entries)
+        grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, *kinds)
+    return finished(growing)

@@ -1,0 +1,96 @@
+"""The votes of the trees on some rows, in memory and in files that processes hand to each other."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import zlib
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.schema.dataspec import DataSpec
+from bigforest.storage.paths import downloads, write_atomically
+from bigforest.store.store import Store
+
+
+class OobAccumulator(NamedTuple):
+    """Votes so far; entry i is row i of the range. See kernels/predict/accumulate.py OutOfBag.
+
+    There is no prediction where numbers are predicted: it is the votes over the voters.
+    """
+
+    votes: NDArray[np.float64]
+    voters: NDArray[np.uint32]
+    prediction: NDArray[np.uint16]
+
+    def part(self, start: int, stop: int) -> OobAccumulator:
+        """Entries `start` to before `stop`."""
+        return OobAccumulator(self.votes[start:stop], self.voters[start:stop], self.prediction[start:stop])
+
+    def put(self, other: OobAccumulator) -> None:
+        """Make this one, of as many rows, equal to another."""
+        self.votes[:], self.voters[:], self.prediction[:] = other
+
+
+def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
+    """The tally of rows that no tree has voted on."""
+    told = rows if spec.target.classes else 0
+    return OobAccumulator(np.zeros((rows, answer_width(spec))), np.zeros(rows, np.uint32), np.zeros(told, np.uint16))
+
+
+def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
+    """The numbers to predict of the rows from `first` to before `last`."""
+    return store.numbers(first, last)
+
+
+def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None:
+    """The weights of the rows from `first` to before `last`, as whole numbers; None where all rows weigh 1."""
+    return None if store.weight is None else store.weight[first:last].astype(np.int64)
+
+
+def weight_share(store: Store) -> float:
+    """By what weights are multiplied to be 1 in the mean."""
+    return 1.0 if store.spec.weight is None else store.rows / store.spec.weight.total
+
+
+def error_unit(store: Store) -> float:
+    """By what errors of numbers are multiplied, so that the sum of their squares, by weights that are 1 in the mean
+    (weight_share), is a whole number of 61 bits.
+
+    Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded.
+    """
+    steps = float(store.target.max()) - float(store.target.min()) or 1.0  # of one number alone there are no errors
+    root = math.sqrt(2.0**61 / store.rows) / steps
+    return math.ldexp(1.0, math.frexp(root)[1] - 1) / store.spec.target.step
+
+
+def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
+    """A file with the arrays of the tally one after the other, and their CRC-32; each attempt has one of its own."""
+    path = folder / f"tally-{secrets.token_hex(8)}.bin"
+    with write_atomically(path) as here, here.open("wb") as file:
+        crc = 0
+        for array in accumulator:
+            crc = zlib.crc32(array.data, crc)
+            file.write(array.data)
+        file.write(np.array([crc], "<u4").data)
+    return path
+
+
+def read_tally(path: Path, rows: int, spec: DataSpec) -> OobAccumulator:
+    """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
+    accumulator = no_votes(rows, spec)
+    with downloads([path]) as [here], here.open("rb", buffering=0) as file:
+        crc = 0
+        for array in accumulator:
+            data = array.data.cast("B")
+            while data and (count := file.readinto(data)):
+                data = data[count:]
+            crc = zlib.crc32(array.data, crc)
+        if file.read() != np.array([crc], "<u4").tobytes():
+            raise FormatError(f"{path} is damaged; do not touch the scratch folder during a run")
+    return accumulator

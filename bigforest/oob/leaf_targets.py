@@ -1,0 +1,170 @@
+"""Which training targets are in which leaves, written once the trees are grown: forest/format/leaf_targets.py reads
+them.
+
+Bags are recomputed, and their rows sent down the trees again, as for the out-of-bag report; so it does not matter how
+the trees were grown.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.events import Listener, stage
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.files import write_tables
+from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaves_path, leaves_tables, write_values
+from bigforest.forest.format.schema import LEAF_TARGETS
+from bigforest.forest.load.groups import outline
+from bigforest.forest.load.load_plan import check_load_budget, loading_bytes, tree_bytes
+from bigforest.oob.vote import CodeTrees, VoteInputs, leaves_in, load_group
+from bigforest.sampling.bags import Sampler, block_count, distinct_rows, draws_bytes, max_nodes
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# Bytes of a row of the bag while its leaf is found and its target sorted, and of a row of the table besides.
+_BAG_ROW = 56
+_ROW = 16
+# Nodes of a part of several trees, at most (grow/memory.py part_size).
+_PART_NODES = 2_000_000
+# Bytes of tiles and of a block on its way.
+_TILES = 32 << 20
+
+
+def leaf_targets_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
+    """What keeping the targets of the leaves needs."""
+    shared, own = task_bytes(shape, config)
+    return MemoryEstimate("targets", shared + tasks_at_once((shared, own), resources) * own, shared + own)
+
+
+def part_nodes(shape: Shape, config: TrainConfig) -> int:
+    """Nodes of a part of the forest, at most."""
+    tree = max_nodes(shape.rows, config)
+    return max(tree, min(config.trees * tree, _PART_NODES))
+
+
+def task_bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
+    """Bytes that all tasks take together, and that each takes besides."""
+    nodes = part_nodes(shape, config)
+    trees = tree_bytes(np.array([nodes]), np.array([nodes // 2 + 1]), np.zeros(1, np.int64), 1)
+    own = int(trees[0]) + 8 * nodes + _TILES + loading_bytes(nodes, 1) + draws_bytes(shape, config)
+    own += _BAG_ROW * distinct_rows(shape.rows, config) + _ROW * shape.rows
+    return BASE_BYTES + 24 * shape.rows, own
+
+
+def tasks_at_once(needed: tuple[int, int], resources: Resources) -> int:
+    """Tasks at once in each process; needed: see `task_bytes`."""
+    if resources.memory is None:
+        return resources.workers
+    shared, own = needed
+    return max(1, min(resources.workers, (resources.memory - shared) // own))
+
+
+def write_residents(
+    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
+) -> None:
+    """Write the files of forest/format/leaf_targets.py of the forest grown into `directory`.
+
+    They do not depend on the resources. Raises ConfigError when the memory of `resources` is too little.
+    """
+    if resources.memory is not None:
+        need = leaf_targets_estimate(store.shape, config, resources)
+        check_load_budget("keeping the targets of leaves", need, resources.memory)
+    trees = outline(directory)
+    entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
+    executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))
+    write_values(directory, _values(store), store.spec, config)
+    with stage("targets", config.trees, "trees", listener) as progress:
+        work = VoteInputs("", trees, [], 1, None, 1.0)  # no group is needed twice, and none is kept
+        try:
+            executor.run(
+                write_leaves,
+                [(own,) for own in entries],
+                lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
+                (Sampler.of(store, config), work, directory),
+            )
+        finally:
+            executor.run_on_all_workers(forget_values)
+            forget_values()
+
+
+def write_leaves(sampler: Sampler, work: VoteInputs, directory: Path, entries: range) -> None:
+    """Task: write the targets of the leaves of the trees of a part."""
+    store, config = sampler.store, sampler.config
+    group = load_group(sampler, work, entries)
+    store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
+    path = leaves_path(directory, group.trees.start)
+    codes = np.searchsorted(_values(store), store.numbers(0, store.rows)).astype(np.uint32)
+    nodes = leaf_nodes(group)
+    first = np.cumsum([0, *map(len, nodes)])
+    tables = (
+        table
+        for own, tree in enumerate(group.trees)
+        for table in leaves_tables(tree, nodes[own], *_residents(sampler, group, own, codes, first[own : own + 2]))
+    )
+    write_tables(LEAF_TARGETS, tables, path, LEAVES_KIND, store.spec, config)
+
+
+def forget_values() -> None:
+    """Give the memory back of what the tasks of a process share."""
+    _values.cache_clear()
+
+
+@lru_cache(maxsize=1)
+def _values(store: Store) -> NDArray[np.float64]:
+    """The different targets, ascending, as they were given."""
+    return np.unique(store.numbers(0, store.rows))
+
+
+def _residents(
+    sampler: Sampler, group: CodeTrees, own: int, codes: NDArray[np.uint32], leaves: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.uint32], NDArray[np.uint32]]:
+    """Where the targets of each leaf of the tree in place `own` of a group begin, these targets, and their weights.
+
+    codes   uint32 [rows], the target of each row.
+    leaves  numbers within the group of the first leaf of the tree, and of the first after them.
+    """
+    store, tree = sampler.store, group.trees[own]
+    leaf: list[NDArray[np.uint32]] = []
+    weight: list[NDArray[np.uint64]] = []
+    rows: list[NDArray[np.int64]] = []
+    for block in range(block_count(store.rows)):
+        start = block * store.block_rows
+        bag = sampler.block(tree, block).astype(np.uint64)
+        stop = start + bag.size
+        if store.weight is not None:
+            bag *= store.weight[start:stop]
+        here = np.flatnonzero(bag)
+        leaf.append(leaves_in(sampler, group, own, start, stop)[here])
+        weight.append(bag[here])
+        rows.append(start + here)
+    key = np.concatenate(leaf).astype(np.uint64) << np.uint64(32) | codes[np.concatenate(rows)]
+    order = np.argsort(key)
+    key = key[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    weights = np.add.reduceat(np.concatenate(weight)[order], first)
+    start_of = np.searchsorted(key[first] >> np.uint64(32), np.arange(leaves[0], leaves[1] + 1, dtype=np.uint64))
+    return start_of, key[first].astype(np.uint32), _in_proportion(weights, start_of)
+
+
+def _in_proportion(weights: NDArray[np.uint64], start: NDArray[np.int64]) -> NDArray[np.uint32]:
+    """The weights of the targets of leaves, made smaller where those of a leaf come to 2**32.
+
+    start  where those of each leaf begin, and the last ones end. A share is off by about 2**-32 then.
+    """
+    total = np.add.reduceat(weights, start[:-1])
+    large = total >= np.uint64(2**32)
+    if large.any():
+        size = np.diff(start)
+        divisor = np.where(large, total / (2.0**32 - 1 - 2.0 * size), 1.0)
+        weights = np.maximum(np.rint(weights / np.repeat(divisor, size)), 1.0).astype(np.uint64)
+    return weights.astype(np.uint32)
+
+
+def leaf_nodes(group: CodeTrees) -> list[NDArray[np.uint32]]:
+    """The numbers of the leaves of each tree of a group, within the tree."""
+    return group.packed.leaf_nodes(group.narrow)

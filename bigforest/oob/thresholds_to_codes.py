@@ -1,0 +1,92 @@
+"""Turn the thresholds of loaded trees into codes of the store, so that its rows need not be decoded.
+
+The dictionaries may be larger than memory. So each is walked over once, from its first value to its last, and the nodes
+on its feature are at hand meanwhile, in ascending order of their thresholds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.execution.threads import run
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.store.store import Store
+
+# Nodes that are listed together, and how many of them threads put in order at a time, with the bytes that each of these
+# takes then.
+LISTED_NODES = 1 << 23
+ORDERED_NODES = 1 << 18
+ORDERED_BYTES = 28
+# Values of a dictionary looked at together: they stay in the cache.
+_PIECE = 1 << 16
+
+
+def turn_thresholds(packed: FlatTrees, store: Store, workers: int) -> None:
+    """Replace every threshold by the largest code that goes left; where there is none, by the one before the first.
+
+    Memory: 4 bytes for each of LISTED_NODES, and ORDERED_BYTES for each of ORDERED_NODES, or for all nodes if these are
+    fewer.
+    """
+    from bigforest.kernels.predict.thresholds_to_codes import count_nodes, list_nodes
+
+    wide = packed.wide
+    assert wide is not None
+    counts = np.zeros(packed.used.size, np.int64)
+    count_nodes(wide, counts)
+    order = np.empty(min(LISTED_NODES, packed.nodes), np.uint32)
+    for places, first, last in _portions(counts, packed.nodes, order.size):
+        some = wide._replace(thresholds=wide.thresholds[2 * first : 2 * last], links=wide.links[2 * first : 2 * last])
+        own = counts[places.start : places.stop]
+        begins = np.cumsum(own) - own
+        ends = begins.copy()
+        list_nodes(some, places.start, ends, order)
+        used = packed.used[places.start : places.stop]
+        tasks = [(store, used, some.thresholds, order, begins, ends, task, workers) for task in range(workers)]
+        run(_turn_features, tasks, workers=workers, on_result=lambda *_: None)
+
+
+def _portions(counts: NDArray[np.int64], nodes: int, room: int) -> Iterator[tuple[range, int, int]]:
+    """Places of features, and a range of nodes, of which those on these features are listed together, at most `room`.
+
+    counts  int64 [places], nodes on each
+    nodes   in all, cut only where those on one feature are more than there is room for
+    """
+    begin = 0
+    while begin < counts.size:
+        fitting = int(np.searchsorted(np.cumsum(counts[begin:]), room, side="right"))
+        places = range(begin, begin + max(fitting, 1))
+        step = nodes if fitting else room
+        yield from ((places, first, min(first + step, nodes)) for first in range(0, nodes, step))
+        begin = places.stop
+
+
+def _turn_features(
+    store: Store,
+    used: NDArray[np.int64],
+    thresholds: NDArray[np.float64],
+    order: NDArray[np.uint32],
+    begins: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    first: int,
+    step: int,
+) -> None:
+    """Do it for each `step`-th of the `used` features, from `first` on, whose nodes are order[begins:ends]."""
+    from bigforest.kernels.predict.thresholds_to_codes import nodes_to_codes
+
+    held = max(1, ORDERED_NODES // step)
+    for place in range(first, used.size, step):
+        lowest = int(store.spec.features[int(used[place])].missing)  # the code of missing values is before all
+        low = store.low(int(used[place]))[lowest:]
+        nodes = order[begins[place] : ends[place]]
+        batches = [nodes[at : at + held] for at in range(0, nodes.size, held)]
+        if low.size > _PIECE:
+            for batch in batches:
+                batch[:] = batch[thresholds[2 * batch.astype(np.int64)].argsort()]
+        # Each piece begins with the last value of the one before.
+        for begin in range(0, max(low.size - 1, 1), _PIECE - 1):
+            values = low[begin : begin + _PIECE].copy()  # looked at in any order, as no map of a file is
+            whole = begin + _PIECE >= low.size
+            batches = [batch[nodes_to_codes(thresholds, batch, values, lowest + begin, whole) :] for batch in batches]

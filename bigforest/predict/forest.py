@@ -1,0 +1,339 @@
+"""A grown forest: opening it, predicting with it, writing a copy."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from bigforest.common.errors import ConfigError, FormatError
+from bigforest.execution.resources import Resources
+from bigforest.forest.contents import Contents
+from bigforest.forest.format import ranks as training_ranks
+from bigforest.forest.format.files import Header, check_bytes, check_file, file_kind, read_header
+from bigforest.forest.format.parts import check_parts, part_paths
+from bigforest.forest.format.schema import FEATURES, RANKS, RUN
+from bigforest.forest.load.loader import Loader
+from bigforest.forest.load.reader import Reader
+from bigforest.forest.load.vote_rule import VoteRule, label_type
+from bigforest.predict.tree import Tree
+from bigforest.storage.atomic import TemporaryFolder, staged
+from bigforest.storage.paths import as_path
+from bigforest.storage.regular_files import copy_regular
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bigforest.common.memory_estimate import Shape
+    from bigforest.forest.load.predictor import Predictor
+    from bigforest.forest.load.row_passes import AnswerPasses
+
+
+def is_forest(path: Path) -> bool:
+    """Whether `path` is the directory of a forest, of whatever version and in whatever state."""
+    return file_kind(path / "run.parquet") == "run"
+
+
+def read_forest(path: str | Path, *, holding: object = None) -> Forest:
+    """Open the forest in the directory `path`.
+
+    Metadata and columns of all files are checked here, the nodes before they are first used for prediction
+    (or by `Forest.check`), the rows of the other files when they are asked for.
+
+    holding  an object to keep for as long as the forest or a LazyFrame of its files is in use.
+
+    Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
+    or of a newer version.
+    """
+    directory = as_path(path)
+    paths = part_paths(directory)
+    header = check_parts(paths)
+    check_file(directory / "features.parquet", "features", FEATURES, header.identity)
+    check_file(directory / "run.parquet", "run", RUN, header.identity)
+    if header.config.ranks:
+        check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
+    label_type(header.spec)
+    return Forest(directory, header, paths, holding)
+
+
+def grown_forest(directory: Path) -> Forest:
+    """The forest of the trees in `directory`, all of which are there, while its other files may not be."""
+    paths = part_paths(directory)
+    return Forest(directory, check_parts(paths), paths)
+
+
+class Forest(Contents):
+    """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads."""
+
+    def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
+        super().__init__(directory, header, parts, holding)
+        self._loader = Loader(directory, self._parts, header)
+
+    def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
+        """A forest is handed to other processes as its place, and read there once for as long as it does not change.
+
+        One in a temporary folder, which goes away with this object, is handed on as the bytes of its files.
+        """
+        if self._holding is not None:
+            files = {str(path.relative_to(self.directory)): path.read_bytes() for path in self._files()}
+            return _carried, (files,)
+        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._parts]
+        return _again, (str(self.directory.resolve()), self._identity, tuple(stamps))
+
+    def __repr__(self) -> str:
+        classes = "" if self.is_regression else f"{len(self.classes)} classes, "
+        return (
+            f"Forest({self.trees} trees, {len(self.spec.features)} features, {classes}"
+            f"target {self.spec.target.name!r}, {self.spec.rows} rows)"
+        )
+
+    def __len__(self) -> int:
+        return self.trees
+
+    def __getitem__(self, number: int) -> Tree:
+        """The tree of this number, from 0; or, if negative, from the end."""
+        place = operator.index(number)
+        if not -self.trees <= place < self.trees:
+            raise IndexError(f"the forest has the trees 0 to {self.trees - 1}, and no tree {number}")
+        return Tree(self, place % self.trees)
+
+    def check(self) -> None:
+        """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
+        self._loader.whole()
+
+    def predict(
+        self,
+        data: Any,
+        vote: str | None = None,
+        ties: str | None = None,
+        keep: Sequence[str] = (),
+        threads: int | None = None,
+        memory: int | str | None = None,
+        unseen: str = "larger",
+        quantiles: Sequence[float] = (),
+        trees: Iterable[int] | None = None,
+    ) -> Any:
+        """The class of every row, in order, or the number that the trees predict on average.
+
+        data     a Polars DataFrame or LazyFrame, pandas DataFrame or pyarrow Table that has the training
+                 features by name, or a numpy array [rows, features] with the features in the order of
+                 training, an array of objects if some are categories. Null and NaN are missing.
+        vote     "soft", "hard" or "stochastic" (see forest/load/vote_rule.py VoteRule); None as in training.
+        ties     "lowest", "reject" (a null prediction) or "random"; None as in training: "lowest", or "reject" for
+                 forests in subspaces.
+        keep     columns of a table to hand through.
+        threads  worker threads, None for all processors; a LazyFrame is run by Polars' own. Never changes an
+                 answer.
+        memory   most memory of the whole process, `data` included, such as "4GB"; None for no limit. Trees that do not
+                 fit are loaded a group at a time, but for a LazyFrame, which needs all of them. Never changes an
+                 answer.
+        unseen   a level of a category that was not there in training goes with the "larger" child of a node, counts as
+                 "missing", or is an "error".
+        quantiles  of the numbers to predict: shares from 0 to 1. A forest that was trained with keep_targets gives each
+                 row the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight
+                 (Meinshausen 2006); a quantile is the smallest target whose share, with all below it, reaches that.
+        trees    numbers of the trees that answer, such as range(50); None for all.
+
+        Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
+        numbers), and those of the quantiles, `q0.1` and so on; for numpy an array [rows], where a rejected row is nan
+        or None, or with quantiles [rows, quantiles] of these. A LazyFrame stays lazy and streams.
+        Random draws are keyed by the number of the row in `data`.
+
+        Raises ConfigError for an unusable option or too little memory; DataError for a feature that is not there or of
+        another kind, a missing value where trees split on projections, or an unseen level that is an error (for the
+        values of a LazyFrame when it is collected; some versions of Polars make a ComputeError of it); FormatError.
+        """
+        from bigforest.predict.in_memory import predict
+
+        rule = self.rule(vote, ties, unseen, quantiles, trees)
+        return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
+
+    def predict_proba(
+        self,
+        data: Any,
+        vote: str | None = None,
+        keep: Sequence[str] = (),
+        threads: int | None = None,
+        memory: int | str | None = None,
+        unseen: str = "larger",
+        trees: Iterable[int] | None = None,
+    ) -> Any:
+        """The share of each class in the votes of every row, in order: columns `keep` and p_<class>.
+
+        vote "soft": mean posterior; "hard": share of trees; None as in training. The rest is as in `predict`;
+        numpy gives float64 [rows, classes]. A forest that predicts numbers refuses, with ConfigError.
+        """
+        from bigforest.predict.in_memory import predict
+
+        rule = self.rule(vote, unseen=unseen, trees=trees)
+        return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
+
+    def apply(
+        self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None
+    ) -> NDArray[np.uint32]:
+        """Number of the leaf, among the nodes of its tree, in which each row ends in each tree: uint32 [rows, trees].
+
+        data     a table in memory or an array, as for `predict`. The whole forest is held in memory.
+        unseen, trees, threads  as for `predict`.
+
+        Raises what `predict` raises.
+        """
+        from bigforest.predict.in_memory import find_leaves
+
+        return find_leaves(self, data, self.rule(unseen=unseen, trees=trees), threads)
+
+    def inbag(self, trees: Iterable[int] | None = None, group: Any = None) -> pl.DataFrame:
+        """How often each training row is in the bag of each tree: the column row, and a column 0, 1, ... per tree.
+
+        row is the number of the row in the training table. Bags are not kept but drawn again, so this takes time, and
+        two bytes for each row and tree.
+
+        trees  numbers of the trees; None for all.
+        group  of a forest whose bags are drawn by groups: that column of the training table, an array or a Series.
+
+        Raises ConfigError where the forest does not know enough of its table: rows were left out or drawn by class, and
+        it has no out-of-bag report, as those that were merged. DataError for groups that are not those of training.
+        """
+        from bigforest.predict.inbag import bags_of
+
+        return bags_of(self, self._numbers(trees) or range(self.trees), group)
+
+    @property
+    def feature_importances(self) -> NDArray[np.float64]:
+        """Share of each feature in all decrease of impurity, in the order of `features` (forest/format/schema.py
+        FEATURES)."""
+        return self.features["importance"].to_numpy()
+
+    def expr(
+        self,
+        proba: bool = False,
+        vote: str | None = None,
+        ties: str | None = None,
+        row: str | None = None,
+        unseen: str = "larger",
+    ) -> pl.Expr:
+        """A Polars expression for the prediction of each row, named "prediction", in any frame with the features.
+
+        proba  a struct of p_<class> instead.
+        row    name of an integer column with the number of the row, from 0; needed for a stochastic vote and
+               random ties, because an expression sees pieces of the table in no fixed order.
+
+        Elementwise, so that lazy queries stream; reads only features that some tree splits on. Raises
+        ConfigError here; DataError when it runs, of which some versions of Polars make a ComputeError.
+        """
+        from bigforest.predict.lazy import expression
+
+        return expression(self, self.rule(vote, ties, unseen), proba=proba, row=row)
+
+    def write(self, path: str | Path, overwrite: bool = False) -> None:
+        """Copy the forest to the directory `path`.
+
+        Raises OutputExistsError if something is there already, and FormatError for files that are damaged or links.
+        """
+        with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy:
+            for source in self._files():
+                target = copy / source.relative_to(self.directory)
+                target.parent.mkdir(parents=True, exist_ok=True)
+                copy_regular(source, target)
+                # The copy, which nobody else changes, is what is looked at.
+                check_bytes(target)
+                if read_header(target, None)[0].identity != self._identity:
+                    raise FormatError(f"{source} belongs to another forest: its dataspec or configuration differs")
+
+    def rule(
+        self,
+        vote: str | None = None,
+        ties: str | None = None,
+        unseen: str = "larger",
+        quantiles: Sequence[float] = (),
+        trees: Iterable[int] | None = None,
+    ) -> VoteRule:
+        """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
+        shares, some = _shares(quantiles), self._numbers(trees)
+        if shares and some:
+            raise ConfigError("quantiles are those of all trees together; drop trees or quantiles")
+        if shares and not self.is_regression:
+            raise ConfigError("the forest predicts classes, which have no quantiles; ask for their probabilities")
+        if shares and not self.has_targets:
+            raise ConfigError("the forest does not know the training targets in its leaves: train it with keep_targets")
+        if self.is_regression and (vote is not None or ties is not None):
+            raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
+        vote = self.config.vote if vote is None else vote
+        own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
+        return VoteRule(vote, own if ties is None else ties, self.config.seed, unseen, shares, some)
+
+    def _numbers(self, trees: Iterable[int] | None) -> tuple[int, ...]:
+        """Numbers of trees, ascending; none for all. Raises ConfigError."""
+        if trees is None:
+            return ()
+        try:
+            numbers = sorted({operator.index(tree) for tree in trees})
+        except TypeError as error:
+            raise ConfigError(f"trees must be numbers of trees, such as range(50), not {trees!r}") from error
+        if not numbers or numbers[0] < 0 or numbers[-1] >= self.trees:
+            raise ConfigError(f"trees must be numbers from 0 to {self.trees - 1}, at least one, not {trees!r}")
+        return tuple(numbers)
+
+    def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
+        """The trees, ready to answer rows by a rule.
+
+        Raises ConfigError where all trees together take more than `memory`, and FormatError for damaged nodes.
+        """
+        return self._loader.predictor(rule, self.ranks, memory, threads)
+
+    def reader(self, rule: VoteRule) -> Reader:
+        """How rows are read that are answered by a rule. Raises FormatError."""
+        return Reader(self.spec, self.levels, rule.unseen)
+
+    def passes(
+        self,
+        rule: VoteRule,
+        shape: Callable[[NDArray[np.int64]], Shape],
+        resources: Resources,
+        held: int,
+        narrow: Callable[[], bool],
+    ) -> AnswerPasses:
+        """How to answer a table.
+
+        shape    gives the Shape of the table as it is read for features in use (see passes.plan_passes).
+        held     bytes of it that are in memory already.
+        narrow   whether all its values are float32.
+
+        Raises ConfigError, also where the memory of `resources` is too little, and FormatError for damaged nodes.
+        """
+        return self._loader.passes(rule, self.ranks, shape, resources, held, narrow)
+
+
+def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
+    try:
+        return tuple(float(share) for share in quantiles)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {quantiles!r}") from error
+
+
+def _carried(files: dict[str, bytes]) -> Forest:
+    """The forest of these files, in a temporary folder of its own. Raises FormatError."""
+    home = TemporaryFolder(None)
+    try:
+        for name, content in files.items():
+            path = home.path / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        return read_forest(home.path, holding=home)
+    except BaseException:
+        home.remove()
+        raise
+
+
+@lru_cache(maxsize=2)
+def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...]) -> Forest:
+    """The forest in a directory, which other stamps of its parts make another one. Raises FormatError."""
+    forest = read_forest(directory)
+    if forest._identity != identity:
+        raise FormatError(f"{directory} is not the forest handed over: it has changed, or this is another disk")
+    return forest

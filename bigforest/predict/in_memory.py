@@ -1,0 +1,145 @@
+"""Predictions for tables in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.memory_estimate import Shape
+from bigforest.execution.arguments import column_names, resources_of
+from bigforest.execution.resources import Resources
+from bigforest.forest.load.feature_map import check_schema
+from bigforest.forest.load.row_batch import RowBatch
+from bigforest.forest.load.vote_rule import VoteRule, answer_width
+from bigforest.predict.columns import (
+    answer_names,
+    answer_shape,
+    answer_table,
+    check_kept,
+    check_proba,
+    no_answers,
+    prediction,
+)
+from bigforest.predict.lazy import predict_lazy
+from bigforest.schema.columns import columns_named
+from bigforest.source.in_memory import plain_array
+
+if TYPE_CHECKING:
+    from bigforest.predict.forest import Forest
+
+
+def predict(
+    forest: Forest,
+    data: Any,
+    rule: VoteRule,
+    *,
+    keep: Sequence[str],
+    threads: int | None,
+    memory: int | str | None,
+    proba: bool = False,
+) -> Any:
+    """`Forest.predict` and, with `proba`, `Forest.predict_proba`."""
+    resources = resources_of(threads, None, memory)
+    keep = column_names(keep, "keep")
+    check_proba(forest.spec, proba)
+    if isinstance(data, pl.LazyFrame):
+        return predict_lazy(forest, data, rule, keep, proba, resources)
+    if isinstance(data, np.ndarray):
+        if keep:
+            raise ConfigError("an array has no columns to keep; drop keep or give a table")
+        return _predict_matrix(forest, data, rule, proba, resources)
+    answer = _predict_frame(forest, _frame_of(data), rule, keep, proba, resources)
+    if isinstance(data, pl.DataFrame):
+        return answer
+    if type(data).__module__.partition(".")[0] == "pyarrow":
+        return answer.to_arrow()
+    answered = answer.to_pandas()
+    answered.index = data.index
+    return answered
+
+
+def find_leaves(forest: Forest, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
+    """`Forest.apply`."""
+    workers = resources_of(threads, None, None).workers
+    predictor, reader = forest.predictor(rule), forest.reader(rule)
+    used = predictor.packed.used
+    if isinstance(data, np.ndarray):
+        return predictor.leaves(reader.matrix(data, used), workers)
+    frame = _frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
+    return predictor.leaves(reader.frame(frame, check_schema(frame.schema, forest.spec), used), workers)
+
+
+def _frame_of(data: Any) -> pl.DataFrame:
+    """A table in memory as a frame. Raises DataError."""
+    if isinstance(data, pl.DataFrame):
+        return data
+    package = type(data).__module__.partition(".")[0]
+    if package == "pandas":
+        from bigforest.source.in_memory import frame_from_pandas
+
+        return frame_from_pandas(data)
+    if package == "pyarrow":
+        import pyarrow as pa
+
+        from bigforest.source.in_memory import frame_from_arrow
+
+        if isinstance(data, pa.Table | pa.RecordBatch | pa.RecordBatchReader):
+            return frame_from_arrow(data)
+    raise DataError(
+        f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
+        "a pyarrow Table or a numpy array, or use predict_file for files"
+    )
+
+
+def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: VoteRule, proba: bool, resources: Resources) -> Any:
+    spec, reader = forest.spec, forest.reader(rule)
+    matrix = plain_array(matrix)
+    rows = reader.matrix(matrix, np.arange(len(spec.features)))
+
+    def shape(used: NDArray[np.int64]) -> Shape:
+        return Shape(rows.rows, (8,) * used.size, 0, answer_width(spec))
+
+    passes = forest.passes(rule, shape, resources, matrix.nbytes, lambda: rows.narrow)
+
+    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
+        step = passes.batch if resources.memory is not None else max(1, end)
+        for start in range(begin, end, step):
+            yield start, reader.matrix(matrix[start : min(start + step, end)], passes.used), None
+
+    found = [answers for _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
+    found = found or [no_answers(spec, rule)]
+    if rule.quantiles:
+        return np.concatenate([answers.quantiles for answers in found if answers.quantiles is not None])
+    if proba:
+        shares = [answers.proba for answers in found if answers.proba is not None]
+        return np.concatenate(shares) if len(shares) > 1 else shares[0]
+    return pl.concat([prediction(answers, spec) for answers in found]).to_numpy()
+
+
+def _predict_frame(
+    forest: Forest, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
+) -> pl.DataFrame:
+    spec, reader, schema = forest.spec, forest.reader(rule), frame.schema
+    found = check_schema(schema, spec)
+    check_kept(keep, frame.columns, answer_names(spec, rule, proba))
+    passes = forest.passes(
+        rule,
+        lambda used: answer_shape(schema, found.columns(used), frame.height, spec),
+        resources,
+        int(frame.estimated_size()),
+        found.narrow,
+    )
+
+    def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
+        step = passes.batch if resources.memory is not None else max(1, end)
+        for start in range(begin, end, step):
+            yield start, reader.frame(frame.slice(start, min(step, end - start)), found, passes.used), None
+
+    given = [answers for _, answers in passes.answers(frame.height, batches, proba=proba, workers=resources.workers)]
+    made = pl.concat([answer_table(answers, spec, rule, proba) for answers in given or [no_answers(spec, rule)]])
+    return pl.concat([frame.select(columns_named(keep)), made], how="horizontal")

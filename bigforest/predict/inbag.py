@@ -1,0 +1,109 @@
+"""The bags of the trees of a forest. They follow from seed and options, are kept nowhere, and are drawn again here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.memory_estimate import Shape
+from bigforest.forest.load.vote_rule import label_codes
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+
+if TYPE_CHECKING:
+    from bigforest.predict.forest import Forest
+
+
+class BagInputs(NamedTuple):
+    """What bags depend on besides the configuration: it stands in for the Store that a Sampler asks for it.
+
+    target  class of each row, where bags are drawn by class; groups: group of each row, where whole ones are drawn.
+    """
+
+    spec: DataSpec
+    target: NDArray[Any]
+    groups: NDArray[Any] | None
+
+    @property
+    def rows(self) -> int:
+        """Number of rows."""
+        return self.spec.rows
+
+    @property
+    def shape(self) -> Shape:
+        """What decides the bytes of the draws."""
+        return Shape(self.rows, (), 0, max(1, len(self.spec.target.classes)))
+
+
+def bags_of(forest: Forest, trees: Sequence[int], group: Any) -> pl.DataFrame:
+    """`Forest.inbag` for these trees. Raises ConfigError and DataError."""
+    from bigforest.sampling.bags import Sampler
+
+    spec, config = forest.spec, forest.config
+    rows = _row_numbers(forest)
+    by_class = config.bootstrap and config.sampling != "uniform"
+    target = _classes(forest) if by_class else np.empty(0, np.uint16)
+    known: Any = BagInputs(spec, target, _groups(spec, config, group, rows))
+    samplers: dict[int, Sampler] = {}
+    columns: dict[str, Any] = {"row": rows}
+    for tree in trees:
+        seed, number = _origin(forest, tree)
+        if seed not in samplers:
+            samplers[seed] = Sampler.of(known, replace(config, seed=seed))
+        columns[str(tree)] = samplers[seed].bag(number)
+    return pl.DataFrame(columns)
+
+
+def _origin(forest: Forest, tree: int) -> tuple[int, int]:
+    """The seed a tree was grown with, and its number among the trees of that seed."""
+    for piece in forest.origin.merged if forest.origin is not None else ():
+        if piece.first_tree <= tree < piece.first_tree + piece.trees:
+            return piece.seed, tree - piece.first_tree
+    return forest.config.seed, tree
+
+
+def _row_numbers(forest: Forest) -> NDArray[np.uint64]:
+    """Numbers of the training rows in their table. Raises ConfigError where they are not kept with the forest."""
+    if not forest.spec.dropped:
+        return np.arange(forest.spec.rows, dtype=np.uint64)
+    if not forest.has_oob:
+        raise ConfigError(
+            f"{forest.spec.dropped} rows of the table were left out, and only an out-of-bag report says which; this "
+            "forest has none"
+        )
+    return forest.oob.rows.select("row").collect().to_series().to_numpy()
+
+
+def _classes(forest: Forest) -> NDArray[np.uint16]:
+    """The class of each training row. Raises ConfigError where they are not kept with the forest."""
+    truth = forest.oob.rows.select("truth").collect().to_series()
+    codes = label_codes(truth, forest.spec)
+    assert codes is not None
+    return codes.astype(np.uint16)
+
+
+def _groups(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
+    """The code of each row's group, its rank among the names. Raises ConfigError and DataError."""
+    if not config.bootstrap or config.group is None or spec.group is None:
+        if given is not None:
+            raise ConfigError("the bags of this forest were not drawn by groups; drop group")
+        return None
+    if given is None:
+        raise ConfigError(
+            f"whole groups of {config.group!r} were drawn, which are not kept with the forest; give that column of the "
+            "training table as group"
+        )
+    column = pl.Series(config.group, given)
+    column = column.cast(pl.String) if column.dtype in (pl.Categorical, pl.Enum) else column
+    if len(column) != spec.rows + spec.dropped:
+        raise DataError(f"group has {len(column)} rows, and the training table had {spec.rows + spec.dropped}")
+    codes = column.gather(rows).rank("dense")
+    if codes.null_count() or codes.max() != spec.group.groups:
+        raise DataError(f"group does not name the {spec.group.groups} groups of training; give that column as it was")
+    return codes.to_numpy().astype(np.uint32) - np.uint32(1)

@@ -1,0 +1,1 @@
+"""Forests made from forests: merged, pruned, calibrated, or judged on other rows."""

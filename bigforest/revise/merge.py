@@ -1,0 +1,121 @@
+"""Joining forests that were grown apart on the same table into one.
+
+The trees stand in the order of the forests, numbered anew; so the merged forest predicts as they would together. It
+keeps in run.parquet where each tree came from (forest/format/origin.py): its configuration has the number of all trees,
+and the seed of the first forest, which decides random draws in prediction only. There is no out-of-bag report: which
+trees saw a row follows from several seeds, and votes cannot be taken apart again to the last bit from the reports there
+were.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
+from itertools import combinations
+from pathlib import Path
+
+from bigforest.common.errors import ConfigError, FormatError
+from bigforest.forest.format.files import header_of
+from bigforest.forest.format.leaf_targets import copy_targets
+from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.origin import MergedForest, Origin
+from bigforest.forest.format.ranks import write_ranks
+from bigforest.forest.format.rewrite import copy_parts
+from bigforest.forest.format.summary import write_features, write_run
+from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.options import MAX_TREES
+from bigforest.storage.atomic import staged
+
+
+def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
+    """Join forests, at least two, given or at `paths`, into the forest `out`, trees in that order; returns it.
+
+    They must have the same dataspec and the same options but for trees and seed. Memory: a row group of nodes.
+    Raises ConfigError when they do not go together or would have trees in common, FormatError for a damaged
+    forest, and OutputExistsError.
+    """
+    given = [] if isinstance(paths, str | Path) or not isinstance(paths, Iterable) else list(paths)
+    if len(given) < 2:
+        raise ConfigError("merging needs at least two forests; give more paths")
+    begin = time.perf_counter()
+    forests = [forest if isinstance(forest, Forest) else read_forest(forest) for forest in given]
+    first = forests[0]
+    for other in forests[1:]:
+        _check_alike(first, other)
+    config = replace(first.config, trees=sum(forest.trees for forest in forests))
+    origin = _merged_origin(forests)
+    with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory:
+        directory.mkdir()
+        written = 0
+        for forest in forests:
+            copy_parts(forest.directory, written, directory, first.spec, config)
+            written += forest.trees
+        write_features(directory, first.spec, config)
+        write_levels(directory, first.levels, first.spec, config)
+        if first.ranks is not None:
+            write_ranks(directory, first.ranks.knots(), first.spec, config)
+        if config.keep_targets:
+            sources = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
+            copy_targets(sources, directory, first.spec, config)
+        write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
+    return read_forest(out)
+
+
+def _check_alike(first: Forest, other: Forest) -> None:
+    where = f"{first.directory} and {other.directory}"
+    if first.spec != other.spec:
+        raise ConfigError(f"{where} were grown on different tables: {_difference(first.spec, other.spec)}; leave one")
+    ours, theirs = asdict(first.config), asdict(other.config)
+    for name in ours:
+        if name not in ("trees", "seed") and ours[name] != theirs[name]:
+            raise ConfigError(
+                f"{where} were grown with different options: {name} {ours[name]!r} and {theirs[name]!r}; "
+                "only trees and seed may differ"
+            )
+    if first.ranks is not None and other.ranks is not None and not first.ranks.equal(other.ranks):
+        raise ConfigError(f"{where} were grown on different tables: the ranks of values differ; leave one")
+    if not first.levels.level.equals(other.levels.level):
+        raise ConfigError(f"{where} were grown on different tables: the levels of categories differ; leave one")
+
+
+def _difference(first: DataSpec, other: DataSpec) -> str:
+    """The first thing in which two dataspecs differ, in words."""
+    if first.target.name != other.target.name:
+        return f"the targets are {first.target.name!r} and {other.target.name!r}"
+    if first.target != other.target:
+        return f"the target {first.target.name!r} has another type, or other classes or numbers"
+    if (first.rows, first.dropped) != (other.rows, other.dropped):
+        return f"they have {first.rows} and {other.rows} rows"
+    names = [{feature.name for feature in spec.features} for spec in (first, other)]
+    if odd := sorted(names[0] ^ names[1]):
+        return f"the feature {odd[0]!r} is not in both"
+    pairs = zip(first.features, other.features, strict=True)
+    odd_name = next(ours.name for ours, theirs in pairs if ours != theirs)
+    return f"the feature {odd_name!r} has another place, type or number of values"
+
+
+def _merged_origin(forests: Sequence[Forest]) -> Origin:
+    """Where the trees of the merged forest come from. Raises ConfigError when the same tree would be there twice."""
+    pieces: list[MergedForest] = []
+    for forest in forests:
+        before = sum(piece.trees for piece in pieces)
+        origin = forest.origin
+        if origin is None:
+            raise ConfigError(f"{forest.directory} does not say what it was grown on; train it anew to merge it")
+        alone = MergedForest(str(forest.directory.resolve()), forest.config.seed, 0, forest.trees, origin.fingerprint)
+        own = origin.merged or (alone,)
+        if sum(piece.trees for piece in own) != forest.trees:
+            raise FormatError(f"{forest.directory}: the origin does not cover all trees; the forest is damaged")
+        pieces += [replace(piece, first_tree=piece.first_tree + before) for piece in own]
+    for one, two in combinations(pieces, 2):
+        if (one.seed, one.fingerprint) == (two.seed, two.fingerprint):
+            raise ConfigError(
+                f"{one.forest} and {two.forest} were grown with the same seed {one.seed} on the same table, so their "
+                f"first {min(one.trees, two.trees)} trees are the same; train one of them with another seed"
+            )
+    if sum(piece.trees for piece in pieces) > MAX_TREES:
+        raise ConfigError(f"together the forests have more than {MAX_TREES} trees; merge fewer")
+    tables = {piece.fingerprint for piece in pieces}
+    return Origin(None, (), tables.pop() if len(tables) == 1 else "", tuple(pieces))

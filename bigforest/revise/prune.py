@@ -1,0 +1,84 @@
+"""Prune a grown forest by a tuning set: a subtree becomes a leaf where that answers the tuning rows better.
+
+Every tree is pruned for itself, from below: a node becomes a leaf if its majority is right on more of the tuning rows
+that reach it than the leaves below it are together (Quinlan 1987, reduced error pruning).
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Listener, silent
+from bigforest.forest.format.checks import Nodes
+from bigforest.forest.format.schema import KINDS, NODES, PRUNED
+from bigforest.predict.forest import Forest
+from bigforest.revise.revision import Revision, revise
+
+ON_TIES = ("keep", "prune")
+
+# The columns of NODES that are null in leaves.
+_OF_SPLITS = {"left", "right", "feature", "threshold", "default_left", "levels", "terms", "gain"}
+
+
+def prune_forest(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    *,
+    on_ties: str = "keep",
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> Forest:
+    """Prune every tree of a forest by a tuning set, into the forest `out`; all of it is in memory meanwhile.
+
+    forest     a Forest or the path of one.
+    data       a table as for `train`, with the target; best of rows the forest was not grown on.
+    on_ties    a subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
+
+    The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
+    DataError, FormatError and OutputExistsError.
+    """
+    if on_ties not in ON_TIES:
+        raise ConfigError(f"on_ties must be {' or '.join(ON_TIES)}, not {on_ties!r}")
+
+    table = partial(_pruned, prune_ties=on_ties == "prune")
+    revision = Revision(PRUNED, "the tuning set", "pruning", table)
+    return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)
+
+
+def _pruned(part: Nodes, table: pa.Table, counts: NDArray[np.int64], *, prune_ties: bool) -> pa.Table:
+    """The table of a part without what is pruned by these counts, its nodes numbered anew."""
+    from bigforest.kernels.tree.prune import cut_trees
+
+    nodes = part.feature.size
+    cut, kept = np.empty(nodes, np.bool_), np.empty(nodes, np.bool_)
+    size, best = np.empty(nodes, np.int64), np.empty(nodes, np.int64)
+    right = counts[np.arange(nodes), part.counts.argmax(axis=1)]
+    cut_trees(part.starts, part.feature, part.right, right, prune_ties, cut, kept, size, best)
+    left_over = np.flatnonzero(kept)
+    before: NDArray[np.int64] = np.cumsum(kept) - kept
+    root = np.repeat(part.roots, np.diff(part.starts))
+    number: NDArray[np.uint32] = (before - before[root]).astype(np.uint32)
+    leaf = cut | table["left"].chunk(0).is_null().to_numpy(zero_copy_only=False)
+    right_child = np.where(leaf, 0, number[np.where(leaf, 0, root + part.right)]).astype(np.uint32)
+    kinds = table["kind"].chunk(0)
+    kind = np.array([KINDS.index(name) for name in kinds.dictionary.to_pylist()])[kinds.indices.to_numpy()]
+    columns = {
+        name: table[name].chunk(0).take(pa.array(left_over, mask=cut[left_over] if name in _OF_SPLITS else None))
+        for name in NODES.names
+    }
+    columns["node"] = pa.array(number[kept])
+    columns["left"] = pa.array(number[kept] + np.uint32(1), mask=leaf[kept])
+    columns["right"] = pa.array(right_child[kept], mask=leaf[kept])
+    codes = np.where(cut, 0, kind)[kept].astype(np.int8)
+    columns["kind"] = pa.DictionaryArray.from_arrays(pa.array(codes), pa.array(KINDS))
+    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())

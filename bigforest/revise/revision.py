@@ -1,0 +1,200 @@
+"""Forests that are revised by rows with labels: pruned or calibrated. All of a forest is in memory meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import Listener, stage
+from bigforest.execution.arguments import resources_of
+from bigforest.execution.resources import Resources
+from bigforest.execution.threads import run
+from bigforest.forest.format import ranks
+from bigforest.forest.format.checks import Nodes, join_nodes
+from bigforest.forest.format.files import Header, read_table
+from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
+from bigforest.forest.format.rewrite import write_nodes
+from bigforest.forest.format.schema import nodes_schema
+from bigforest.forest.format.summary import write_features, write_run
+from bigforest.forest.load.feature_map import FeatureMap, check_schema
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.flatten import pack
+from bigforest.forest.load.router import RowRouter, chunk_rows
+from bigforest.forest.load.row_batch import missing_error
+from bigforest.forest.load.vote_rule import label_codes
+from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.schema.columns import cells
+from bigforest.source import Source, open_source
+from bigforest.storage.atomic import TemporaryFolder, staged
+from bigforest.storage.regular_files import copy_regular
+
+if TYPE_CHECKING:
+    from bigforest.kernels.predict.flat_tree import RouteInputs
+
+_BATCH_CELLS = 1 << 23
+_BATCH_ROWS = 1 << 17
+# Tree groups per thread, so that threads which are held up leave work to the others.
+_PIECES = 4
+
+
+class Revision(NamedTuple):
+    """How a forest is revised.
+
+    stage   its name in run.parquet; rows, use: what its rows are called in messages, and what for.
+    table   from a part, its table, and the rows of each class that end in its leaves or pass its other nodes (int64
+            [nodes, classes]), the new table.
+    """
+
+    stage: str
+    rows: str
+    use: str
+    table: Callable[[Nodes, pa.Table, NDArray[np.int64]], pa.Table]
+
+
+class Whole(NamedTuple):
+    """All trees of a forest: as the parts have them, and packed, with the nodes numbered through."""
+
+    forest: Forest
+    header: Header
+    paths: list[Path]
+    parts: list[Nodes]
+    packed: FlatTrees
+
+
+def revise(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path,
+    revision: Revision,
+    *,
+    threads: int | None,
+    scratch: str | Path | None,
+    overwrite: bool,
+    listener: Listener,
+) -> Forest:
+    """Write the forest, revised by the rows of `data`, to `out`.
+
+    Raises ConfigError, DataError for rows that cannot be predicted or have no known label, FormatError and
+    OutputExistsError.
+    """
+    resources = resources_of(threads, scratch, None)
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    if forest.is_regression:
+        raise ConfigError(
+            f"{revision.use} needs classes, and the forest predicts the number {forest.spec.target.name!r}"
+        )
+    with (
+        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
+        TemporaryFolder(resources.scratch) as work,
+    ):
+        directory.mkdir()
+        source = open_source(data, scratch=work)
+        target = forest.spec.target.name
+        if target not in source.schema:
+            raise DataError(f"{revision.rows} lacks the target {target!r}; {revision.use} needs rows with their labels")
+        begin = perf_counter()
+        whole = _open(forest)
+        counts = _counted(whole, source, revision, resources, listener)
+        _write(whole, directory, revision, counts)
+        seconds = dict(forest.run.select("stage", "seconds").iter_rows())
+        seconds[revision.stage] = perf_counter() - begin
+        write_run(directory, seconds, resources.workers, forest.spec, forest.config, forest.origin)
+    return read_forest(out)
+
+
+def _open(forest: Forest) -> Whole:
+    paths = part_paths(forest.directory)
+    header = check_parts(paths)
+    parts = [join_nodes(list(read_span(span, header))) for span in whole_parts(paths)]
+    trees = [part.roots.size for part in parts]
+    check_order(paths, [part.tree for part in parts], trees)
+    check_count(forest.directory, sum(trees), header)
+    return Whole(forest, header, paths, parts, pack(parts, len(forest.spec.features)))
+
+
+def _write(whole: Whole, directory: Path, revision: Revision, counts: NDArray[np.int64]) -> None:
+    """Write all files but run.parquet, from the counts of all nodes."""
+    spec, config = whole.header.spec, whole.header.config
+    first = 0
+    for path, part in zip(whole.paths, whole.parts, strict=True):
+        own = counts[first : first + part.feature.size]
+        first += part.feature.size
+        table = read_table(path, "trees", nodes_schema(spec), whole.header.identity)[1]
+        write_nodes([revision.table(part, table, own)], directory / "trees" / path.name, spec, config)
+    write_features(directory, spec, config)
+    write_levels(directory, whole.forest.levels, spec, config)
+    if config.ranks:
+        copy_regular(whole.forest.directory / ranks.FILE, directory / ranks.FILE)
+
+
+def _counted(
+    whole: Whole, source: Source, revision: Revision, resources: Resources, listener: Listener
+) -> NDArray[np.int64]:
+    """The rows of each class that end in each leaf or pass each other node, int64 [nodes, classes]."""
+    from bigforest.kernels.predict.accumulate import add_up
+
+    spec, packed = whole.header.spec, whole.packed
+    target = spec.target.name
+    found = check_schema(source.schema, spec)
+    columns = list(dict.fromkeys([*found.columns(packed.used), target]))
+    counts = np.zeros((packed.nodes, len(spec.target.classes)), np.int64)
+    known = 0
+    with stage(revision.stage, source.rows, "rows", listener) as progress:
+        for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
+            truth = label_codes(cells(batch, target), spec)
+            if truth is None:
+                raise DataError(f"{revision.rows} has labels in {target!r} that the forest does not know")
+            _count_batch(whole, found, batch, truth, counts, resources.workers)
+            known += int(np.count_nonzero(truth >= 0))
+            progress.advance(batch.height)
+    if not known:
+        raise DataError(f"no row of {revision.rows} has a {target!r}; {revision.use} needs rows with their labels")
+    first = 0
+    for part in whole.parts:
+        add_up(part.starts, part.feature, part.right, counts[first : first + part.feature.size])
+        first += part.feature.size
+    return counts
+
+
+def _count_batch(
+    whole: Whole,
+    found: FeatureMap,
+    batch: pl.DataFrame,
+    truth: NDArray[np.int32],
+    counts: NDArray[np.int64],
+    workers: int,
+) -> None:
+    """Add the rows of a batch to the counts of the leaves."""
+    packed = whole.packed
+    rows = whole.forest.reader(whole.forest.rule()).frame(batch, found, packed.used)
+    known = whole.forest.ranks
+    if known is not None:
+        rows = rows.ranked(known, packed.used)
+    router, step = RowRouter(packed), chunk_rows(rows)
+    pieces = np.array_split(packed.roots, min(packed.roots.size, _PIECES * workers))
+    for first in range(0, rows.rows, step):
+        way = router.way(rows, first, min(first + step, rows.rows))
+        if way is None:
+            raise missing_error(rows, [whole.header.spec.features[int(place)].name for place in packed.used])
+        tasks = [(way, roots, truth[first : first + way.rows], counts) for roots in pieces]
+        run(_count_leaves, tasks, workers=workers, on_result=lambda *_: None)
+
+
+def _count_leaves(
+    way: RouteInputs, roots: NDArray[np.uint64], truth: NDArray[np.int32], counts: NDArray[np.int64]
+) -> None:
+    """Count in some trees; called for other trees at the same time."""
+    from bigforest.kernels.predict.accumulate import LeafCounts, count_leaves
+    from bigforest.kernels.predict.route import new_scratch
+
+    count_leaves(way, roots, LeafCounts(truth, counts), new_scratch(way))

@@ -1,0 +1,164 @@
+"""Judge a forest on a validation set: error against the number of trees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import Listener, silent, stage
+from bigforest.execution.arguments import resources_of
+from bigforest.execution.resources import Resources
+from bigforest.forest.contents import VALIDATION_FILE
+from bigforest.forest.format.files import file_kind, write_table
+from bigforest.forest.format.frames import to_frame
+from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
+from bigforest.forest.load.feature_map import FeatureMap, check_schema
+from bigforest.forest.load.prefix_error import judge
+from bigforest.forest.load.row_passes import AnswerPasses, located
+from bigforest.forest.load.vote_rule import label_codes
+from bigforest.predict.columns import answer_shape
+from bigforest.predict.forest import Forest, grown_forest, read_forest
+from bigforest.schema.columns import cells
+from bigforest.schema.dataspec import DataSpec
+from bigforest.source import Source, open_source
+from bigforest.storage.atomic import TemporaryFolder, staged
+
+# Rows whose labels are looked at together.
+_BATCH_ROWS = 1 << 17
+
+
+def validate_forest(
+    forest: Forest | str | Path,
+    data: Any,
+    out: str | Path | None = None,
+    *,
+    vote: str | None = None,
+    ties: str | None = None,
+    threads: int | None = None,
+    memory: int | str | None = None,
+    scratch: str | Path | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> pl.DataFrame:
+    """The error of the first tree of a forest on a validation set, of the first two, and so on: columns VALIDATION.
+
+    forest  a Forest or the path of one.
+    data    a table as for `train`, with the target. Rows without a label are not counted.
+    out     also write the curve to this Parquet file.
+
+    vote and ties are those of `predict_file`, the other arguments those of `train`. Raises ConfigError, DataError,
+    FormatError and OutputExistsError.
+    """
+    resources = resources_of(threads, scratch, memory)
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    with TemporaryFolder(resources.scratch) as work:
+        source = open_source(data, scratch=work)
+        if out is None:
+            return to_frame(measure(forest, source, vote, ties, resources, listener))
+        with staged(out, overwrite=overwrite, kind="validation curve", is_ours=_is_curve) as made:
+            table = measure(forest, source, vote, ties, resources, listener)
+            write_table(table, made, VALIDATION_KIND, forest.spec, forest.config)
+        return to_frame(table)
+
+
+def _is_curve(path: Path) -> bool:
+    return file_kind(path) == VALIDATION_KIND
+
+
+def write_validation(directory: Path, source: Source, resources: Resources, listener: Listener) -> None:
+    """Judge the trees in a directory by the rule of their configuration, and write the curve among their files."""
+    forest = grown_forest(directory)
+    table = measure(forest, source, None, None, resources, listener)
+    write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.spec, forest.config)
+
+
+def measure(
+    forest: Forest, source: Source, vote: str | None, ties: str | None, resources: Resources, listener: Listener
+) -> pa.Table:
+    """The error after every tree, columns VALIDATION. Raises ConfigError, DataError and FormatError."""
+    spec = forest.spec
+    found = check_validation(source, spec)
+
+    def shape(used: NDArray[np.int64]) -> Any:
+        return answer_shape(source.schema, _columns(found, used), source.rows, spec)
+
+    rule = forest.rule(vote, ties)
+    reader = forest.reader(rule)
+    passes = forest.passes(rule, shape, resources, 0, found.narrow)
+    counts = np.zeros((2, forest.trees), np.int64)
+    known = 0
+    with stage("validate", forest.trees * source.rows, "votes", listener) as progress:
+        for begin in range(0, source.rows, max(1, passes.rows)):
+            end = min(begin + passes.rows, source.rows)
+            votes = np.zeros((end - begin, len(spec.target.classes)))
+            tree = 0
+            for entries in passes.groups:
+                predictor = passes.load(entries)
+                own = slice(tree, tree + predictor.packed.roots.size)
+                for start, batch in _batches(source, found, passes, begin, end):
+                    truth = _labels(cells(batch, spec.target.name), spec)
+                    known += int(np.count_nonzero(truth >= 0)) if tree == 0 else 0
+                    here = votes[start - begin : start - begin + batch.height]
+                    try:
+                        rows = reader.frame(batch, found, passes.used)
+                        counts[:, own] += judge(predictor, rows, start, truth, here, resources.workers)
+                    except DataError as error:
+                        raise located(error, start, batch.height) from error
+                    progress.advance(batch.height * predictor.packed.roots.size)
+                tree = own.stop
+                del predictor  # before the next group is loaded
+    columns = {
+        "trees": np.arange(1, forest.trees + 1, dtype=np.uint32),
+        "error": counts[0] / known,
+        "rejected": counts[1].astype(np.uint64),
+        "rows": np.full(forest.trees, known, np.uint64),
+    }
+    return pa.table(columns, schema=VALIDATION)
+
+
+def check_validation(source: Source, spec: DataSpec) -> FeatureMap:
+    """Where the features are.
+
+    Raises ConfigError where numbers are predicted; DataError unless the table has all features, and labels that the
+    forest knows.
+    """
+    if spec.target.task == "regression":
+        raise ConfigError(
+            f"the forest predicts the number {spec.target.name!r}, and curves are of classes; "
+            "predicting the set into a file tells R2, MSE and MAE"
+        )
+    found = check_schema(source.schema, spec)
+    if spec.target.name not in source.schema:
+        raise DataError(f"the validation set lacks the target {spec.target.name!r}; it needs rows with their labels")
+    targets = (cells(batch, spec.target.name) for batch in source.batches([spec.target.name], _BATCH_ROWS))
+    if not any([(_labels(target, spec) >= 0).any() for target in targets]):  # noqa: C419 (all are to be looked at)
+        raise DataError(f"no row of the validation set has a {spec.target.name!r}; there is nothing to judge by")
+    return found
+
+
+def _columns(found: FeatureMap, used: NDArray[np.int64]) -> list[str]:
+    return list(dict.fromkeys([*found.columns(used), found.spec.target.name]))
+
+
+def _batches(
+    source: Source, found: FeatureMap, passes: AnswerPasses, begin: int, end: int
+) -> Iterator[tuple[int, pl.DataFrame]]:
+    """The rows from `begin` to before `end`, and where each batch begins."""
+    for batch in source.batches(_columns(found, passes.used), passes.batch, begin, end):
+        yield begin, batch
+        begin += batch.height
+
+
+def _labels(target: pl.Series, spec: DataSpec) -> NDArray[np.int32]:
+    truth = label_codes(target, spec)
+    if truth is None:
+        raise DataError(f"the validation set has labels in {spec.target.name!r} that the forest does not know")
+    return truth

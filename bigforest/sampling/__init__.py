@@ -1,0 +1,1 @@
+"""Which rows are in the bag of a tree."""

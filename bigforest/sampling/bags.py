@@ -1,0 +1,255 @@
+"""Which rows are in the bag of a tree, and how often. Bags are recomputed wherever they are needed, never stored.
+
+The draws of a tree are first spread over the blocks of rows, exactly as independent draws would fall (a multinomial;
+without replacement a multivariate hypergeometric), then over the rows of each block by a stream of its own. So the
+bag of any block can be had alone, and every bag of n rows drawn with replacement has exactly n draws.
+
+Stratified and balanced bags do the same for every class by itself, from the number of its rows in each block: in a
+stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
+many draws as the smallest. With groups a bag is drawn from the groups as if they were rows, and its rows follow.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import Shape
+from bigforest.kernels.common.rng import PURPOSE_BAG, stream_key
+from bigforest.kernels.tree.bags import draw_strata, draw_with_replacement, draw_without_replacement
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# Rows of a block. Part of the store's format and of what a seed means: changing it changes every forest.
+BLOCK_ROWS = 65_536
+
+# Bytes of the draws that a sampler keeps, where those of one tree are not more.
+_KEPT_BYTES = 64 << 20
+
+
+class Sampler:
+    """The bags of all trees of a forest, as its configuration says.
+
+    Keeps what it draws for a tree, up to some bytes, for callers that ask for many blocks of a few trees. Other
+    processes make theirs anew.
+    """
+
+    def __init__(self, store: Store, config: TrainConfig, counts: NDArray[np.int64] | None) -> None:
+        """counts: int64 [blocks, classes], rows of each class in each block, where they are drawn class by class."""
+        self.store = store
+        self.config = config
+        self._counts = counts
+        self._most = kept_trees(store.shape, config)
+        self._kept: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, store: Store, config: TrainConfig) -> Sampler:
+        """The sampler of a forest; reads the target once where bags are drawn class by class.
+
+        Raises ConfigError when groups are asked for that the store does not have.
+        """
+        if config.group is not None and (store.spec.group is None or store.spec.group.name != config.group):
+            raise ConfigError(
+                f"the store {store.path} has no groups {config.group!r}; encode the table again with them"
+            )
+        if not config.bootstrap or config.sampling == "uniform":
+            return cls(store, config, None)
+        classes = len(store.spec.target.classes)
+        starts = range(0, store.rows, BLOCK_ROWS)
+        blocks = [np.bincount(store.target[start : start + BLOCK_ROWS], minlength=classes) for start in starts]
+        return cls(store, config, np.array(blocks, np.int64))
+
+    def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
+        return _again, (self.store, self.config)
+
+    def draws(self, tree: int) -> NDArray[Any] | None:
+        """What the blocks of a bag depend on.
+
+        The draws that fall into each block, int64 [blocks], or into each class of each block, [blocks, classes]; with
+        groups how often each is in the bag, uint16 [groups]; None without bootstrap.
+        """
+        if not self.config.bootstrap:
+            return None
+        if self.config.group is not None and self.store.spec.group is not None:
+            return bag(self.store.spec.group.groups, tree, self.config)
+        if self._counts is None:
+            return block_draws(self.store.rows, tree, self.config)
+        random = _spreading(self.config, tree)
+        rows = self._counts.sum(axis=0)
+        draws = np.zeros_like(self._counts)
+        for of_class, wanted in enumerate(class_draws(rows, self.config).tolist()):
+            sizes = self._counts[:, of_class]
+            if self.config.replace:
+                draws[:, of_class] = random.multinomial(wanted, sizes / rows[of_class])
+            else:
+                draws[:, of_class] = random.multivariate_hypergeometric(sizes, wanted)
+        return draws
+
+    def block(self, tree: int, block: int) -> NDArray[np.uint16]:
+        """How often each row of the block is in the bag of the tree, uint16 [rows of the block]."""
+        return self._block(tree, block, self._draws_once(tree))
+
+    def _draws_once(self, tree: int) -> NDArray[Any] | None:
+        """`draws`, kept; a thread waits for another that draws the same tree, but for no other tree."""
+        with self._lock:
+            known = self._kept.pop(tree, None)
+            draws: Future[NDArray[Any] | None] = Future() if known is None else known
+            self._kept[tree] = draws  # the last to go
+            if len(self._kept) > self._most:
+                del self._kept[next(iter(self._kept))]
+        if known is None:
+            try:
+                draws.set_result(self.draws(tree))
+            except BaseException as error:
+                draws.set_exception(error)
+        return draws.result()
+
+    def bag(self, tree: int) -> NDArray[np.uint16]:
+        """How often each row is in the bag of the tree, uint16 [rows]."""
+        draws = self.draws(tree)
+        return np.concatenate([self._block(tree, block, draws) for block in range(block_count(self.store.rows))])
+
+    def _block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
+        if draws is None:
+            return bag_block(self.store.rows, tree, block, self.config)
+        here = slice(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
+        if self.config.group is not None and self.store.groups is not None:
+            of_row: NDArray[np.uint16] = draws[self.store.groups[here]]
+            return of_row
+        if self._counts is None:
+            return bag_block(self.store.rows, tree, block, self.config, draws)
+        target = self.store.target[here]
+        counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
+        ends = np.empty(self._counts.shape[1], np.uint32)
+        key = _key(self.config, tree, 2 + block)
+        draw_strata(counts, target, ends, order, draws[block], self.config.replace, key)
+        return counts
+
+
+@lru_cache(maxsize=1)
+def _again(store: Store, config: TrainConfig) -> Sampler:
+    """The sampler that all tasks of a forest in this process share."""
+    return Sampler.of(store, config)
+
+
+def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
+    """Draws of one bag from each class, int64 [classes], of which there are so many rows; at least 1 each."""
+    share = np.full_like(rows, rows.min()) if config.sampling == "balanced" else rows
+    return np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64))
+
+
+def bag_size(rows: int, config: TrainConfig) -> int:
+    """Draws of one bag: the fraction of the rows, rounded half up, at least 1."""
+    return max(1, int(config.sample_fraction * rows + 0.5))
+
+
+def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
+    """Rows of a bag without repeats: an upper bound that holds for all bags we shall ever see (12 standard deviations).
+
+    classes  of the target; they matter where bags are drawn class by class.
+
+    Of n rows, d draws with replacement leave out n exp(-d / n) on average. Drawn class by class a bag has at most one
+    more row per class: each class has one at least, and as many draws spread over fewer rows find no more of them.
+    """
+    draws = bag_size(rows, config) if config.bootstrap else rows
+    if not config.bootstrap or config.group is not None:
+        return rows
+    spare = 0 if config.sampling == "uniform" else classes
+    found = math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) if config.replace else draws
+    return min(rows, min(draws, found) + spare)
+
+
+def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
+    """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
+    draws = bag_size(rows, config) + (0 if config.sampling == "uniform" else classes) if config.bootstrap else rows
+    leaves = distinct_rows(rows, config, classes)
+    weighted = config.weight is not None or config.class_weight is not None
+    if config.group is None and not weighted:  # else bags have any number of rows, or leaves of any weight
+        leaves = max(1, min(leaves, draws // (config.min_leaf or 1)))
+    if config.max_depth is not None and config.max_depth < leaves.bit_length():
+        leaves = min(leaves, 1 << config.max_depth)
+    return 2 * leaves - 1
+
+
+def max_weight(store: Store, config: TrainConfig) -> int:
+    """Rows of a bag, repeats counted: an upper bound for all bags we shall ever see, as in `distinct_rows`."""
+    rows, group = store.rows, store.spec.group
+    if config.group is None or group is None:
+        return bag_size(rows, config) + (0 if config.sampling == "uniform" else len(store.spec.target.classes))
+    mean = rows * bag_size(group.groups, config) / group.groups
+    return math.ceil(mean + 12 * math.sqrt(mean * group.largest) + 12 * group.largest)
+
+
+def draws_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of the draws of one tree, at most."""
+    if config.group is not None:
+        return 2 * shape.rows
+    return 8 * block_count(shape.rows) * (1 if config.sampling == "uniform" else shape.classes)
+
+
+def kept_trees(shape: Shape, config: TrainConfig) -> int:
+    """Trees whose draws a `Sampler` keeps."""
+    return max(1, min(config.trees, _KEPT_BYTES // draws_bytes(shape, config)))
+
+
+def block_count(rows: int) -> int:
+    """Blocks of a table; only the last may be shorter than BLOCK_ROWS."""
+    return -(-rows // BLOCK_ROWS)
+
+
+def block_draws(rows: int, tree: int, config: TrainConfig) -> NDArray[np.int64]:
+    """Draws of the tree's bag that fall into each block, int64 [blocks]; they sum to `bag_size`."""
+    sizes = np.full(block_count(rows), BLOCK_ROWS, dtype=np.int64)
+    sizes[-1] = rows - BLOCK_ROWS * (sizes.size - 1)
+    if sizes.size == 1:  # which takes no draw, as making a stream would take longer than all else of a small bag
+        return np.array([bag_size(rows, config)])
+    random = _spreading(config, tree)
+    if config.replace:
+        return random.multinomial(bag_size(rows, config), sizes / rows)
+    return random.multivariate_hypergeometric(sizes, bag_size(rows, config))
+
+
+def bag_block(
+    rows: int, tree: int, block: int, config: TrainConfig, draws: NDArray[np.int64] | None = None
+) -> NDArray[np.uint16]:
+    """How often each row of the block is in the bag of the tree, uint16 [rows of the block].
+
+    rows is the size of the whole table; `draws` is what `block_draws` gives, for callers that ask for many blocks.
+    """
+    size = min(BLOCK_ROWS, rows - block * BLOCK_ROWS)
+    if not config.bootstrap:
+        return np.ones(size, dtype=np.uint16)
+    counts = np.zeros(size, dtype=np.uint16)
+    here = int((block_draws(rows, tree, config) if draws is None else draws)[block])
+    key = _key(config, tree, 2 + block)  # streams 0 and 1 of the tree spread the draws over the blocks
+    if config.replace:
+        draw_with_replacement(counts, here, key)
+    else:
+        draw_without_replacement(counts, here, key)
+    return counts
+
+
+def bag(rows: int, tree: int, config: TrainConfig) -> NDArray[np.uint16]:
+    """How often each row is in the bag of the tree, uint16 [rows]."""
+    draws = block_draws(rows, tree, config) if config.bootstrap else None
+    return np.concatenate([bag_block(rows, tree, block, config, draws) for block in range(block_count(rows))])
+
+
+def _spreading(config: TrainConfig, tree: int) -> np.random.Generator:
+    """The stream that spreads the draws of a tree over the blocks."""
+    key = np.array([_key(config, tree, 0), _key(config, tree, 1)], dtype=np.uint64)
+    return np.random.Generator(np.random.Philox(key=key))
+
+
+def _key(config: TrainConfig, tree: int, stream: int) -> np.uint64:
+    with np.errstate(over="ignore"):  # plain Python wraps too, and says so
+        return np.uint64(stream_key(np.uint64(config.seed), PURPOSE_BAG, np.uint64(tree), np.uint64(stream)))

@@ -1,1 +1,0 @@
-"""Running pure functions side by side. The only package that imports dask."""

@@ -1,0 +1,305 @@
+"""The dataspec: what each column of a table is. It travels with the store and with the forest."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, TypeVar, get_args
+
+from bigforest.common.errors import FormatError
+from bigforest.schema.options import Task
+
+MAX_CLASSES = 65_535
+MAX_FEATURES = 2**31 - 1
+MAX_CODES = 2**32
+# Weights of rows have so many bits that a row may be in a bag 64 times: together they fit the 16 of an item.
+MOST_WEIGHT = 1023
+# A bag of weighted rows weighs no more than this.
+MOST_BAG_WEIGHT = 2**31 - 1
+# What all wide weights of a table come to at most; a bag may weigh 32 times that within 63 bits.
+MOST_WIDE_TOTAL = 2**58
+# Largest target of a regression: squares of larger ones would not leave room for sums of them.
+LARGEST_NUMBER = 2.0**500
+# Bits of a target of a regression as a whole number, and of it times the weight of a bag.
+_NUMBER_BITS = 52
+_SUM_BITS = 61
+
+KINDS = ("numeric", "category")
+
+Label = bool | int | float | str
+
+_Record = TypeVar("_Record")
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureSpec:
+    """One feature.
+
+    codes is their number. They are ranks, in the order of the values or levels, from 0, or, where `missing` says that
+    some rows have no value, from 1: code 0 is then theirs.
+    width is the bytes of a code (1, 2 or 4); slot is the feature's row in the store's matrix of that width.
+    kind is "numeric", or "category": its levels are text, in levels.parquet (bigforest/store/levels.py).
+    column is the column of the table it is in: `a` of the features `a.b` and `a[3]`; else, as where it is None, `name`.
+    """
+
+    name: str
+    kind: str
+    dtype: str
+    codes: int
+    width: int
+    slot: int
+    column: str | None = None
+    missing: bool = False
+
+    @property
+    def home(self) -> str:
+        """The column of the table it is in."""
+        return self.name if self.column is None else self.column
+
+    @property
+    def levels(self) -> int:
+        """Number of levels of a category, missing not counted."""
+        return self.codes - self.missing if self.kind == "category" else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TargetSpec:
+    """The target column: its Polars type by name, and what it tells apart.
+
+    task          "classification" or "regression".
+    classes       of a classification, ascending; class k has code k.
+    offset, step  of a regression: its targets are kept as whole numbers q of 64 bits, and offset + q * step is the
+                  value, off by step / 2 at most (encode/regression_target.py). The step is a power of two.
+    exact         whether none is off. Where some are, the store has the targets themselves besides.
+    categories    of an Enum all of its categories, in its order; of a Categorical, unless they are Polars' global ones,
+                  the name, the namespace and the physical type of its pl.Categories; else none.
+    """
+
+    name: str
+    dtype: str
+    classes: tuple[Label, ...]
+    task: Task = "classification"
+    offset: float = 0.0
+    step: float = 1.0
+    exact: bool = True
+    categories: tuple[str, ...] = ()
+
+    def values(self, numbers: Any) -> Any:
+        """What whole numbers stand for."""
+        return self.offset + numbers * self.step
+
+
+@dataclass(frozen=True, slots=True)
+class WeightSpec:
+    """Weights of rows: a row's is `step` times its whole number in the store.
+
+    name      the column of weights; None where only classes have weights.
+    classes   the weight of each class, by which those of its rows are multiplied; empty where they have none.
+    balanced  whether these make up for the numbers of their rows.
+    largest   largest whole number in the store, MOST_WEIGHT at most unless they are wide.
+    total     sum of all of them.
+    wide      whether they have 64 bits: splits are then found by narrower ones (grow/shared/weighted_bags.py), and what
+              nodes hold is counted again by these (oob/weigh.py).
+    search    of wide ones, how many steps are one of the narrower ones, else 1.
+    searched  sum of the narrower ones of all rows, in one copy each; else the total.
+    """
+
+    name: str | None
+    classes: tuple[float, ...]
+    balanced: bool
+    step: float
+    largest: int
+    total: int
+    wide: bool
+    search: float
+    searched: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupSpec:
+    """The column of groups: its Polars type by name, the number of groups, and the rows of the largest."""
+
+    name: str
+    dtype: str
+    groups: int
+    largest: int
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """All columns used in training. `rows` excludes the `dropped` rows whose target was null or whose weight was 0."""
+
+    rows: int
+    dropped: int
+    features: tuple[FeatureSpec, ...]
+    target: TargetSpec
+    group: GroupSpec | None = None
+    weight: WeightSpec | None = None
+
+    def to_json(self) -> str:
+        """The dataspec as one line of JSON."""
+        return self._json
+
+    @property
+    def wide_weights(self) -> bool:
+        """Whether rows have weights of 64 bits, and so what nodes hold."""
+        return self.weight is not None and self.weight.wide
+
+    @cached_property
+    def _json(self) -> str:
+        """Every file of a forest has it, and it takes a millisecond for a thousand features."""
+        return json.dumps(self, default=_entries, sort_keys=True)
+
+    @classmethod
+    def from_json(cls, text: str) -> DataSpec:
+        """Inverse of `to_json`. Raises FormatError on anything that `to_json` cannot have written."""
+        try:
+            raw: dict[str, Any] = json.loads(text)
+            spec = _record(
+                cls,
+                raw,
+                features=tuple(_record(FeatureSpec, entry) for entry in raw["features"]),
+                target=_record(
+                    TargetSpec,
+                    raw["target"],
+                    **{name: tuple(raw["target"][name]) for name in ("classes", "categories")},
+                ),
+                group=None if raw["group"] is None else _record(GroupSpec, raw["group"]),
+                weight=None
+                if raw["weight"] is None
+                else _record(WeightSpec, raw["weight"], classes=tuple(raw["weight"]["classes"])),
+            )
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            raise FormatError(f"the dataspec cannot be read ({error}); the file is damaged or not ours") from error
+        _check(spec)
+        return spec
+
+
+def json_object(entries: Mapping[str, str]) -> str:
+    """A JSON object of entries that are texts of JSON already, a line for each, by name: a wide dataspec is made into
+    text once and not for every file that has it."""
+    return "{\n" + ",\n".join(f' "{name}": {entries[name]}' for name in sorted(entries)) + "\n}"
+
+
+def code_width(codes: int) -> int:
+    """Bytes of the narrowest unsigned integer that holds the codes 0 .. codes - 1."""
+    return 1 if codes <= 1 << 8 else 2 if codes <= 1 << 16 else 4
+
+
+def max_number(rows: int, *, weighted: bool) -> int:
+    """What the whole numbers of a regression's targets stay below, in size, where there are so many rows."""
+    weight = min(rows * MOST_WEIGHT, MOST_BAG_WEIGHT) if weighted else rows
+    return min(1 << _NUMBER_BITS, (1 << _SUM_BITS) // weight)
+
+
+def _entries(record: Any) -> dict[str, Any]:
+    """The fields of one of the records above. dataclasses.asdict takes several times as long: it copies."""
+    return {field.name: getattr(record, field.name) for field in fields(record)}
+
+
+def _record(kind: type[_Record], raw: dict[str, Any], **made: Any) -> _Record:
+    """A record of JSON entries, some of them made into others; KeyError unless they are the fields of its class."""
+    if set(raw) != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
+        raise KeyError(f"unknown or missing entries of {kind.__name__}")
+    return kind(**{**raw, **made})
+
+
+def _check(spec: DataSpec) -> None:
+    try:
+        sound = (
+            _is_count(spec.rows)
+            and _is_count(spec.dropped)
+            and _sound_features(spec)
+            and _sound_target(spec.target)
+            and (spec.group is None or _sound_group(spec.group, spec.rows))
+            and (spec.weight is None or _sound_weight(spec.weight, spec))
+        )
+    except TypeError:  # something that cannot be compared or hashed
+        sound = False
+    if not sound:
+        raise FormatError("the dataspec contradicts itself; the file is damaged or not ours")
+
+
+def _sound_features(spec: DataSpec) -> bool:
+    names = [feature.name for feature in spec.features]
+    slots = {1: 0, 2: 0, 4: 0}
+    for feature in spec.features:
+        typed = all(isinstance(text, str) for text in (feature.name, feature.dtype, feature.home))
+        typed = typed and feature.kind in KINDS and isinstance(feature.missing, bool)
+        if not typed or not _is_count(feature.codes) or not 1 <= feature.codes <= MAX_CODES:
+            return False
+        if type(feature.width) is not int or type(feature.slot) is not int:
+            return False
+        # Feature order is the order within the matrix of a width, too.
+        if feature.width != code_width(feature.codes) or feature.slot != slots[feature.width]:
+            return False
+        slots[feature.width] += 1
+    return 0 < len(names) <= MAX_FEATURES and len({*names, spec.target.name}) == len(names) + 1
+
+
+def _sound_target(target: TargetSpec) -> bool:
+    classes = target.classes
+    typed = all(type(label) is type(classes[0]) and isinstance(label, bool | int | float | str) for label in classes)
+    finite = all(math.isfinite(label) for label in classes if isinstance(label, float))
+    if not all(isinstance(text, str) for text in (target.name, target.dtype)) or target.task not in get_args(Task):
+        return False
+    if not _sound_categories(target):
+        return False
+    scale = (target.offset, target.step)
+    finite_scale = all(isinstance(number, float) and math.isfinite(number) for number in scale)
+    if not finite_scale or not isinstance(target.exact, bool):
+        return False
+    if target.task == "regression":
+        return not classes and target.step > 0.0 and math.frexp(target.step)[0] == 0.5
+    return (
+        scale == (0.0, 1.0)
+        and target.exact
+        and 1 <= len(classes) <= MAX_CLASSES
+        and typed
+        and finite
+        and all(left < right for left, right in pairwise(classes))  # type: ignore[operator]
+    )
+
+
+def _sound_categories(target: TargetSpec) -> bool:
+    known = target.categories
+    if not all(isinstance(category, str) for category in known) or len(set(known)) < len(known):
+        return False
+    if target.dtype == "Enum":
+        return set(target.classes) <= set(known)
+    if target.dtype == "Categorical":
+        return not known or (len(known) == 3 and known[2] in ("UInt8", "UInt16", "UInt32"))
+    return not known
+
+
+def _sound_group(group: GroupSpec, rows: int) -> bool:
+    counts = all(_is_count(count) and 1 <= count <= rows for count in (group.groups, group.largest))
+    return isinstance(group.name, str) and isinstance(group.dtype, str) and counts
+
+
+def _sound_weight(weight: WeightSpec, spec: DataSpec) -> bool:
+    named = weight.name is None or isinstance(weight.name, str)
+    factors = [*weight.classes, weight.step, weight.search]
+    positive = all(isinstance(number, float) and 0.0 <= number < math.inf for number in factors) and weight.step > 0.0
+    counts = all(map(_is_count, (weight.largest, weight.total, weight.searched)))
+    if not (named and positive and counts and isinstance(weight.balanced, bool) and isinstance(weight.wide, bool)):
+        return False
+    if weight.wide:
+        narrow = weight.search >= 1.0 and spec.rows <= weight.searched <= MOST_BAG_WEIGHT
+    else:
+        narrow = weight.search == 1.0 and weight.searched == weight.total
+    return (
+        narrow
+        and len(weight.classes) in (0, len(spec.target.classes))
+        and 1 <= weight.largest <= (MOST_WIDE_TOTAL if weight.wide else MOST_WEIGHT)
+        and spec.rows <= weight.total <= (MOST_WIDE_TOTAL if weight.wide else spec.rows * weight.largest)
+        and weight.largest <= weight.total
+    )
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0

@@ -1,0 +1,101 @@
+"""From Arrow to Polars, with bytes that nobody has looked at: what is wrong is an error that names file and column.
+
+Where a damaged page asks for more memory than there is, Polars ends the process and Arrow raises; at types it does not
+know Polars panics. So files are read by Arrow, types are looked at, and arrays validated, before Polars has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+
+from bigforest.common.errors import BigForestError, DataError, reason
+
+# What Arrow, Polars and Python raise at bytes that are not what they should be. A panic is no Exception.
+FAULTS = (
+    pa.ArrowException,
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    OSError,
+    ValueError,
+    TypeError,
+    LookupError,
+    NotImplementedError,
+    MemoryError,
+    OverflowError,
+    RuntimeError,
+)
+
+
+@contextmanager
+def naming_faults(make: Callable[[str], BigForestError]) -> Iterator[None]:
+    """Raise make(what is wrong) where the block finds bytes that cannot be read."""
+    try:
+        yield
+    except FAULTS as error:
+        raise make(reason(error)) from error
+
+
+def schema_of(schema: pa.Schema, where: str) -> dict[str, pl.DataType]:
+    """The Polars types of the columns of an Arrow schema. Raises DataError, naming `where` and the column."""
+    for field in schema:
+        with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
+            _check_type(field)
+    try:
+        return dict(_frame(schema.empty_table()).schema)
+    except FAULTS:  # of some column
+        found = {}
+        for field in schema:
+            with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
+                found[field.name] = _frame(pa.schema([field]).empty_table()).dtypes[0]
+        return found
+
+
+def frame_of(table: Any, where: str) -> pl.DataFrame:
+    """The frame of a pyarrow Table or RecordBatch, whose types `schema_of` has seen.
+
+    Arrays are validated, their text too. Raises DataError, naming `where` and the column.
+    """
+    with naming_faults(lambda what: DataError(f"{where}: the table cannot be read ({what}); check its files")):
+        for name, column in zip(table.schema.names, table.columns, strict=True):
+            with naming_faults(lambda what, name=name: _of_column(where, name, what)):  # type: ignore[misc]
+                column.validate(full=True)
+        return _frame(table)
+
+
+def _frame(table: Any) -> pl.DataFrame:
+    """A Table or RecordBatch with its names: Polars would make one up for an empty one."""
+    names = table.schema.names
+    frame = pl.from_arrow(table.rename_columns([str(place) for place in range(len(names))]))
+    assert isinstance(frame, pl.DataFrame)
+    frame.columns = names
+    return frame
+
+
+def _of_column(where: str, name: str, what: str) -> DataError:
+    return DataError(f"{where}: column {name!r} cannot be read ({what}); drop or convert the column")
+
+
+def _check_type(field: pa.Field) -> None:
+    """Raise ValueError for a type at which Polars panics, which writes lines of its own to the terminal."""
+    kind = field.type
+    if "\0" in field.name:
+        raise ValueError("there is a zero byte in its name")
+    if pa.types.is_timestamp(kind) and kind.tz is not None:
+        pl.Series([], dtype=pl.Datetime("us", kind.tz))
+    if pa.types.is_decimal256(kind):
+        raise ValueError("decimals of 256 bits are not supported")
+    if pa.types.is_interval(kind):
+        raise ValueError(f"the type {kind} is not supported")
+    if pa.types.is_fixed_size_list(kind) and kind.list_size == 0:
+        raise ValueError("it holds lists of no elements")
+    if pa.types.is_dictionary(kind):
+        _check_type(pa.field("", kind.value_type))
+    elif isinstance(kind, pa.BaseExtensionType):
+        _check_type(pa.field("", kind.storage_type))
+    for number in range(kind.num_fields):
+        _check_type(kind.field(number))

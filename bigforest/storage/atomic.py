@@ -1,0 +1,247 @@
+"""Outputs appear whole or not at all: made in a hidden folder beside their place, renamed when complete."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import secrets
+import tempfile
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, OutputExistsError, StorageError, reason
+from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
+from bigforest.storage.paths import as_path, copy, free_bytes, is_folder, is_remote, local_workdir, remove_folder
+
+# Names that end so promise what no output of ours is: these are Parquet files, or folders.
+_OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
+
+# Where an output that is replaced is for an instant, in the hidden folder in which the new one is made.
+_REPLACED = "replaced"
+# What the names of temporary folders begin with.
+_PREFIX = "bigforest-"
+
+# The temporary folders of this process.
+_temporary: set[Path] = set()
+
+
+@contextmanager
+def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+    """Yield a path where the block makes the output, a file or a directory; renamed to `out` at the end.
+
+    Nothing stays behind when the block fails. `kind` names the output in messages ("forest"); `is_ours` says
+    whether what is already there is one and so may be overwritten. All checks happen before the block.
+    Raises OutputExistsError or ConfigError when `out` cannot be used.
+    """
+    place = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours)
+    if is_remote(place):
+        with local_workdir(place) as folder:
+            yield folder / place.name
+            _check_free(out, place, overwrite=overwrite)
+            install(folder / place.name, place, folder)
+        return
+    try:
+        workspace = hold(place.parent, _hidden(place))
+    except OSError as error:
+        raise ConfigError(f"cannot write to {Path(out).parent}: {error.strerror}; choose another output") from error
+    try:
+        made = workspace.path / "new" / place.name
+        made.parent.mkdir()
+        yield made
+        _check_free(out, place, overwrite=overwrite)
+        sync_all(made)
+        install(made, place, workspace.path / _REPLACED)
+    finally:
+        workspace.remove()
+
+
+def _hidden(place: Path) -> str:
+    """What the names of the hidden folders begin with in which the output is made."""
+    return f".{place.name}."
+
+
+def _sweep_beside(place: Path) -> None:
+    """Remove what killed processes left beside an output, and put back what was there where they were replacing it."""
+
+    def put_back(folder: Path) -> None:
+        if is_there(folder / _REPLACED) and not is_there(place):
+            (folder / _REPLACED).rename(place)
+
+    if not is_remote(place):
+        sweep(place.parent, _hidden(place), put_back)
+
+
+def _check_free(out: str | Path, place: Path, *, overwrite: bool) -> None:
+    if not overwrite and is_there(place):
+        raise OutputExistsError(f"{out} was created by someone else during the run; choose another output")
+
+
+def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
+    """The resolved path of an output that may be written; arguments and errors as in `staged`.
+
+    A link is followed, so that what is behind it is replaced and it stays a link. What killed processes left beside
+    the output is removed.
+    """
+    if not isinstance(overwrite, bool):
+        raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
+    out = as_path(out)
+    if out.suffix.lower() in _OTHER_KINDS:
+        raise ConfigError(f"{out} has the name of another kind of file than a bigforest {kind}; leave out {out.suffix}")
+    try:
+        place = out.resolve()
+        _sweep_beside(place)
+        taken = place.exists()
+    except (OSError, RuntimeError) as error:  # a name too long, a folder we may not enter, links in a circle
+        raise ConfigError(f"{out} cannot be written ({reason(error)}); choose another output") from error
+    if not is_folder(place.parent):
+        folder = place.parent if out.is_symlink() else out.parent
+        raise ConfigError(f"the folder {folder} of the output {out.name} does not exist; create it first")
+    if taken:
+        if not overwrite:
+            raise OutputExistsError(f"{out} already exists; choose another output, or replace it with overwrite")
+        if not is_ours(place):
+            raise OutputExistsError(
+                f"{out} exists and is not a bigforest {kind}, so it is not overwritten; choose another output"
+            )
+    return place
+
+
+@contextmanager
+def naming_full_disk(*folders: Path) -> Iterator[None]:
+    """Raise ConfigError instead of the system's error where the block finds a disk full.
+
+    `folders` are those the block writes to; the one with least room is named. What is beneath other errors is looked
+    at too: libraries wrap the system's.
+    """
+    try:
+        yield
+    except Exception as error:
+        if not disk_full(error):
+            raise
+        full = min((folder.resolve() for folder in folders), key=free_bytes)
+        raise ConfigError(f"no space left on the disk of {full}; free some, or choose another folder") from error
+
+
+class TemporaryFolder:
+    """A folder that is removed when this object goes away, or at the end of a `with` block of it.
+
+    As nothing in it is to outlive this process, `sync` waits for no disk there. What processes that were killed left
+    in `parent` is removed.
+    """
+
+    def __init__(self, parent: Path | None) -> None:
+        parent = Path(tempfile.gettempdir()) if parent is None else parent
+        held = None
+        if is_remote(parent):
+            self.path = parent / f"{_PREFIX}{secrets.token_hex(8)}"
+        else:
+            sweep(parent, _PREFIX)
+            held = hold(parent, _PREFIX)
+            self.path = held.path
+        _temporary.add(self.path)
+        self.remove = weakref.finalize(self, _remove_temporary, self.path, held)
+
+    def __enter__(self) -> Path:
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        self.remove()
+
+
+def _remove_temporary(path: Path, held: Held | None) -> None:
+    remove(path) if held is None else held.remove()
+    _temporary.discard(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a folder and everything in it, as far as the system lets us."""
+    if is_remote(path):
+        with contextlib.suppress(StorageError):
+            remove_folder(path)
+    else:
+        remove_tree(path)
+
+
+def install(made: Path, place: Path, aside: Path) -> None:
+    """Rename `made`, whose files are on the disk, to `place`, for good.
+
+    What was there is moved aside first, and back if the renaming fails. An object store knows no renaming: there a
+    folder is removed first and the new one put, file by file, the one it is known by last.
+    """
+    if is_remote(place):
+        if place.is_dir():
+            remove_folder(place)
+        copy(made, place)
+        return
+    if not place.exists():
+        made.rename(place)
+    else:
+        place.rename(aside)
+        try:
+            made.rename(place)
+        except OSError:
+            aside.rename(place)
+            raise
+    sync(place.parent)
+
+
+def is_there(place: Path) -> bool:
+    """Whether there is something at a place, if only a link to nothing."""
+    return place.exists() or (not is_remote(place) and place.is_symlink())
+
+
+def sync(path: Path) -> None:
+    """Return when the content of a file, or the names in a folder, are on the disk: a rename may come first there."""
+    if is_remote(path) or not _temporary.isdisjoint((path, *path.parents)):
+        return
+    if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
+        return  # Windows does not open folders
+    handle = os.open(path, os.O_RDWR if path.is_file() else os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        if error.errno != errno.EINVAL:  # some network disks cannot do this for folders
+            raise
+    finally:
+        os.close(handle)
+
+
+def sync_all(path: Path) -> None:
+    """`sync` for a file, or for a folder and everything in it."""
+    for inside in sorted(path.rglob("*")) if path.is_dir() else []:
+        sync(inside)
+    sync(path)
+
+
+def sync_names(path: Path) -> None:
+    """`sync` for a folder and all folders in it, of which the files have been synced."""
+    if not is_remote(path):
+        for folder, _, _ in os.walk(path):
+            sync(Path(folder))
+
+
+def write_whole(file: IO[bytes], array: NDArray[Any]) -> None:
+    """Write all of an array, in C order, to an unbuffered file, of which one write may take less."""
+    left = array.reshape(-1).view(np.uint8)
+    while left.size:
+        left = left[file.write(left.data) :]
+
+
+def disk_full(error: BaseException) -> bool:
+    """Whether `error`, or what led to it, says that a disk or a quota is full or a file may not grow further."""
+    seen: BaseException | None = error
+    while seen is not None:
+        if isinstance(seen, OSError) and seen.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            return True
+        # Polars and Arrow report the system's errors by their text.
+        if any(sign in str(seen) for sign in ("No space left on device", "File too large", "Disk quota exceeded")):
+            return True
+        seen = seen.__cause__ or seen.__context__
+    return False

@@ -1,0 +1,90 @@
+"""One run at a time: locks that end with the process that holds them, however it ends.
+
+On a disk a lock is flock on a file. An object store has no such thing, but shows at once what has been put there. A run
+puts a *lease* beside the file, an object with a name of its own, and then looks whether there are others: of two that
+begin at the same time one at least sees the other, and gives way. It puts the lease again every few seconds; one that
+was not put again for a minute, by the clock of the store, is of a process that has died, and is removed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import threading
+from pathlib import Path
+from typing import Protocol
+
+from bigforest.common.errors import StorageError
+from bigforest.storage.owned_folders import FileLock
+from bigforest.storage.paths import is_remote
+
+_PREFIX = "lease-"
+# Seconds between two signs of life, and without one until a process counts as dead.
+_BEAT = 10.0
+DEAD = 60.0
+
+
+class Lock(Protocol):
+    """A lock that is held."""
+
+    def held(self) -> bool:
+        """Whether it is still ours, and the lock of the file that is there now."""
+
+    def close(self) -> None:
+        """Give it back."""
+
+
+def take(path: Path) -> Lock | None:
+    """The lock of the file `path`, which is made in its folder; None where another process holds it.
+
+    Raises FileNotFoundError when there is no such folder.
+    """
+    taken = _Lease(path) if is_remote(path) else FileLock(path)
+    if taken.acquire():
+        return taken
+    taken.close()
+    return None
+
+
+def is_lease(path: Path) -> bool:
+    """Whether a file is the sign of a process that works in its folder."""
+    return path.name.startswith(_PREFIX)
+
+
+class _Lease:
+    """A lease in an object store, put at once and kept alive by a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path.with_name(f"{_PREFIX}{secrets.token_hex(8)}")
+        self._ended = threading.Event()
+        self._beat = threading.Thread(target=self._live, name="bigforest-lease", daemon=True)
+        path.write_text("")
+        self._path.write_text("")
+        self._beat.start()
+
+    def acquire(self) -> bool:
+        """Whether there is no other lease of a process that lives."""
+        now = self._path.stat().st_mtime_ns
+        for other in self._path.parent.glob(f"{_PREFIX}*"):
+            if other == self._path:
+                continue
+            with contextlib.suppress(FileNotFoundError):  # it is just being given back
+                if now - other.stat().st_mtime_ns < DEAD * 1e9:
+                    return False
+                other.unlink(missing_ok=True)
+        return True
+
+    def held(self) -> bool:
+        return self._path.exists()
+
+    def close(self) -> None:
+        self._ended.set()
+        self._beat.join()
+        with contextlib.suppress(OSError, StorageError):
+            self._path.unlink(missing_ok=True)
+
+    def _live(self) -> None:
+        while not self._ended.wait(_BEAT):
+            with contextlib.suppress(OSError, StorageError):  # the store may answer again before we count as dead
+                if self._path.exists():
+                    self._path.write_text("")

@@ -1,0 +1,91 @@
+"""Local copies of what is in an object store: a folder of this process, kept within a limit.
+
+BIGFOREST_CACHE is the folder in which each process makes its own, the system's temporary folder unless set, and
+BIGFOREST_CACHE_SIZE the most bytes of one process, such as 200GB, unlimited unless set. Folders of processes that have
+ended, however they did, are removed by the next one.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.sizes import parse_bytes
+from bigforest.storage.owned_folders import hold, sweep
+
+_PREFIX = "bigforest-copies-"
+# Seconds for which a copy stays that was asked for: by then it is open, and removing its name does no harm.
+_KEPT = 60.0
+
+
+class ObjectCache:
+    """The copies of this process. May be used from several threads."""
+
+    def __init__(self) -> None:
+        home = Path(os.environ.get("BIGFOREST_CACHE") or tempfile.gettempdir())
+        limit = os.environ.get("BIGFOREST_CACHE_SIZE")
+        self._limit = None if limit is None else parse_bytes(limit, "BIGFOREST_CACHE_SIZE")
+        if not home.is_dir():
+            raise ConfigError(f"the folder {home} for local copies does not exist; create it, or set BIGFOREST_CACHE")
+        sweep(home, _PREFIX)
+        held = hold(home, _PREFIX)
+        self.folder = held.path
+        weakref.finalize(self, held.remove)
+        self._lock = threading.Lock()
+        self._making: dict[tuple[object, ...], threading.Lock] = {}
+        self._files: dict[tuple[object, ...], tuple[Path, int, float]] = {}
+        self._used = 0
+        self._number = 0
+
+    def file(self, key: tuple[object, ...], size: int, fetch: Callable[[Path], None]) -> Path:
+        """The copy known as `key`, of `size` bytes; `fetch` makes it at a path where there is none yet."""
+        with self._lock:
+            making = self._making.setdefault(key, threading.Lock())
+        with making:
+            with self._lock:
+                if key in self._files:
+                    path, size, _ = self._files.pop(key)
+                    self._files[key] = (path, size, time.monotonic())  # the last to go
+                    return path
+                self._number += 1
+                path = self.folder / f"file-{self._number}"
+            self.take(size)
+            try:
+                fetch(path)
+            except BaseException:
+                path.unlink(missing_ok=True)
+                self.give_back(size)
+                raise
+            with self._lock:
+                self._files[key] = (path, size, time.monotonic())
+            return path
+
+    def take(self, size: int) -> None:
+        """Count `size` bytes as used, after removing the files not asked for the longest where there is no room.
+
+        Raises ConfigError.
+        """
+        with self._lock:
+            while self._limit is not None and self._used + size > self._limit:
+                oldest = next(iter(self._files), None)
+                if oldest is None or time.monotonic() - self._files[oldest][2] < _KEPT:
+                    raise ConfigError(
+                        f"local copies of {self._used + size:,} bytes are needed and BIGFOREST_CACHE_SIZE allows "
+                        f"{self._limit:,}; raise it, or spread the work over more workers"
+                    )
+                path, freed, _ = self._files.pop(oldest)
+                self._making.pop(oldest, None)
+                path.unlink(missing_ok=True)
+                self._used -= freed
+            self._used += size
+
+    def give_back(self, size: int) -> None:
+        """Count `size` bytes as no longer used."""
+        with self._lock:
+            self._used -= size

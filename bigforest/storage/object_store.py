@@ -1,0 +1,227 @@
+"""Objects of an S3-compatible store as paths: what of pathlib has a meaning there, on Arrow's client.
+
+An object appears whole or not at all when it is put, and is then seen by all. It cannot be appended to, mapped,
+renamed or locked. A folder is what the names of objects begin with. An `ObjectPath` is never taken for a local path:
+handing one to the system raises TypeError.
+
+Endpoint, region and credentials are those of the usual AWS_ variables and files.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import os
+import shutil
+from collections.abc import Generator, Iterator
+from functools import lru_cache
+from pathlib import Path, PosixPath
+from typing import Any, NamedTuple
+
+from bigforest.common.errors import StorageError
+
+SCHEME = "s3://"
+# What pathlib makes of the scheme.
+ROOT = "s3:/"
+# Bytes carried at a time.
+PIECE = 8 << 20
+# A server-side copy of one object may have so many bytes in S3.
+_COPIED_THERE = 5 << 30
+
+
+class Stat(NamedTuple):
+    """Size in bytes and time of the last change, of an object."""
+
+    st_size: int
+    st_mtime_ns: int
+
+
+class ObjectPath(PosixPath):
+    """An object of a store, or the folder of all objects whose names begin with it and a slash.
+
+    All methods raise StorageError where the store refuses or does not answer, or has no such bucket.
+    """
+
+    def __str__(self) -> str:
+        return SCHEME + super().__str__().removeprefix(ROOT).lstrip("/")
+
+    def __fspath__(self) -> str:
+        raise TypeError(f"{self} is not a local file")
+
+    @property
+    def key(self) -> str:
+        """Bucket and name, as Arrow takes them."""
+        return str(self).removeprefix(SCHEME)
+
+    def resolve(self, strict: bool = False) -> ObjectPath:
+        """Itself: there are no links."""
+        return self
+
+    def absolute(self) -> ObjectPath:
+        """Itself."""
+        return self
+
+    def exists(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is such an object or folder."""
+        return bool(self._info().type.name != "NotFound")
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is such an object."""
+        return bool(self._info().type.name == "File")
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """Whether there is such a folder."""
+        return bool(self._info().type.name == "Directory")
+
+    def is_symlink(self) -> bool:
+        """No."""
+        return False
+
+    def stat(self, *, follow_symlinks: bool = True) -> Any:
+        """Size and time of an object. Raises FileNotFoundError."""
+        info = self._info()
+        if info.type.name != "File":
+            raise FileNotFoundError(f"{self}: there is no such object")
+        return Stat(info.size, info.mtime_ns)
+
+    def iterdir(self) -> Generator[ObjectPath, None, None]:
+        """What is in the folder, by name; nothing where there is none."""
+        yield from (path for path, _ in self._listed(recursive=False))
+
+    def glob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
+        """What in the folder has a name of the pattern."""
+        return (path for path in self.iterdir() if fnmatch.fnmatchcase(path.name, pattern))
+
+    def rglob(self, pattern: str, **_: Any) -> Generator[ObjectPath, None, None]:
+        """The same in the folder and all folders in it, but for these themselves."""
+        found = self._listed(recursive=True)
+        return (path for path, is_file in found if is_file and fnmatch.fnmatchcase(path.name, pattern))
+
+    def mkdir(self, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        """Make the folder known before there is an object in it. Raises FileExistsError."""
+        if not exist_ok and self.exists():
+            raise FileExistsError(f"{self} is there already")
+        with pending(self) as store:
+            store.create_dir(self.key)
+
+    def rmdir(self) -> None:
+        """Forget the folder where nothing is in it. Raises OSError."""
+        if next(self.iterdir(), None) is not None:
+            raise OSError(f"{self} is not empty")
+        self.remove_all()
+
+    def remove_all(self) -> None:
+        """Remove the folder and all objects in it, if there are some."""
+        with contextlib.suppress(FileNotFoundError), pending(self) as store:
+            store.delete_dir(self.key)
+
+    def unlink(self, missing_ok: bool = False) -> None:
+        """Remove the object. Raises FileNotFoundError."""
+        with contextlib.suppress(*[FileNotFoundError] if missing_ok else []), pending(self) as store:
+            store.delete_file(self.key)
+
+    def open(self, mode: str = "r", buffering: int = -1, *_: Any, **__: Any) -> Any:
+        """The object, for reading bytes. Raises FileNotFoundError."""
+        if mode != "rb":
+            raise ValueError(f"{self}: objects are opened for reading bytes only")
+        with pending(self) as store:
+            return store.open_input_file(self.key)
+
+    def read_text(self, encoding: str | None = None, errors: str | None = None) -> str:
+        """The text of the object. Raises FileNotFoundError."""
+        with pending(self), self.open("rb") as file:
+            return bytes(file.read()).decode(encoding or "utf-8", errors or "strict")
+
+    def write_text(self, data: str, encoding: str | None = None, errors: str | None = None, *_: Any, **__: Any) -> int:
+        """Put the object."""
+        with pending(self) as store, store.open_output_stream(self.key) as file:
+            file.write(data.encode(encoding or "utf-8", errors or "strict"))
+        return len(data)
+
+    def get(self, place: Path) -> None:
+        """Copy the object to a local file. Raises FileNotFoundError."""
+        with pending(self), self.open("rb") as content, place.open("wb") as file:
+            shutil.copyfileobj(content, file, PIECE)
+
+    def put(self, source: Path) -> None:
+        """Put a copy of a file or object, which within the store does not pass here. Raises FileNotFoundError."""
+        with pending(self) as store:
+            if isinstance(source, ObjectPath) and source.stat().st_size < _COPIED_THERE:
+                store.copy_file(source.key, self.key)
+                return
+            with source.open("rb") as content:
+                self._stream(store, content)
+
+    def _stream(self, store: Any, content: Any) -> None:
+        """Put what `content` gives. Closing makes an object appear, so what could not be read is removed again."""
+        out = store.open_output_stream(self.key)
+        try:
+            shutil.copyfileobj(content, out, PIECE)
+        except BaseException:
+            with contextlib.suppress(OSError, StorageError):
+                out.close()
+                self.unlink(missing_ok=True)
+            raise
+        out.close()
+
+    def _info(self) -> Any:
+        with pending(self) as store:
+            info = store.get_file_info(self.key)
+            if info.type.name == "NotFound":
+                _check_bucket(self.key.split("/")[0])
+        return info
+
+    def _listed(self, *, recursive: bool) -> list[tuple[ObjectPath, bool]]:
+        """Entries by name, and whether they are objects."""
+        from pyarrow.fs import FileSelector
+
+        with pending(self) as store:
+            found = store.get_file_info(FileSelector(self.key, allow_not_found=True, recursive=recursive))
+        return sorted((ObjectPath(SCHEME + info.path), info.is_file) for info in found)
+
+
+@contextlib.contextmanager
+def pending(place: ObjectPath) -> Iterator[Any]:
+    """Arrow's client, for the block. Raises StorageError where the store refuses or does not answer."""
+    try:
+        yield _store()
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError as error:
+        raise StorageError(f"{place}: {_explained(str(error))}") from error
+
+
+def _explained(error: str) -> str:
+    """What an error of Amazon's client means, and what to do about it."""
+    where = endpoint() or "Amazon S3"
+    if "NETWORK_CONNECTION" in error:
+        return f"{where} does not answer; check AWS_ENDPOINT_URL and the network"
+    refused = ("ACCESS_DENIED", "HTTP Status Code: 403", "INVALID_ACCESS_KEY_ID", "SIGNATURE_DOES_NOT_MATCH")
+    if any(sign in error for sign in refused):
+        return (
+            f"{where} denies access; check the credentials (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or "
+            "AWS_PROFILE), which must allow to list, read, write and delete there"
+        )
+    return f"{where} failed ({' '.join(error.split())})"
+
+
+@lru_cache(maxsize=16)
+def _check_bucket(name: str) -> None:
+    """Raise StorageError unless there is such a bucket. One that is there is not asked for again."""
+    if _store().get_file_info(name).type.name == "NotFound":
+        where = endpoint() or "Amazon S3"
+        raise StorageError(f"{SCHEME}{name}: there is no such bucket at {where}; create it first, or check the name")
+
+
+def endpoint() -> str | None:
+    """The address of the store; None for Amazon's own."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or None
+
+
+@lru_cache(maxsize=1)
+def _store() -> Any:
+    """Arrow's client. It takes credentials from the environment and files, but not where the store is."""
+    from pyarrow.fs import S3FileSystem
+
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    return S3FileSystem(endpoint_override=endpoint(), region=region)

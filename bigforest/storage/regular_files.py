@@ -1,0 +1,62 @@
+"""Regular files only: what is found in a folder may be a pipe, a device, or a link to something else."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+from bigforest.common.errors import FormatError, reason
+from bigforest.storage.paths import is_remote, local_path
+
+# Bytes of a file of JSON that is read at once: a table of a million columns is described in fewer.
+MOST_JSON = 1 << 28
+_PIECE = 1 << 20
+
+
+def read_json_text(path: Path) -> str:
+    """The text of a small file. Raises FormatError unless it is there, regular, no link and of at most MOST_JSON bytes,
+    and ValueError where it is no text."""
+    if is_remote(path):
+        return path.read_text(encoding="utf-8")
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > MOST_JSON:
+            raise FormatError(f"{path} has {size:,} bytes, more than such a file can have; it is damaged")
+        return file.read(size).decode("utf-8")
+
+
+def copy_regular(path: Path, place: Path) -> None:
+    """Copy a file that is regular, and no link, as it is now. Raises FormatError."""
+    with open_regular(local_path(path)) as file, place.open("xb") as copy:
+        left = os.fstat(file.fileno()).st_size
+        while left and (piece := file.read(min(left, _PIECE))):
+            copy.write(piece)
+            left -= len(piece)
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """A file open for reading. Raises FormatError unless it is regular and no link."""
+    # A pipe would be waited for, were it not for O_NONBLOCK, which changes nothing for files.
+    flags = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC", "O_BINARY"))
+    try:
+        handle = os.open(path, os.O_RDONLY | sum(flags))
+        if stat.S_ISREG(os.fstat(handle).st_mode):
+            return os.fdopen(handle, "rb", buffering=0)
+        os.close(handle)
+    except OSError as error:
+        what = "it is a link" if path.is_symlink() else reason(error)
+        raise FormatError(f"{path} cannot be read: {what}") from error
+    raise FormatError(f"{path} cannot be read: it is no regular file")
+
+
+def is_own_folder(path: Path) -> bool:
+    """Whether there is a folder that is no link, nor another user's."""
+    if is_remote(path):
+        return path.is_dir()
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    return stat.S_ISDIR(found.st_mode) and (not hasattr(os, "getuid") or found.st_uid == os.getuid())

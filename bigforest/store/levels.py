@@ -1,0 +1,147 @@
+"""The levels of categories: levels.parquet, in a store and, with the same columns, in a forest.
+
+A level is text: of a column of text as it is, of booleans `false` and `true`, of whole numbers their decimals. The
+codes of a feature's levels ascend with them, text by its UTF-8 bytes and whole numbers by value, from 0, or from 1
+where code 0 is missing (FeatureSpec).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.schema.dataspec import DataSpec, FeatureSpec
+from bigforest.storage.arrow import naming_faults
+from bigforest.storage.paths import readable
+
+FILE = "levels.parquet"
+KIND = "levels"
+
+# Rows of a row group: levels pass through memory so many at a time where they are only copied.
+GROUP_LEVELS = 1 << 16
+
+# feature  position in the training table
+# code     its codes, ascending
+LEVELS = pa.schema(
+    [
+        pa.field("feature", pa.uint32(), nullable=False),
+        pa.field("code", pa.uint32(), nullable=False),
+        pa.field("level", pa.string(), nullable=False),
+    ]
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Levels:
+    """Feature f has the levels level[offsets[f]:offsets[f + 1]], ascending; none of them unless it is a category.
+
+    offsets  int64 [features + 1]
+    level    String [all levels]
+    """
+
+    offsets: NDArray[np.int64]
+    level: pl.Series
+
+    @cached_property
+    def words(self) -> Any:
+        """`level` as an Arrow array of type string, made once: every part of a forest takes from it."""
+        return self.level.to_arrow().cast(pa.string())
+
+    def of(self, feature: int) -> pl.Series:
+        """The levels of a feature, in the order of their codes."""
+        return self.level.slice(int(self.offsets[feature]), int(self.offsets[feature + 1] - self.offsets[feature]))
+
+    def tables(self, spec: DataSpec) -> Iterator[pa.Table]:
+        """All of them as tables of schema LEVELS, as levels.parquet has them."""
+        for feature, known in enumerate(spec.features):
+            if known.kind == "category":
+                yield from level_tables(feature, int(known.missing), self.of(feature))
+
+
+def level_tables(feature: int, first: int, levels: pl.Series) -> Iterator[pa.Table]:
+    """The levels of one feature, whose codes begin with `first`, as tables of at most GROUP_LEVELS rows."""
+    for start in range(0, len(levels), GROUP_LEVELS):
+        piece = levels.slice(start, GROUP_LEVELS)
+        code = np.arange(first + start, first + start + len(piece), dtype=np.uint32)
+        columns = [np.full(len(piece), feature, np.uint32), code, piece.to_arrow().cast(pa.string())]
+        yield pa.Table.from_arrays([pa.array(column) for column in columns], schema=LEVELS)
+
+
+class LevelsFile:
+    """levels.parquet of a store in the making: a row group for each table that is added. A context manager."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._writer: pq.ParquetWriter | None = None
+
+    def __enter__(self) -> LevelsFile:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def add(self, tables: Iterable[pa.Table]) -> None:
+        """Append tables of schema LEVELS. The file is made with the first one."""
+        for table in tables:
+            if self._writer is None:
+                self._writer = pq.ParquetWriter(self._path, LEVELS, compression="lz4", write_statistics=False)
+            self._writer.write_table(table)
+
+    def close(self) -> Path | None:
+        """Finish the file; its path, None if nothing was added."""
+        if self._writer is None:
+            return None
+        self._writer.close()
+        return self._path
+
+
+def read_levels(path: Path, spec: DataSpec) -> Levels:
+    """The checked levels of the file `path` of a store. Raises FormatError."""
+    with naming_faults(lambda what: FormatError(f"{path}: not readable Parquet ({what}); encode the table again")):
+        table = pq.ParquetFile(readable(path)).read(use_threads=False)
+    return checked_levels(table, spec, path)
+
+
+def checked_levels(table: pa.Table, spec: DataSpec, path: Path) -> Levels:
+    """The levels in a table read from the file `path`. Raises FormatError where they are not what `spec` says."""
+    if not table.schema.equals(LEVELS) or any(column.null_count for column in table.columns):
+        raise FormatError(f"{path}: not the columns of levels; the file is damaged or not ours")
+    try:
+        table.validate(full=True)
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"{path}: text that is none ({error}); the file is damaged") from error
+    wanted = np.array([feature.levels for feature in spec.features], np.int64)
+    offsets = np.concatenate([[0], np.cumsum(wanted)])
+    levels = Levels(offsets, pl.Series("level", table["level"], pl.String))
+    first = np.array([int(feature.missing) for feature in spec.features], np.int64)
+    sound = (
+        table.num_rows == offsets[-1]
+        and np.array_equal(table["feature"].to_numpy(), np.repeat(np.arange(wanted.size), wanted))
+        and np.array_equal(table["code"].to_numpy(), np.arange(offsets[-1]) - np.repeat(offsets[:-1] - first, wanted))
+        and all(_ascends(levels.of(number), feature) for number, feature in enumerate(spec.features))
+    )
+    if not sound:
+        raise FormatError(f"{path}: levels and codes are not ascending for each category; the file is damaged")
+    return levels
+
+
+def _ascends(levels: pl.Series, feature: FeatureSpec) -> bool:
+    """Whether these are levels that a feature can have, in their order."""
+    order = levels
+    if feature.dtype == "Boolean" and not levels.is_in(["false", "true"]).all():
+        return False
+    if "Int" in feature.dtype:
+        order = levels.cast(pl.Int128, strict=False)
+        if order.null_count() or (order.cast(pl.String) != levels).any():
+            return False
+    return bool((order.slice(1) > order.head(len(order) - 1)).all()) if len(order) > 1 else True

@@ -1,0 +1,97 @@
+"""Growing trees until the out-of-bag error has settled (TrainConfig.stop_oob).
+
+Trees are grown some at a time, in a folder and files of their own, and judged in their order. How many at a time
+depends on the machine, where they stop does not: trees beyond that are dropped. The others are cut into the parts of a
+forest of so many trees, which then is in no way different from one that was asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from bigforest.common.events import Listener, stage
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.origin import Stop
+from bigforest.forest.format.rewrite import recut
+from bigforest.grow.forest import part_groups
+from bigforest.grow.shared.rank_store import ranked_store
+from bigforest.oob.monitor import STEP, WINDOW, OobMonitor, settled_at
+from bigforest.schema.config import TrainConfig
+from bigforest.storage.atomic import remove
+from bigforest.store.store import Store
+from bigforest.training.weighing import grower_of
+
+# The folder of the growing trees, in that of the forest.
+_GROWING = "growing"
+
+
+def grow_until_settled(
+    store: Store,
+    config: TrainConfig,
+    directory: Path,
+    resources: Resources,
+    listener: Listener,
+    settled: int | None,
+    remember: Callable[[int], None],
+) -> tuple[TrainConfig, Stop]:
+    """Write `directory`/trees/part-*.parquet: the trees up to where their error has settled, at most config.trees.
+
+    settled   trees of the forest, where an earlier run found that out; None where it is to be found.
+    remember  is told of it once it is found, before anything else is written.
+
+    Returns the configuration of the forest, that of so many trees, and what decided it. What an interrupted run has
+    grown is gone on with. Raises what `grow_forest` and `write_oob` raise.
+    """
+    assert config.stop_oob is not None
+    growing = directory / _GROWING
+    parts = [range(tree, tree + 1) for tree in range(config.trees)]  # a task each, so that none is waited for long
+    if settled is None:
+        growing.mkdir(exist_ok=True)
+        settled = _grow(store, config, growing, parts, resources, listener)
+        remember(settled)
+    made = replace(config, trees=settled, stop_oob=None)
+    used = [part for part in parts if part.start < settled]
+    recut(growing, part_groups(store.rows, settled), directory, store.spec, made, used)
+    remove(growing)
+    return made, Stop(float(config.stop_oob), config.trees)
+
+
+def _grow(
+    store: Store,
+    config: TrainConfig,
+    growing: Path,
+    parts: Sequence[range],
+    resources: Resources,
+    listener: Listener,
+) -> int:
+    """Grow trees into the folder `growing` until their error has settled; how many there were then, or all."""
+    store = ranked_store(store, config, growing)
+    write_levels(growing, store.levels(), store.spec, config)
+    grower = grower_of(store, config, growing, resources, listener)
+    with (
+        stage("grow", config.trees, "trees", listener) as progress,
+        grower,
+        OobMonitor(store, config, growing, resources) as watch,
+    ):
+        for some in _rounds(parts, max(STEP, grower.together)):
+            grower.grow(some, progress.advance)
+            if resources.memory is not None:
+                grower.rest()
+            settled = settled_at(watch.add(some), config.stop_oob or 0.0)
+            if settled is not None:
+                return settled
+    return config.trees
+
+
+def _rounds(parts: Sequence[range], trees: int) -> Iterator[list[range]]:
+    """The parts that are grown and judged together: at first all that have to be there, then at least so many trees."""
+    wanted = 2 * WINDOW
+    round_: list[range] = []
+    for part in parts:
+        round_.append(part)
+        if part.stop >= wanted or part is parts[-1]:
+            yield round_
+            round_, wanted = [], part.stop + trees

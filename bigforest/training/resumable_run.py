@@ -1,0 +1,313 @@
+"""The folder of a run that is going on, or that was interrupted and can go on.
+
+A forest that will be `X` is made in the folder `X.unfinished` beside it:
+
+    lock          locked by the process that works here, for as long as it lives; empty
+    state.json    one object, see `RunState`; replaced as a whole, with a checksum
+    forest/       the forest as far as it is grown; only whole files have their final names
+    work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`. A file
+                  `mark` says that this run made the folder: nothing is removed from another one
+    replaced/     for an instant: what `X` was before
+
+A run begins when `forest` is made, after the state, and ends when it is renamed to `X`. A folder without it holds
+nothing worth keeping: a run was killed while it made or removed the folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import (
+    BusyError,
+    ConfigError,
+    DiskFullError,
+    FormatError,
+    OutputExistsError,
+    StorageError,
+)
+from bigforest.predict.forest import is_forest
+from bigforest.storage.atomic import check_output, disk_full, install, is_there, remove, sync, sync_all, sync_names
+from bigforest.storage.locks import Lock, is_lease, take
+from bigforest.storage.paths import (
+    UNFINISHED,
+    as_path,
+    copy_folder,
+    local_workdir,
+    remove_half_made,
+    write_atomically,
+)
+from bigforest.storage.regular_files import is_own_folder, read_json_text
+from bigforest.training.run_state import RunState
+
+_LOCK = "lock"
+_STATE = "state.json"
+_REPLACED = "replaced"
+_STORE = "table.store"
+_TEMPORARY = "temporary"
+_MARK = "mark"
+_WORK_PREFIX = "bigforest-run-"
+
+
+class ResumableRun:
+    """An unfinished run that this process works on, and no other. A context manager: leaving it unlocks the folder.
+
+    out     where the forest will be, as the user wrote it.
+    place   the same with links followed.
+    folder  `place`.unfinished.
+    fresh   whether the run began in this process.
+    """
+
+    def __init__(self, out: Path, place: Path, lock: Lock, state: RunState, *, fresh: bool) -> None:
+        self.out = out
+        self.place = place
+        self.folder = place.with_name(place.name + UNFINISHED)
+        self.state = state
+        self.fresh = fresh
+        self._lock = lock
+
+    def __enter__(self) -> ResumableRun:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.close()
+
+    @property
+    def forest(self) -> Path:
+        """The folder of the growing forest."""
+        return self.folder / "forest"
+
+    @property
+    def store(self) -> Path:
+        """Where the store is, once it is complete."""
+        return as_path(self.state.work) / _STORE
+
+    @property
+    def temporary(self) -> Path:
+        """An existing folder for temporary files, emptied whenever a run begins or goes on."""
+        return as_path(self.state.work) / _TEMPORARY
+
+    def save(self, **changes: Any) -> None:
+        """Replace entries of the state, on disk and here."""
+        self.state = replace(self.state, **changes)
+        _write_state(self.folder, self.state)
+
+    def clean(self) -> None:
+        """Remove what a killed process left half-written, and make the folders there must be."""
+        if not is_own_folder(self.forest):
+            raise FormatError(f"{self.forest} is no folder that a run made; remove {self.folder}")
+        remove_half_made(self.forest)
+        _check_work(self.folder, self.state)
+        remove(self.temporary)
+        self.temporary.mkdir(parents=True, exist_ok=True)
+
+    def move_work(self, scratch: Path) -> None:
+        """Use a folder in `scratch` for store and temporary files from now on; a complete store moves along."""
+        if as_path(self.state.work).parent == scratch.resolve():
+            return
+        work, old = _work_in(scratch, self.place), self.store
+        _make_work(work, self.state.mark)
+        (work / _TEMPORARY).mkdir()
+        if old.exists():
+            with local_workdir(work / _TEMPORARY) as here:
+                copy_folder(old, here / _STORE)
+                sync_all(here / _STORE)
+                install(here / _STORE, work / _STORE, here / _REPLACED)
+        before = self.state
+        self.save(work=str(work))
+        _remove_work(self.folder, before)
+
+    def finish(self) -> None:
+        """Give the complete forest its name and remove everything else. Raises OutputExistsError."""
+        if not self._lock.held():
+            raise BusyError(_busy(self.out))
+        if not self.state.replaces and is_there(self.place):
+            raise OutputExistsError(f"{self.out} was created by someone else during the run; move it away")
+        sync_names(self.forest)
+        install(self.forest, self.place, self.folder / _REPLACED)
+        self.discard()
+
+    def discard(self) -> None:
+        """Remove the folder and everything that belongs to it."""
+        remove(self.forest)  # from here on the folder is known to be dead
+        _remove_work(self.folder, self.state)
+        _remove_rest(self.folder)
+
+
+def begin(out: Path, state: RunState, *, scratch: Path | None, overwrite: bool) -> ResumableRun:
+    """A new run for the output `out`. `work` of the state is set here, in `scratch` if that is given.
+
+    Raises OutputExistsError when there is something at `out` or a run to go on with and `overwrite` is False;
+    BusyError when another process works on it; ConfigError and FormatError.
+    """
+    place = check_output(out, overwrite=overwrite, kind="forest", is_ours=is_forest)
+    old = _locked(out, place)
+    if old is not None:
+        with contextlib.closing(old):
+            _give_way(out, place, old, overwrite=overwrite)
+    folder = place.with_name(place.name + UNFINISHED)
+    work = folder / "work" if scratch is None else _work_in(scratch, place)
+    try:
+        folder.mkdir()
+    except FileExistsError as error:  # this moment, by another process
+        raise BusyError(_busy(out)) from error
+    except OSError as error:
+        raise ConfigError(f"cannot write to {out.parent}: {error.strerror}; choose another output") from error
+    lock = _locked(out, place)
+    if lock is None:
+        raise BusyError(_busy(out))
+    run = ResumableRun(out, place, lock, replace(state, work=str(work), mark=secrets.token_hex(16)), fresh=True)
+    try:
+        run.save()
+        _make_work(work, run.state.mark)
+        run.forest.mkdir()  # from here on the folder is worth keeping
+        sync(folder)
+        run.clean()
+    except BaseException as error:
+        run.discard()
+        lock.close()
+        if disk_full(error):
+            raise DiskFullError(f"the disk of {folder} or of {work} has no room; make room and start again") from error
+        raise
+    return run
+
+
+def reopen(out: Path) -> ResumableRun | None:
+    """The unfinished run for the output `out`, None if there is none. Raises BusyError and FormatError."""
+    place = out.resolve()
+    lock = _locked(out, place)
+    if lock is None:
+        return None
+    try:
+        folder = place.with_name(place.name + UNFINISHED)
+        if not (folder / "forest").is_dir():
+            _give_way(out, place, lock, overwrite=True)
+            lock.close()
+            return None
+        run = ResumableRun(out, place, lock, RunState.read(folder / _STATE), fresh=False)
+        run.clean()
+        return run
+    except BaseException:
+        lock.close()
+        raise
+
+
+def named_output(path: str | Path) -> Path:
+    """The output that is meant by the path of it or of its folder of an unfinished run."""
+    path = as_path(path)
+    return path.with_name(path.name.removesuffix(UNFINISHED)) if path.name != UNFINISHED else path
+
+
+def go_on(out: Path) -> str:
+    """How to go on with an unfinished run, for messages."""
+    return f"go on with `bigforest train --resume {out}`"
+
+
+def _give_way(out: Path, place: Path, lock: Lock, *, overwrite: bool) -> None:
+    """Remove the folder of an earlier run, which is locked; raise OutputExistsError where it is worth keeping."""
+    folder = place.with_name(place.name + UNFINISHED)
+    strange = sorted(entry.name for entry in folder.iterdir() if not _is_ours(entry))
+    if strange:
+        raise OutputExistsError(f"{folder} holds {strange[0]}, which is not of an unfinished run; move it away")
+    dead = not (folder / "forest").is_dir()
+    if not dead and not overwrite:
+        raise OutputExistsError(
+            f"{folder} is an unfinished run: {go_on(out)}, or start anew with overwrite, which discards it"
+        )
+    aside = folder / _REPLACED
+    if aside.exists() and not is_there(place):  # killed between the two renames of `install`
+        aside.rename(place)
+    try:
+        ResumableRun(out, place, lock, RunState.read(folder / _STATE), fresh=False).discard()
+    except FormatError:  # where its temporary files are is not known
+        _remove_rest(folder)
+
+
+def _is_ours(entry: Path) -> bool:
+    """Whether an entry of the folder of a run has the name of one that a run makes."""
+    known = {_LOCK, _STATE, _REPLACED, "forest", "work"}
+    return entry.name in known or entry.name.startswith(f".{_STATE}.") or is_lease(entry)
+
+
+def _locked(out: Path, place: Path) -> Lock | None:
+    """The lock of the folder of an earlier run, None if there is no such folder. Raises BusyError."""
+    folder = place.with_name(place.name + UNFINISHED)
+    while folder.is_dir():
+        if not (folder / _LOCK).exists() and any(folder.iterdir()):
+            raise OutputExistsError(f"{folder} is not an unfinished run of bigforest; move it away")
+        try:
+            lock = take(folder / _LOCK)
+        except FileNotFoundError:  # the folder went away
+            continue
+        if lock is None:
+            raise BusyError(_busy(out))
+        if lock.held():
+            return lock
+        lock.close()
+    return None
+
+
+def _busy(out: Path) -> str:
+    return f"another run is writing {out}; wait for it to end, or choose another output"
+
+
+def _write_state(folder: Path, state: RunState) -> None:
+    with write_atomically(folder / _STATE) as temporary:
+        temporary.write_text(state.to_json(), encoding="utf-8")
+        sync(temporary)
+    sync(folder)
+
+
+def _work_in(scratch: Path, place: Path) -> Path:
+    return scratch.resolve() / f"{_WORK_PREFIX}{place.name}-{secrets.token_hex(4)}"
+
+
+def _make_work(work: Path, mark: str) -> None:
+    """Make the folder for store and temporary files, and put the mark of the run into it."""
+    work.mkdir(parents=True)
+    with write_atomically(work / _MARK) as temporary:
+        temporary.write_text(mark)
+
+
+def _check_work(folder: Path, state: RunState) -> None:
+    """Raise FormatError unless the run in `folder` made the work folder that its state names, or it is not there.
+
+    The path is read from a file, which may come from elsewhere: nothing is removed from what others made.
+    """
+    work = as_path(state.work)
+    if is_there(work) and not _is_marked(work, state.mark):
+        raise FormatError(
+            f"{folder / _STATE} names the folder {work}, which its run did not make; remove {folder} and train anew"
+        )
+
+
+def _is_marked(work: Path, mark: str) -> bool:
+    try:
+        return bool(mark) and is_own_folder(work) and read_json_text(work / _MARK) == mark
+    except (OSError, ValueError, FormatError, StorageError):
+        return False
+
+
+def _remove_work(folder: Path, state: RunState) -> None:
+    """Remove the known content of the work folder of the run in `folder`, and it itself if nothing else is in it."""
+    work = as_path(state.work)
+    if not _is_marked(work, state.mark):
+        return
+    for entry in (_STORE, _TEMPORARY):
+        remove(work / entry)
+    with contextlib.suppress(OSError):
+        (work / _MARK).unlink()
+    with contextlib.suppress(OSError):
+        work.rmdir()
+
+
+def _remove_rest(folder: Path) -> None:
+    """Remove the folder of a run, its state and its lock last."""
+    last = ["", _STATE, _LOCK]
+    for entry in sorted(folder.iterdir(), key=lambda entry: last.index(entry.name) if entry.name in last else 0):
+        remove(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+    with contextlib.suppress(OSError):  # another process may have come to look for a run
+        folder.rmdir()

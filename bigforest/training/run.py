@@ -1,0 +1,295 @@
+"""A training run: from a table to a forest directory, in a folder where it can go on after any interruption."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import (
+    BigForestError,
+    ClusterError,
+    ConfigError,
+    DataError,
+    DiskFullError,
+    FormatError,
+    StorageError,
+)
+from bigforest.common.events import Event, Listener, Notice, StageFinished
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.levels import write_levels
+from bigforest.forest.format.origin import Origin
+from bigforest.forest.format.rewrite import recut
+from bigforest.forest.format.summary import write_features, write_run
+from bigforest.grow.forest import part_groups
+from bigforest.grow.shared.rank_store import ranked_store
+from bigforest.oob.leaf_targets import write_residents
+from bigforest.oob.pipeline import write_oob
+from bigforest.predict.forest import is_forest, read_forest
+from bigforest.revise.validate import check_validation, write_validation
+from bigforest.schema.config import TrainConfig
+from bigforest.source import Source, open_source
+from bigforest.storage.atomic import disk_full, install, remove
+from bigforest.storage.paths import as_path, free_bytes, local_workdir, remove_half_made
+from bigforest.store.store import Store
+from bigforest.training.early_stopping import grow_until_settled
+from bigforest.training.job import TrainingJob, make_store
+from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
+from bigforest.training.run_state import RunState, versions
+from bigforest.training.weighing import grow_trees
+
+
+class Clock:
+    """Passes events on and remembers how long each stage took."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.seconds: dict[str, float] = {}
+        self._listener = listener
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, StageFinished):
+            self.seconds[event.stage] = event.seconds
+        self._listener(event)
+
+
+def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: Clock) -> Path:
+    """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory."""
+    temporary = home / "temporary"
+    temporary.mkdir()
+    validation = _validation(task, temporary)
+    store, config = make_store(task, home / "table.store", temporary, resources, clock)
+    forest = home / "forest"
+    forest.mkdir()
+    origin = Origin(task.location, task.exclude, store.fingerprint)
+    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock, validation)
+    for folder in (home / "table.store", temporary):
+        remove(folder)
+    return forest
+
+
+def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> None:
+    """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted."""
+    state = RunState(
+        data=task.location,
+        target=task.target,
+        exclude=task.exclude,
+        config=task.config,
+        work="",
+        mark="",
+        replaces=overwrite,
+        extends=0,
+        fingerprint=None,
+        versions=versions(),
+    )
+    with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
+        _go_on(run, task, resources, clock)
+
+
+def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> None:
+    """Go on with the unfinished run for `out`; or add trees to the finished forest there.
+
+    task  what was given again. Its data, where given, must be the same table.
+
+    Raises ConfigError for an option that contradicts the run, or when there is nothing to go on with.
+    """
+    run = reopen(out)
+    if run is None:
+        run = _extend(out, task, resources, clock)
+        if run is None:
+            return
+    with run:
+        if not run.fresh:
+            _check_options(run.out, run.state, task)
+            _check_versions(run.out, run.state.versions)
+        with _kept(run):
+            if resources.scratch is not None:
+                run.move_work(resources.scratch)
+            _go_on(run, task, resources, clock)
+
+
+def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> ResumableRun | None:
+    """A run that adds trees to the finished forest `out`; None when it has all the trees asked for."""
+    if not is_forest(out):
+        raise ConfigError(f"{out}: there is neither an unfinished run nor a forest to go on with; check the path")
+    forest = read_forest(out)
+    origin, config = forest.origin, forest.config
+    if origin is None:
+        raise ConfigError(f"{out} does not say which table it was grown on, so no trees can be added; train it anew")
+    if origin.merged:
+        raise ConfigError(
+            f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
+            "its own and merge that"
+        )
+    if forest.revised:
+        raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
+    trees = task.options.get("trees", config.trees)
+    state = RunState(
+        data=origin.data,
+        target=forest.spec.target.name,
+        exclude=origin.exclude,
+        config=replace(config, trees=trees),
+        work="",
+        mark="",
+        replaces=True,
+        extends=config.trees,
+        fingerprint=origin.fingerprint,
+        versions=versions(),
+    )
+    _check_options(out, state, task)
+    if trees < config.trees:
+        raise ConfigError(f"{out} has {config.trees} trees, more than {trees}; trees can be added but not removed")
+    if trees == config.trees and task.validate is not None:
+        raise ConfigError(f"{out} is finished and has {trees} trees; judge it with validate_forest, or ask for more")
+    if trees == config.trees:
+        clock(Notice(f"{out} is finished and has {trees} trees; ask for more with trees to add some"))
+        return None
+    grown_by = forest.run.row(0, named=True)
+    _check_versions(out, {"bigforest": grown_by["bigforest"], "numpy": ".".join(grown_by["numpy"].split(".")[:2])})
+    return begin(out, state, scratch=resources.scratch, overwrite=True)
+
+
+def _check_options(out: Path, state: RunState, task: TrainingJob) -> None:
+    """Raise ConfigError naming the first option that was given and is not that of the run."""
+    there: dict[str, Any] = asdict(state.config)
+    given = asdict(replace(state.config, **task.options))
+    if task.target is not None and state.target is not None:
+        there["target"], given["target"] = state.target, task.target
+    if task.exclude:
+        there["exclude"], given["exclude"] = sorted(state.exclude), sorted(task.exclude)
+    for name, value in given.items():
+        if value != there[name]:
+            raise ConfigError(
+                f"{out} has {name} {there[name]!r}, which resuming cannot change to {value!r}; leave {name} away, or "
+                "train another forest"
+            )
+
+
+def _check_versions(out: Path, then: Mapping[str, str]) -> None:
+    for name, now in versions().items():
+        if then.get(name) != now:
+            raise ConfigError(
+                f"{out} was grown with {name} {then.get(name)} and this is {now}, which may grow other trees; install "
+                "that version to go on, or train anew"
+            )
+
+
+@contextmanager
+def _kept(run: ResumableRun) -> Iterator[None]:
+    """When the block fails, let the error say how to go on; a run refused before it grew anything leaves nothing."""
+    try:
+        yield
+    except BaseException as error:
+        if disk_full(error):
+            raise DiskFullError(f"{_full_folder(run, error)}; make room and {go_on(run.out)}") from error
+        if not isinstance(error, BigForestError) or isinstance(error, ClusterError | StorageError):
+            error.add_note(go_on(run.out))
+        elif run.fresh and not any(run.forest.rglob("part-*")):
+            run.discard()
+        raise
+
+
+def _full_folder(run: ResumableRun, error: BaseException) -> str:
+    full = min({as_path(run.state.work), run.folder}, key=free_bytes)
+    return f"the disk of {full} has no room ({error})"
+
+
+def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Clock) -> None:
+    """Do what is left to do."""
+    resources = replace(resources, scratch=run.temporary)
+    validation = _validation(task, run.temporary)
+    store = _run_store(run, task.data, resources, clock)
+    state = run.state
+    if state.extends:
+        groups = [group for group in part_groups(store.rows, state.config.trees) if group.stop <= state.extends]
+        recut(run.place, groups, run.forest, store.spec, state.config)
+    assert state.fingerprint is not None
+    origin = Origin(state.data, state.exclude, state.fingerprint)
+    _write_forest(store, state.config, origin, run.forest, resources, clock, validation, run)
+    run.finish()
+
+
+def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock) -> Store:
+    """The store of the run, made if it is not there; afterwards the state has its fingerprint.
+
+    Raises DataError when the table is not that of the run, FormatError when the store is damaged.
+    """
+    state = run.state
+    task = TrainingJob(state.data if data is None else data, state.target, state.exclude, asdict(state.config))
+    complete = run.store.exists()
+    if task.data is None and not complete:
+        raise ConfigError(f"{run.out} was begun with a table in memory; give DATA again")
+    moved = data is not None and (task.location is None or task.location != state.data)
+    if not complete or moved:
+        with local_workdir(run.temporary) as here:
+            made = here / "table.store"
+            store, config = make_store(task, made, run.temporary, resources, clock)
+            if state.fingerprint not in (None, store.fingerprint):
+                raise DataError(
+                    f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "
+                    "table, or train anew"
+                )
+            run.save(data=task.location, target=store.spec.target.name, config=config, fingerprint=store.fingerprint)
+            if complete or store.path != made:
+                return store
+            install(made, run.store, here / "replaced")
+    try:
+        store = Store.open(run.store, verify=complete)
+        if store.fingerprint != run.state.fingerprint:
+            raise FormatError(f"{run.store} is not the store that the run made; it is damaged")
+    except FormatError as error:
+        raise FormatError(f"{error}: remove the folder {run.store} and resume, which makes it again") from error
+    return store
+
+
+def _validation(task: TrainingJob, temporary: Path) -> Source | None:
+    """The validation set, opened before anything is done."""
+    return None if task.validate is None else open_source(task.validate, scratch=temporary)
+
+
+def _write_forest(
+    store: Store,
+    config: TrainConfig,
+    origin: Origin,
+    directory: Path,
+    resources: Resources,
+    clock: Clock,
+    validation: Source | None,
+    run: ResumableRun | None = None,
+) -> None:
+    """Write what is missing in the forest directory of a store.
+
+    validation  what to judge it by, if anything.
+    run         remembers when the out-of-bag error has settled, where that decides; None: nothing does.
+    """
+    if validation is not None:
+        check_validation(validation, store.spec)
+    if config.stop_oob is not None:
+        known = None if run is None else run.state.settled
+        config, stop = grow_until_settled(store, config, directory, resources, clock, known, _remembered_by(run))
+        origin = replace(origin, stop=stop)
+    store = ranked_store(store, config, directory)
+    write_levels(directory, store.levels(), store.spec, config)
+    if origin.stop is None:
+        grow_trees(store, config, directory, resources=resources, listener=clock)
+    if config.bootstrap:
+        write_oob(store, config, directory, resources=resources, listener=clock)
+    if config.keep_targets:
+        write_residents(store, config, directory, resources=resources, listener=clock)
+    write_features(directory, store.spec, config)
+    if validation is not None:
+        write_validation(directory, validation, resources, clock)
+    store.check_unchanged()
+    remove_half_made(directory)  # by workers of a cluster that were lost
+    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin)
+
+
+def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:
+    """What tells a run after how many trees the error had settled."""
+
+    def remember(trees: int) -> None:
+        if run is not None:
+            run.save(settled=trees)
+
+    return remember

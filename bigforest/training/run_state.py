@@ -1,0 +1,101 @@
+"""What a training run writes down so that it can go on after an interruption: state.json of resumable_run.py."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigforest.common.errors import BigForestError, FormatError, StorageError
+from bigforest.common.version import __version__
+from bigforest.schema.config import TrainConfig
+from bigforest.storage.regular_files import read_json_text
+
+FORMAT = "bigforest-run"
+VERSION = 2
+
+
+def versions() -> dict[str, str]:
+    """The versions of which a forest is a function, besides its data, configuration and seed."""
+    return {"bigforest": __version__, "numpy": ".".join(np.__version__.split(".")[:2])}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """All that a run needs to go on.
+
+    data         absolute path of the table or kept store; None for a table in memory.
+    target       the column to learn, None for the usual names.
+    exclude      columns to leave out.
+    config       the configuration; max_bins is the store's once there is one.
+    work         absolute path of the folder for the store and for temporary files; a file in it has the `mark`.
+    mark         random digits by which the run knows the folder again as one that it made.
+    replaces     whether the forest may replace one that is there.
+    extends      trees of the forest that is there which this one begins with, 0 for none.
+    fingerprint  `Store.fingerprint` of the table, None while it is not known.
+    settled      trees after which the out-of-bag error had settled, where that decides; None while it is not known.
+    versions     see `versions`.
+    """
+
+    data: str | None
+    target: str | None
+    exclude: tuple[str, ...]
+    config: TrainConfig
+    work: str
+    mark: str
+    replaces: bool
+    extends: int
+    fingerprint: str | None
+    versions: dict[str, str]
+    settled: int | None = None
+
+    def to_json(self) -> str:
+        """The text of state.json."""
+        entries = {"format": FORMAT, "version": VERSION, **asdict(self)}
+        return json.dumps({**entries, "crc32": _crc(entries)}, indent=1, sort_keys=True) + "\n"
+
+    @classmethod
+    def read(cls, path: Path) -> RunState:
+        """Inverse of `to_json`. Raises FormatError when the file is missing, damaged or of a newer version."""
+        try:
+            raw: dict[str, Any] = json.loads(read_json_text(path))
+            if raw["format"] != FORMAT:
+                raise ValueError("another format")
+            if raw["version"] > VERSION:
+                raise FormatError(f"{path} has version {raw['version']}; upgrade bigforest to go on with this run")
+            if raw["version"] != VERSION:
+                raise FormatError(f"{path} is of an older bigforest: the run cannot go on; remove its folder")
+            if raw.pop("crc32") != _crc(raw):
+                raise ValueError("the checksum differs")
+            del raw["format"], raw["version"]
+            config = TrainConfig.from_json(json.dumps(raw["config"]))
+            state = cls(**{**raw, "config": config, "exclude": tuple(raw["exclude"])})
+            if not _typed(state):
+                raise ValueError("an entry is of another type")
+            return state
+        except (FormatError, StorageError):
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
+            raise FormatError(
+                f"{path} is damaged ({error}): the run cannot go on; start anew with overwrite, or remove its folder"
+            ) from error
+
+
+def _typed(state: RunState) -> bool:
+    """Whether the entries of a state that was read are of their types."""
+    texts = [state.work, state.mark, *state.exclude, *state.versions, *state.versions.values()]
+    perhaps = [text for text in (state.data, state.target, state.fingerprint) if text is not None]
+    numbers = [state.extends, *([] if state.settled is None else [state.settled])]
+    return (
+        all(isinstance(text, str) and "\0" not in text for text in [*texts, *perhaps])
+        and all(type(number) is int and number >= 0 for number in numbers)
+        and isinstance(state.replaces, bool)
+    )
+
+
+def _crc(entries: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())

@@ -1,0 +1,183 @@
+"""The commands that make tables, images and simulate: options, output, errors."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+import bigforest
+from cli.images import images
+from cli.simulate import simulate
+from tests.commands import Run, contents, folder, run
+
+__all__ = ["folder", "run"]  # fixtures
+
+DIGITS = Path(__file__).resolve().parents[2] / "examples" / "data" / "mnist-images-idx3-ubyte.gz"
+
+
+class Reached(Exception):
+    """Raised by a replaced function, once it has noted how it was called."""
+
+
+def called(monkeypatch: pytest.MonkeyPatch, name: str) -> list[dict[str, Any]]:
+    """Calls of a function of bigforest, which do nothing else."""
+    seen: list[dict[str, Any]] = []
+    signature = inspect.signature(getattr(bigforest, name))
+
+    def note(*args: Any, **options: Any) -> None:
+        seen.append(signature.bind(*args, **options).arguments)
+        raise Reached
+
+    monkeypatch.setattr(bigforest, name, note)
+    return seen
+
+
+@pytest.mark.parametrize(
+    ("command", "function"), [(images, bigforest.images_to_features), (simulate, bigforest.simulate)]
+)
+def test_defaults__are_those_of_the_function(command: Any, function: Any) -> None:
+    ours, theirs = inspect.signature(command).parameters, inspect.signature(function).parameters
+    assert {name: p.default for name, p in ours.items() if name in theirs} == {
+        name: p.default for name, p in theirs.items() if name in ours
+    }
+
+
+def test_images__options_become_values(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = called(monkeypatch, "images_to_features")
+    run(
+        *("images", "x", "--out", "f", "--features", "neighbours", "--size", "20x20", "--crop", "--ink", "9"),
+        *("--invert", "--threshold", "99", "--stride", "full", "--labels", "l", "--column", "c", "--target", "t"),
+        *("--names", "--on-corrupt", "refuse", "--scratch", "/tmp", "--overwrite"),
+    )
+    [given] = calls
+    del given["listener"]
+    assert given == {
+        "source": "x",
+        "out": "f",
+        "features": "neighbours",
+        "size": "20x20",
+        "crop": True,
+        "ink": 9,
+        "invert": True,
+        "threshold": 99,
+        "stride": "full",
+        "labels": "l",
+        "column": "c",
+        "target": "t",
+        "names": True,
+        "on_corrupt": "refuse",
+        "scratch": "/tmp",
+        "overwrite": True,
+    }
+
+
+def test_simulate__options_become_values(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = called(monkeypatch, "simulate")
+    run(
+        *("simulate", "trunk", "--rows", "9", "--dims", "3", "--rotate", "--scale", "--affine", "--outliers", "4"),
+        *("--noise", "0.2", "--truth", "--sample", "5", "--seed", "6", "--out", "f", "--overwrite"),
+    )
+    [given] = calls
+    del given["listener"]
+    assert given == {
+        "kind": "trunk",
+        "rows": 9,
+        "dims": 3,
+        "rotate": True,
+        "scale": True,
+        "affine": True,
+        "outliers": 4,
+        "noise": 0.2,
+        "truth": True,
+        "sample": 5,
+        "seed": 6,
+        "out": "f",
+        "overwrite": True,
+    }
+
+
+def test_images__then_train_then_predict(run: Run, folder: Path) -> None:
+    run("images", DIGITS, "--out", "digits.parquet", "--size", "20x20", "--crop", "--threshold", "128")
+    assert (run.code, run.err) == (0, "")
+    for expected in ("100", "400", "20 x 20", "digits.parquet"):
+        assert expected in run.out
+    facts = run.json("train", "digits.parquet", "--trees", "3")
+    assert (facts["target"], facts["features"], facts["classes"]) == ("target", 400, 10)
+    facts = run.json("images", DIGITS, "--out", "digits.parquet", "--features", "neighbours", "--overwrite")
+    assert (facts["rows"], facts["size"], facts["labelled"], facts["skipped"]) == (100, [28, 28], True, 0)
+
+
+def test_images__of_a_folder_name_what_is_damaged(run: Run, folder: Path) -> None:
+    for label in "ab":
+        (folder / "pictures" / label).mkdir(parents=True)
+        Image.fromarray(np.full((3, 3), 7, np.uint8)).save(folder / "pictures" / label / "x.png")
+    (folder / "pictures/a/bad.png").write_bytes(b"bad")
+    run("images", "pictures", "--out", "f.parquet", "--names")
+    assert run.code == 0
+    assert run.err.startswith("note: pictures: image a/bad.png is damaged")
+    assert "1 damaged image" in run.out
+    assert pl.read_parquet("f.parquet")["image"].to_list() == ["a/x.png", "b/x.png"]
+    before = contents(folder)
+    run("images", "pictures", "--out", "g.parquet", "--on-corrupt", "refuse")
+    assert (run.code, run.out, run.err.count("\n")) == (2, "", 1)
+    assert "a/bad.png" in run.err
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "bayes"),
+    [
+        ("trunk", ["--dims", "10", "--affine", "--outliers", "5"], "4.35 %, closed form"),
+        ("multimodal", ["--dims", "2"], "Monte Carlo"),
+        ("multimodal", ["--dims", "70"], "not worked out"),
+        ("shapes", ["--noise", "0.05", "--truth"], "5.00 %, closed form"),
+    ],
+)
+def test_simulate__prints_the_bayes_error(run: Run, folder: Path, kind: str, options: list[str], bayes: str) -> None:
+    run("simulate", kind, "--rows", "50", *options)
+    assert (run.code, run.err) == (0, "")
+    assert bayes in run.out
+    facts = run.json("simulate", kind, "--rows", "50", *options, "--out", "again")
+    table = pl.read_parquet(f"{kind}.parquet")
+    assert table.equals(pl.read_parquet("again"))
+    assert (facts["rows"], facts["dims"]) == (table.height, sum(name[0] == "x" for name in table.columns))
+    assert (facts["bayes"] is None) == (bayes == "not worked out")
+
+
+@pytest.mark.parametrize(
+    ("args", "code", "message"),
+    [
+        (["images", "nothing", "--out", "f"], 2, "no such file"),
+        (["images", "things.parquet", "--out", "f"], 2, "no column of images"),
+        (["images", str(DIGITS), "--out", "f", "--size", "20"], 2, "size must be"),
+        (["images", str(DIGITS), "--out", "things.parquet", "--overwrite"], 2, "is not a bigforest image features"),
+        (["images", str(DIGITS)], 2, "Missing option '--out'"),
+        (["simulate", "trunk", "--rows", "5"], 2, "say how many dims"),
+        (["simulate", "trunc", "--rows", "5"], 2, "there is no simulation 'trunc'; it is one of trunk"),
+        (["simulate", "trunks", "--rows", "5", "--dims", "2"], 2, "no simulation 'trunks'"),
+        (["simulate", "trunk", "--dims", "5"], 2, "Missing option '--rows'"),
+        (["simulate", "trunk", "--rows", "5", "--dims", "2", "--out", "things.parquet"], 2, "already exists"),
+        (["simulate", "shapes", "--rows", "5", "--out", "no/where"], 2, "does not exist"),
+    ],
+    ids=str,
+)
+def test_error__is_one_line_and_leaves_nothing(
+    run: Run, folder: Path, args: list[str], code: int, message: str
+) -> None:
+    before = contents(folder)
+    run(*args)
+    assert (run.code, run.out) == (code, "")
+    assert message in run.err
+    assert contents(folder) == before
+
+
+def test_quiet__prints_nothing(run: Run, folder: Path) -> None:
+    for args in (["images", str(DIGITS), "--out", "f"], ["simulate", "shapes", "--rows", "5"]):
+        run(*args, "--quiet")
+        assert (run.code, run.out, run.err) == (0, "", "")

@@ -1,0 +1,289 @@
+"""Every column becomes the codes its definition says, whatever pieces the table comes in."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigforest.common.errors import DataError, OutputExistsError
+from bigforest.common.events import Event, Notice, StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.encode import memory
+from bigforest.encode.class_target import MAX_FLOAT_CLASSES
+from bigforest.encode.pipeline import encode
+from bigforest.execution.resources import Resources
+from bigforest.schema.columns import type_name
+from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
+from bigforest.store.store import Store
+from tests.naive import encode as naive
+from tests.strategies import cuts, mixed_frames
+
+
+def encoded(data: Any, folder: Path, name: str = "a.store", threads: int = 1, **options: Any) -> Store:
+    """The store of a table, in `folder`; options are those of encode, or of its configuration. Floats are classes."""
+    own = {key: options.pop(key) for key in ("target", "exclude", "resources", "listener") if key in options}
+    arguments = {"target": None, "resources": Resources(threads=threads), "listener": silent, **own}
+    arguments["config"] = TrainConfig(**{"task": "classification", **options})
+    return encode(open_source(data, scratch=folder), path=folder / name, **arguments)
+
+
+def content(store: Store) -> dict[str, bytes]:
+    """Every file of a store."""
+    return {file.name: file.read_bytes() for file in store.path.iterdir()}
+
+
+def check(store: Store, frame: pl.DataFrame, target: str = "target", max_bins: str | int = "exact") -> None:
+    """Assert that `store` is what the oracle makes of `frame`."""
+    labels, kept, classes = naive.classes(frame[target].to_list())
+    names = [name for name in frame.columns if name != target]
+    assert list(store.spec.target.classes) == labels
+    assert store.target.tolist() == classes
+    assert store.rows == len(kept)
+    assert store.spec.dropped == len(frame) - len(kept)
+    assert (list(range(len(frame))) if store.row_numbers is None else store.row_numbers.tolist()) == kept
+    assert [(f.name, f.dtype) for f in store.spec.features] == [(n, type_name(frame[n].dtype)) for n in names]
+    levels = store.levels()
+    for feature, name in enumerate(names):
+        column = frame[name].gather(kept).to_list()
+        codes, low, high, missing = naive.codes(column, max_bins)
+        assert store.feature_codes(feature).tolist() == codes
+        assert np.array_equal(store.low(feature), low, equal_nan=True)
+        assert np.array_equal(store.high(feature), high, equal_nan=True)
+        assert np.array_equal(store.values(0, store.rows)[:, feature], np.array(low)[codes], equal_nan=True)
+        spec = store.spec.features[feature]
+        assert spec.missing == missing
+        assert spec.kind == ("category" if frame[name].dtype in (pl.String, pl.Categorical, pl.Enum) else "numeric")
+        texts = {
+            code: cell for code, cell in zip(codes, column, strict=True) if spec.kind == "category" and cell is not None
+        }
+        assert levels.of(feature).to_list() == [texts[code] for code in sorted(texts)]
+    store.verify()
+
+
+@settings(max_examples=80)
+@given(
+    frame=mixed_frames(),
+    max_bins=st.sampled_from(["exact", "exact", 2, 3, 7]),
+    cells=st.sampled_from([1, 40, 10**6]),
+)
+def test_encode__equals_the_oracle(frame: pl.DataFrame, max_bins: str | int, cells: int) -> None:
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "CELLS_PER_READ", cells)
+        check(encoded(frame, Path(folder), max_bins=max_bins), frame, max_bins=max_bins)
+
+
+def pieces(frame: pl.DataFrame, sizes: list[int], folder: Path) -> dict[str, Any]:
+    """The table in every form that comes in pieces of these sizes."""
+    starts = np.cumsum([0, *sizes[:-1]]).tolist()
+    parts = [frame.slice(start, size) for start, size in zip(starts, sizes, strict=True)]
+    chunks = pl.concat(parts, rechunk=False)
+    table = pa.Table.from_batches([batch for part in parts for batch in part.to_arrow().to_batches()])
+    (folder / "files").mkdir()
+    for number, part in enumerate(parts):
+        part.write_parquet(folder / "files" / f"part-{number}.parquet")
+        part.write_ipc(folder / "files" / f"part-{number}.arrow")
+    frame.write_parquet(folder / "groups.parquet", row_group_size=2)
+    with (
+        pa.OSFile(str(folder / "stream.arrow"), "wb") as sink,
+        pa.ipc.new_stream(sink, table.schema) as writer,
+    ):
+        writer.write_table(table)
+    return {
+        "chunks": chunks,
+        "lazy": chunks.lazy().with_columns(pl.all()),
+        "table": table,
+        "reader": table.to_reader(max_chunksize=2),
+        "dataset": ds.dataset(sorted(map(str, (folder / "files").glob("*.parquet"))), format="parquet"),
+        "groups": folder / "groups.parquet",
+        "many files": str(folder / "files" / "*.parquet"),
+        "arrow files": folder / "files" / "*.arrow",
+        "arrow stream": folder / "stream.arrow",
+    }
+
+
+@settings(max_examples=15)
+@given(data=st.data(), frame=mixed_frames(), max_bins=st.sampled_from(["exact", 3]))
+def test_encode__pieces_give_the_same_bytes(data: st.DataObject, frame: pl.DataFrame, max_bins: str | int) -> None:
+    frame = frame.select(pl.exclude(pl.Int128)).with_columns(f=pl.int_range(pl.len()) * 0.1)
+    sizes = data.draw(cuts(len(frame)))
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        whole = content(encoded(frame, folder, "whole.store", max_bins=max_bins))
+        for kind, piecewise in pieces(frame, sizes, folder).items():
+            store = encoded(piecewise, folder, f"{kind}.store", threads=2, max_bins=max_bins)
+            assert content(store) == whole, kind
+
+
+def test_encode__threads_and_order_of_ending_do_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(1)
+    frame = pl.DataFrame({f"f{i}": random.integers(0, 10**i, 70_000) for i in range(8)}).with_columns(
+        y=pl.col("f1") > 4
+    )
+    one = content(encoded(frame, tmp_path, "one.store"))
+    monkeypatch.setattr(memory, "CELLS_PER_READ", 1)
+    for threads in (2, 4):
+        store = encoded(frame, tmp_path, f"{threads}.store", threads=threads)
+        assert content(store) == one
+    assert {feature.width for feature in store.spec.features} == {1, 2, 4}
+
+
+@pytest.mark.parametrize(
+    ("distinct", "width"), [(1, 1), (2, 1), (256, 1), (257, 2), (65_536, 2), (65_537, 4), (200_000, 4)]
+)
+@pytest.mark.parametrize("dtype", [pl.Int32, pl.Float64])
+def test_encode__narrowest_width(distinct: int, width: int, dtype: type[pl.DataType], tmp_path: Path) -> None:
+    values = np.random.default_rng(0).permutation(np.arange(max(distinct, 300)) % distinct)
+    frame = pl.DataFrame({"x": pl.Series(values * 3 - 7, dtype=dtype), "y": values % 2 if distinct > 1 else values})
+    frame = frame.with_columns(y=pl.int_range(pl.len()) % 2)
+    store = encoded(frame, tmp_path)
+    assert (store.spec.features[0].codes, store.spec.features[0].width) == (distinct, width)
+    assert (store.feature_codes(0) == values).all()
+    assert (store.low(0) == np.arange(distinct) * 3 - 7).all()
+
+
+@pytest.mark.parametrize("order", [["target", "label", "class", "y"], ["y", "class", "label"], ["class", "y"], ["y"]])
+def test_target__found_by_usual_names(order: list[str], tmp_path: Path) -> None:
+    frame = pl.DataFrame({name: [0, 1] for name in ["x", *order]})
+    expected = next(name for name in ("target", "label", "class", "y") if name in order)
+    assert encoded(frame, tmp_path).spec.target.name == expected
+
+
+def test_target__float_classes_and_their_limit(tmp_path: Path) -> None:
+    few = pl.DataFrame({"x": range(300), "y": [i % MAX_FLOAT_CLASSES / 4 for i in range(300)]})
+    assert encoded(few, tmp_path).spec.target.classes == tuple(i / 4 for i in range(MAX_FLOAT_CLASSES))
+    many = few.with_columns(y=pl.col("x") % (MAX_FLOAT_CLASSES + 1) / 4)
+    with pytest.raises(DataError, match="more than 100 distinct values: leave task away"):
+        encoded(many, tmp_path, "b.store")
+
+
+def test_target__categories_by_text_not_by_physical_code(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2, 3], "y": pl.Series(["b", "c", "a"], dtype=pl.Enum(["c", "b", "a"]))})
+    store = encoded(frame, tmp_path)
+    assert store.spec.target.classes == ("a", "b", "c")
+    assert store.target.tolist() == [1, 2, 0]
+    assert store.spec.target.dtype == "Enum"
+
+
+def test_encode__says_what_it_does(tmp_path: Path) -> None:
+    heard: list[Event] = []
+    frame = pl.DataFrame({"a": range(5), "b": range(5), "y": [0, 1, None, 1, None]})
+    store = encoded(frame, tmp_path, listener=heard.append)
+    assert [type(event) for event in heard] == [StageStarted, Notice, StageAdvanced, StageFinished]
+    assert heard[0] == StageStarted("encode", 2, "columns")
+    assert heard[1] == Notice("2 rows have no value in 'y' and are left out")
+    assert heard[2] == StageAdvanced("encode", 2)
+    assert store.row_numbers is not None
+    assert store.row_numbers.tolist() == [0, 1, 3]
+
+
+def test_encode__excluded_columns_may_be_of_any_type(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2], "text": ["a", None], "y": [0, 1], "label": ["u", "v"]})
+    store = encoded(frame, tmp_path, target="y", exclude=["text", "label"])
+    assert [feature.name for feature in store.spec.features] == ["x"]
+
+
+def table(**columns: Any) -> pl.DataFrame:
+    """Two rows with a good feature and target, and the given columns."""
+    return pl.DataFrame({"x": [1, 2], "y": [0, 1], **columns})
+
+
+Wrong = tuple[pl.DataFrame, dict[str, Any], str]
+WRONG: dict[str, Callable[[], Wrong]] = {
+    "no target": lambda: (table().rename({"y": "late"}), {}, "no column is named .* or y; .* x, late"),
+    "unknown target": lambda: (table(), {"target": "Y"}, "no column 'Y' for target; the columns are x, y"),
+    "near target": lambda: (table(late=[0, 1]), {"target": "latte"}, "did you mean 'late'"),
+    "unknown exclude": lambda: (
+        table(zip_code=[1, 2]),
+        {"exclude": ["zipcode"]},
+        "for exclude; did you mean 'zip_code'",
+    ),
+    "null target": lambda: (table(y=[None, None]), {}, "'y': every value is missing"),
+    "nan target": lambda: (table(y=[float("nan"), None]), {}, "'y': every value is missing"),
+    "infinite class": lambda: (table(y=[1.0, float("inf")]), {}, "infinite"),
+    "list target": lambda: (table(y=[[1], [2]]), {}, "target 'y' has type List"),
+    "many classes": lambda: (
+        pl.DataFrame({"x": range(70_000), "y": [f"n{number}" for number in range(70_000)]}),
+        {},
+        "more than the 65535 classes",
+    ),
+    "no feature": lambda: (table(), {"exclude": ["x"]}, "no feature is left beside the target 'y'"),
+    "lists": lambda: (
+        table(a=[[1], [2]], b=[{"c": b"x"}] * 2),
+        {},
+        r"a \(List\(Int64\)\), b\.c \(Binary\); exclude them .*; lists that are all of one length can be cast to Array",
+    ),
+    "two of one name": lambda: (table(**{"b": [{"c": 1}] * 2, "b.c": [1, 2]}), {}, "two columns are called 'b.c'"),
+    "all null": lambda: (table(n=[None, None]), {}, r"n \(Null\)"),
+    "floats as categories": lambda: (table(a=[0.5, 1.5]), {"categories": ["a"]}, "'a' has type Float64; only text"),
+    "no category": lambda: (table(abc=[1, 2]), {"categories": ["abd"]}, "for categories; did you mean 'abc'"),
+    "target as category": lambda: (
+        table(),
+        {"categories": ["y"]},
+        "'y' is no feature, so its values cannot be categories",
+    ),
+    "near large": lambda: (table(a=[2**53 + 1, 2**53]), {}, "'a' holds 9007199254740992 and 9007199254740993, which"),
+    "near small": lambda: (table(a=[-(2**62) - 1, -(2**62)]), {}, "holds -4611686018427387905 and -46116860184273879"),
+    "near binned": lambda: (table(a=[2**53 + 1, 2**53]), {"max_bins": 2}, "holds 9007199254740992 and 900719925474099"),
+    "near decimal": lambda: (
+        table(a=pl.Series([Decimal("9007199254740.993"), Decimal("9007199254740.992")])),
+        {},
+        "'a' holds 9007199254740.992 and 9007199254740.993, which are the same number",
+    ),
+    "wide": lambda: (
+        table(a=pl.Series([2**63, 1], dtype=pl.Int128)),
+        {},
+        r"a \(9223372036854775808 is an .* than 64 bits",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_encode__unusable_table(case: str, tmp_path: Path) -> None:
+    frame, options, message = WRONG[case]()
+    with pytest.raises(DataError, match=message):
+        encoded(frame, tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_encode__missing_feature_in_a_dropped_row_does_not_matter(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1, 2, None], "y": [0, 1, None]})
+    check(encoded(frame, tmp_path), frame, "y")
+
+
+def test_encode__existing_output_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "a.store").mkdir()
+    with pytest.raises(OutputExistsError):
+        encoded(table(), tmp_path)
+    assert [file.name for file in tmp_path.iterdir()] == ["a.store"]
+
+
+def test_encode__interrupted_leaves_nothing(tmp_path: Path) -> None:
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StageAdvanced):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        encoded(table(), tmp_path, listener=interrupt)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_encode__parquet_damaged_inside_is_a_clear_error(tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    pq.write_table(pa.table({"x": np.random.default_rng(0).normal(size=5000), "y": np.arange(5000) % 2}), path)
+    raw = bytearray(path.read_bytes())
+    raw[4:2000] = b"\x55" * 1996
+    path.write_bytes(raw)
+    with pytest.raises(DataError, match=r"t: the table cannot be read"):
+        encoded(path, tmp_path)

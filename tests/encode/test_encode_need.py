@@ -1,0 +1,130 @@
+"""What encoding says it needs is what it takes, and a budget too small is refused."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import silent
+from bigforest.common.memory_estimate import BASE_BYTES, Shape
+from bigforest.encode.memory import encode_estimate, plan_encode
+from bigforest.encode.ranks import MOST_ROWS
+from bigforest.execution.resources import Resources
+from tests.encode.test_encode import content, encoded
+
+ROWS = 2_500_000
+MB = 1_000_000
+PEAK = """
+import sys, threading, time
+from pathlib import Path
+def anonymous():
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("Anonymous")) * 1024
+peak, ended = 0, threading.Event()
+def watch():
+    global peak
+    while not ended.is_set():
+        peak = max(peak, anonymous())
+        time.sleep(0.005)
+watcher = threading.Thread(target=watch)
+watcher.start()
+from bigforest.encode.pipeline import encode
+from bigforest.common.events import silent
+from bigforest.execution.resources import Resources
+from bigforest.source import open_source
+data, out, memory, threads = sys.argv[1:]
+scratch = Path(out).parent
+encode(open_source(data, scratch=scratch), "y", Path(out), resources=Resources(memory=int(memory),
+       threads=int(threads), scratch=scratch), listener=silent)
+ended.set()
+watcher.join()
+print(peak)
+"""
+
+
+@pytest.fixture(scope="module")
+def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A table of two wide columns and a narrow one, in one large row group."""
+    random = np.random.default_rng(1)
+    frame = pl.DataFrame(
+        {
+            "a": random.standard_normal(ROWS),
+            "b": random.standard_normal(ROWS, dtype=np.float32),
+            "c": random.integers(0, 100, ROWS, dtype=np.uint8),
+            "y": random.integers(0, 2, ROWS, dtype=np.uint8),
+        }
+    )
+    path = tmp_path_factory.mktemp("table") / "t.parquet"
+    frame.write_parquet(path, row_group_size=ROWS)
+    return path
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps_rollup").exists(), reason="anonymous memory is read from /proc")
+def test_encode__takes_no_more_than_it_says_and_writes_the_same(table: Path, tmp_path: Path) -> None:
+    shape = Shape(ROWS, (4, 4, 1), ROWS * 2, 2, (8, 4, 1))
+    stores = []
+    for spare, threads, passes in ((150, 2, 1), (85, 2, 1), (57, 1, 5)):
+        resources = Resources(memory=BASE_BYTES + spare * MB, threads=threads)
+        need = encode_estimate(shape, resources)
+        assert need.memory <= resources.memory
+        assert need.passes == passes
+        out = tmp_path / f"{spare}.store"
+        command = [sys.executable, "-c", PEAK, str(table), str(out), str(resources.memory), str(threads)]
+        run = subprocess.run(command, capture_output=True, text=True, check=True)
+        assert int(run.stdout) <= need.memory
+        stores.append({file.name: file.read_bytes() for file in out.iterdir()})
+    assert stores[0] == stores[1] == stores[2]
+
+
+def test_encode__budget_too_small_is_refused(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": [1.5, 2.5], "y": [0, 1]})
+    smallest = encode_estimate(Shape(2, (4,), 2, 2), Resources(memory=1)).smallest
+    with pytest.raises(ConfigError, match=f"at least {-(-smallest // MB)}MB of memory and may use 1MB"):
+        encoded(frame, tmp_path, resources=Resources(memory=MB))
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(ConfigError):
+        encoded(frame, tmp_path, resources=Resources(memory=smallest - 1))
+    store = encoded(frame, tmp_path, resources=Resources(memory=smallest, threads=1))
+    assert content(store) == content(encoded(frame, tmp_path, "b.store", listener=silent))
+
+
+@given(
+    rows=st.sampled_from([1, 10, 10**4, 10**6, 10**7, 10**9, MOST_ROWS, 2**40]),
+    sizes=st.lists(st.sampled_from([1, 2, 4, 8]), min_size=1, max_size=40),
+    spare=st.sampled_from([0, MB, 10**8, 10**9, 10**11]),
+    threads=st.sampled_from([1, 2, 16, 200]),
+)
+def test_plan__never_more_than_the_budget(rows: int, sizes: list[int], spare: int, threads: int) -> None:
+    shape = Shape(rows, tuple(min(4, size) for size in sizes), rows, 2, tuple(sizes))
+    smallest = encode_estimate(shape, Resources(memory=1)).smallest
+    resources = Resources(memory=smallest + spare, threads=threads)
+    need = encode_estimate(shape, resources)
+    assert need.smallest == smallest
+    assert need.memory <= smallest + spare
+    named = {f"x{i}": size for i, size in enumerate(sizes)}
+    plan = plan_encode(rows, named, resources)
+    assert [name for group in plan.groups for name in group] == list(named)
+    assert plan.memory == need.memory
+    assert all(plan.in_memory(group) for group in plan.groups) or plan.rows_at_once(8) >= 2**17
+    assert rows <= MOST_ROWS or not any(plan.in_memory(group) for group in plan.groups)
+    if smallest > MB:
+        with pytest.raises(ConfigError):
+            plan_encode(rows, named, Resources(memory=smallest - 1, threads=threads))
+
+
+def test_need__less_memory_first_takes_fewer_workers_then_the_disk() -> None:
+    shape = Shape(30_000_000, (4,) * 30, 0, 2, (4,) * 30)
+    seen = []
+    for memory in (4 * 10**9, 10**9, 7 * 10**8, 5 * 10**8, 3 * 10**8):
+        plan = plan_encode(shape.rows, dict.fromkeys("ab", 4), Resources(memory=memory, threads=2))
+        seen.append((plan.workers, plan.passes))
+    assert seen == [(2, 1), (2, 1), (1, 1), (2, 5), (1, 5)]
+    assert encode_estimate(shape, Resources(memory=3 * 10**8, threads=1)).scratch == 30_000_000 * 4

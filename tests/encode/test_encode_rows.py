@@ -1,0 +1,250 @@
+"""Numbers to predict and weights become the whole numbers their definitions say, and rows without are left out."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+import tempfile
+from decimal import Decimal
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest
+from bigforest.common.errors import BigForestError
+from bigforest.encode import weights as weights_module
+from bigforest.schema.dataspec import MOST_WEIGHT, max_number
+from bigforest.store.format import Manifest
+from tests.encode.test_encode import content, encoded
+
+LARGEST = 2.0**500
+NUMBERS = [0.0, -0.0, 1.0, 0.1, -3.5, 1e9, 1e9 + 1, 2.0**-1074, LARGEST, -LARGEST, float("nan"), None]
+
+
+@settings(max_examples=150)
+@given(
+    cells=st.lists(st.one_of(st.sampled_from(NUMBERS), st.floats(-LARGEST, LARGEST)), min_size=2, max_size=20),
+    weight=st.booleans(),
+)
+def test_numbers__are_within_a_step(cells: list[float | None], weight: bool) -> None:
+    kept = [row for row, cell in enumerate(cells) if cell is not None and cell == cell]
+    values = [cells[row] for row in kept]
+    if not values or max(values) / 2 - min(values) / 2 < 2.0**-451:
+        cells, kept = [*cells, 1.0, 2.0], [*kept, len(cells), len(cells) + 1]
+    frame = pl.DataFrame({"x": range(len(cells)), "w": [1023] * len(cells), "y": pl.Series(cells, dtype=pl.Float64)})
+    with tempfile.TemporaryDirectory() as folder:
+        store = encoded(frame, Path(folder), task=None, weight="w" if weight else None)
+        store.verify()
+        target = store.spec.target
+        assert (target.task, target.classes, store.target.dtype) == ("regression", (), np.int64)
+        assert (list(range(len(cells))) if store.row_numbers is None else store.row_numbers.tolist()) == kept
+        for row, q in zip(kept, store.target.tolist(), strict=True):
+            value = Fraction(cells[row])  # type: ignore[arg-type]
+            assert abs(Fraction(target.offset) + q * Fraction(target.step) - value) < target.step
+            assert abs(q) < max_number(store.rows, weighted=weight)
+            assert abs(q) * store.rows * (1023 if weight else 1) < 2**61
+            assert math.isfinite(target.offset + q * target.step)
+        given = [cells[row] for row in kept]
+        assert store.numbers(0, store.rows).tolist() == given
+        assert target.exact == (target.values(store.target) == np.array(given)).all()
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        pl.Series([3, -7, None, 250, 3], dtype=pl.Int16),
+        pl.Series([0, 2**40 + 1, None, 5, 6]),
+        pl.Series([0.25, 1.5, float("nan"), -3.0, 0.25], dtype=pl.Float32),
+        pl.Series([Decimal("1.50"), Decimal("-2.25"), None, Decimal("0.00"), Decimal("1.50")]),
+    ],
+)
+def test_numbers__whole_and_dyadic_ones_are_exact(column: pl.Series, tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": range(5), "y": column})
+    store = encoded(frame, tmp_path, task="regression")
+    target = store.spec.target
+    values = [target.offset + q * target.step for q in store.target.tolist()]
+    assert values == [float(cell) for cell in column.gather([0, 1, 3, 4]).to_list()]
+    assert store.spec.dropped == 1
+
+
+@pytest.mark.parametrize(
+    ("column", "task"),
+    [
+        (pl.Series([0.5, 1.5]), "regression"),
+        (pl.Series([Decimal("0.5"), Decimal("1.5")]), "regression"),
+        (pl.Series([0, 1]), "classification"),
+        (pl.Series([True, False]), "classification"),
+        (pl.Series(["a", "b"]), "classification"),
+    ],
+)
+def test_task__follows_the_type(column: pl.Series, task: str, tmp_path: Path) -> None:
+    assert encoded(pl.DataFrame({"x": [1, 2], "y": column}), tmp_path, task=None).spec.target.task == task
+
+
+def table(y: Any, **columns: Any) -> pl.DataFrame:
+    return pl.DataFrame({"x": range(len(y)), **columns, "y": y})
+
+
+REFUSED: dict[str, tuple[pl.DataFrame, dict[str, Any], str]] = {
+    "text": (table(["a", "b"]), {"task": "regression"}, "predicts integers, floats or decimals"),
+    "booleans": (table([True, False]), {"task": "regression"}, "type Boolean"),
+    "dates": (table([1, 2]).cast({"y": pl.Date}), {"task": "regression"}, "type Date"),
+    "durations": (table([1, 2]).cast({"y": pl.Duration("us")}), {"task": "regression"}, "type Duration"),
+    "infinite": (table([1.0, math.inf]), {"task": None}, "has values up to inf"),
+    "huge": (table([1.0, sys.float_info.max]), {"task": None}, "of which there is no variance"),
+    "missing": (table([None, math.nan]), {"task": None}, "every value is missing"),
+    "stratified": (table([1.0, 2.0]), {"task": None, "sampling": "stratified"}, "which a regression has not"),
+    "class weight": (table([1.0, 2.0]), {"task": None, "class_weight": "balanced"}, "which a regression has not"),
+    "entropy": (table([1.0, 2.0]), {"task": None, "impurity": "entropy"}, "entropy is for classes"),
+    "variance": (table([1, 2]), {"impurity": "variance"}, "variance is for regression"),
+    "negative weight": (table([1, 2], w=[1, -1]), {"weight": "w"}, "'w' has 1 values such as -1"),
+    "null weight": (table([1, 2], w=[None, 1]), {"weight": "w"}, "'w' has 1 values such as None"),
+    "nan weight": (table([1, 2], w=[math.nan, 1.0]), {"weight": "w"}, "such as nan"),
+    "infinite weight": (table([1, 2], w=[1.0, math.inf]), {"weight": "w"}, "such as inf"),
+    "text as weight": (table([1, 2], w=["1", "2"]), {"weight": "w"}, "'w' has type String"),
+    "target as weight": (table([1, 2]), {"weight": "y"}, "is the target and cannot be that of the weight too"),
+    "group as weight": (table([1, 2], w=[1, 2]), {"weight": "w", "group": "w"}, "is the column of groups and"),
+    "unknown weight": (table([1, 2], heft=[1, 2]), {"weight": "hefty"}, "did you mean 'heft'"),
+    "no weight at all": (table([1, 2], w=[0, 0]), {"weight": "w"}, "every value is missing, rows of weight 0 aside"),
+    "tiny weights": (table([1, 2], w=[5e-324, 1e-310]), {"weight": "w"}, "too far from 1"),
+    "huge weights": (table([1, 2], w=[1e308, 1.0]), {"weight": "w", "class_weight": {1: 1e9}}, "too far from 1"),
+    "weight of no class": (table([1, 2]), {"class_weight": {3: 1.0}}, "names '3', which is no class; these are 1, 2"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_encode__unusable_targets_and_weights(case: str, tmp_path: Path) -> None:
+    frame, options, message = REFUSED[case]
+    with pytest.raises(BigForestError, match=message):
+        encoded(frame, tmp_path, **options)
+    assert list(tmp_path.iterdir()) == []
+
+
+@settings(max_examples=100)
+@given(
+    cells=st.lists(st.sampled_from([0, 1, 2, 3, 7, 0.25, 0.1, 1 / 3, 1e-9, 1e6, 1023]), min_size=2, max_size=12),
+    classes=st.sampled_from([None, "balanced", {0: 2.0}, {"1": 0.1, "0": 3}]),
+)
+def test_weights__keep_their_proportions(cells: list[float], classes: Any) -> None:
+    cells = [*cells, 1.0, 1.0]
+    target = [row % 2 for row in range(len(cells))]
+    frame = table(target, w=pl.Series(cells, dtype=pl.Float64))
+    kept = [row for row, cell in enumerate(cells) if cell > 0]
+    count = [sum(target[row] == k for row in kept) for k in (0, 1)]
+    factor = {None: [1, 1], "balanced": [len(kept) / (2 * n) for n in count]}.get(
+        classes if isinstance(classes, str) else None, [1, 1]
+    )
+    if isinstance(classes, dict):
+        factor = [float({str(k): v for k, v in classes.items()}.get(str(k), 1)) for k in (0, 1)]
+    expected = np.array([cells[row] * factor[target[row]] for row in kept])
+    with tempfile.TemporaryDirectory() as folder:
+        store = encoded(frame, Path(folder), weight="w", class_weight=classes)
+        store.verify()
+        spec, found = store.spec.weight, store.weight
+    assert spec is not None
+    assert found is not None
+    assert (spec.largest, spec.total, spec.balanced) == (found.max(), found.sum(), classes == "balanced")
+    assert store.spec.dropped == len(cells) - len(kept)
+    exact = classes is None and all(float(cell * 4).is_integer() for cell in cells) and max(cells) <= 255
+    if exact:
+        assert (found * spec.step == expected).all()
+    else:
+        assert found.max() <= (2**58 if spec.wide else MOST_WEIGHT)
+        error = np.abs(found * spec.step - expected)
+        assert (error <= spec.step * np.where(expected < spec.step / 2, 1.0, 0.5) + expected * 1e-15).all()
+        assert (error <= expected * 1e-15).all() or spec.step <= expected.sum() / 2**55
+
+
+def test_weights__of_many_rows_are_coarser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weights_module, "_MOST_TOTAL", 10_000)
+    random = np.random.default_rng(1)
+    frame = table(random.integers(0, 2, 500), w=random.exponential(size=500), whole=random.integers(1, 100, 500))
+    for name in ("w", "whole"):
+        store = encoded(frame, tmp_path, f"{name}.store", weight=name, exclude=["whole" if name == "w" else "w"])
+        assert store.spec.weight is not None
+        assert store.spec.weight.wide
+        assert 9_000 < store.spec.weight.searched <= 10_000
+        assert name == "w" or store.spec.weight.total == frame["whole"].sum()
+    monkeypatch.setattr(weights_module, "_MOST_TOTAL", 500)
+    with pytest.raises(BigForestError, match="too many for weights"):
+        encoded(frame, tmp_path, "b.store", weight="w")
+
+
+def test_weights__and_targets_do_not_depend_on_slices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(2)
+    rows = 3_000
+    frame = pl.DataFrame(
+        {
+            "x": random.normal(size=rows),
+            "t": [None if i % 7 == 0 else f"level {i % 311}" for i in range(rows)],
+            "w": random.exponential(size=rows) * (random.random(rows) < 0.9),
+            "number": np.where(random.random(rows) < 0.1, np.nan, random.normal(size=rows)),
+            "kind": random.integers(0, 3, rows),
+        }
+    )
+    frame.write_parquet(tmp_path / "t.parquet", row_group_size=700)
+    for target, options in (("number", {}), ("kind", {"class_weight": "balanced"})):
+        stores = []
+        for slice_rows in (1 << 18, 257):
+            monkeypatch.setattr("bigforest.encode.memory.SLICE_ROWS", slice_rows)
+            for data in (frame, tmp_path / "t.parquet"):
+                name = f"{target}-{len(stores)}.store"
+                stores.append(encoded(data, tmp_path, name, task=None, target=target, weight="w", **options))
+        assert all(content(store) == content(stores[0]) for store in stores)
+        Manifest.read(stores[0].path)
+
+
+def test_categories__by_option(tmp_path: Path) -> None:
+    zips = [10, 9, 10, None, -3]
+    frame = table([0, 1, 0, 1, 0], zip=pl.Series(zips, dtype=pl.Int32), flag=[True, False, None, True, False])
+    frame.write_parquet(tmp_path / "t.parquet")
+    store = bigforest.encode_store(tmp_path / "t.parquet", tmp_path / "s", categories=["zip", "flag"])
+    assert [feature.kind for feature in store.spec.features] == ["numeric", "category", "category"]
+    assert store.levels().of(1).to_list() == ["-3", "9", "10"]
+    assert store.levels().of(2).to_list() == ["false", "true"]
+    assert store.feature_codes(1).tolist() == [3, 2, 3, 0, 1]
+    assert store.feature_codes(2).tolist() == [2, 1, 0, 2, 1]
+
+
+def test_categories__of_many_levels_and_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigforest.encode.categories._LEAST_WAITING", 100)
+    monkeypatch.setattr("bigforest.encode.memory.SLICE_ROWS", 1_000)
+    rows = 70_000
+    frame = table(np.arange(rows) % 2, name=[f"name {i * 7919 % rows}" for i in range(rows)])
+    store = encoded(frame, tmp_path)
+    store.verify()
+    assert store.levels().of(1).to_list() == sorted(frame["name"].to_list())
+    assert store.levels().of(1).gather(store.feature_codes(1)).to_list() == frame["name"].to_list()
+    with monkeypatch.context() as patch:
+        patch.setattr("bigforest.encode.categories._COPIES", 1_000_000)
+        with pytest.raises(BigForestError, match="levels of 'name' do not fit in memory"):
+            encoded(
+                frame, tmp_path, "b.store", resources=bigforest.execution.resources.Resources(threads=1, memory=10**9)
+            )
+
+
+def test_class_weight__of_a_file_and_of_a_kept_store(tmp_path: Path) -> None:
+    frame = table(["late", "early", "late", "late"])
+    (tmp_path / "w.json").write_text(json.dumps({"early": 3}))
+    store = bigforest.encode_store(frame, tmp_path / "s", class_weight=str(tmp_path / "w.json"))
+    assert store.weight is not None
+    assert store.weight.tolist() == [1, 3, 1, 1]
+    with pytest.raises(BigForestError, match=r"with class_weight .*early.* 3\.0.*, not 'balanced'"):
+        bigforest.train(store, class_weight="balanced")
+    with pytest.raises(BigForestError, match="with weight None, not 'x'"):
+        bigforest.train(store, weight="x")
+    with pytest.raises(BigForestError, match="with task 'classification', not 'regression'"):
+        bigforest.train(store, task="regression")
+    (tmp_path / "broken.json").write_text("{")
+    with pytest.raises(BigForestError, match=r"broken\.json cannot be read"):
+        bigforest.train(frame, class_weight=tmp_path / "broken.json")
+    for wrong in ({"early": -1.0}, {"early": "much"}, 3, ["early"]):
+        with pytest.raises(BigForestError, match="class_weight must be"):
+            bigforest.train(frame, class_weight=wrong)

@@ -1,0 +1,124 @@
+"""Compiling is said before it happens, counted while it does, planned, and can be done ahead."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import bigforest
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted, by_logging
+from bigforest.common.memory_estimate import PLAIN
+from bigforest.execution.compiling import KernelKind, announced, compiling, growing, is_compiled
+from bigforest.execution.executor import Threads
+from bigforest.kernels.compiler.cache import folders
+from bigforest.kernels.compiler.jit import helper, kernel
+from bigforest.schema.config import TrainConfig
+
+from .commands import Run, folder, frame, run  # noqa: F401
+
+needs_compiler = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+
+
+@pytest.fixture
+def kind() -> Iterator[KernelKind]:
+    """Kernels that no machine has compiled: three functions, in four seconds."""
+    name = f"test-{secrets.token_hex(8)}"
+    yield KernelKind(name, "for a test", 3, 4.0)
+    for path in folders()[0].glob(f"{name}*"):
+        path.unlink()
+
+
+def compile_two() -> None:
+    """Compile a kernel and its part anew."""
+
+    @helper
+    def one(number: int) -> int:
+        return number + 1
+
+    @kernel
+    def two(number: int) -> int:
+        return one(one(number))
+
+    assert two(1) == 3
+
+
+SAID = "compiling kernels for a test, once per machine, about 4 s"
+
+
+@needs_compiler
+def test_compiling__is_said_and_counted_the_first_time_only(kind: KernelKind) -> None:
+    heard: list[Event] = []
+    with compiling(kind, Threads(1), heard.append):
+        compile_two()
+    assert heard[:2] == [Compiling(SAID, 4.0), StageStarted("compile", 3, "functions")]
+    assert [event.done for event in heard if isinstance(event, StageAdvanced)] == [1, 2, 3]
+    assert isinstance(heard[-1], StageFinished)
+    heard.clear()
+    with compiling(kind, Threads(1), heard.append):
+        pass
+    assert heard[:2] == [StageStarted("compile", 1, "step"), StageAdvanced("compile", 1)]
+
+
+@needs_compiler
+def test_compiling__counts_no_more_than_there_are(kind: KernelKind) -> None:
+    heard: list[Event] = []
+    with compiling(kind._replace(functions=1), Threads(1), heard.append):
+        compile_two()
+    assert [event.done for event in heard if isinstance(event, StageAdvanced)] == [1]
+
+
+@needs_compiler
+def test_compiling__is_said_again_after_it_has_failed_and_never_when_short(kind: KernelKind) -> None:
+    heard: list[Event] = []
+    for _ in range(2):
+        with pytest.raises(RuntimeError), announced(kind, heard.append):
+            raise RuntimeError
+    assert heard == [Compiling(SAID, 4.0)] * 2
+    with announced(kind._replace(seconds=1.9), heard.append):
+        pass
+    assert len(heard) == 2
+    assert is_compiled(kind)
+
+
+def test_python__hears_of_compiling_through_logging(caplog: pytest.LogCaptureFixture) -> None:
+    for event in (Notice("rows are left out"), Compiling(SAID, 4.0)):
+        by_logging(event)
+    assert caplog.record_tuples == [("bigforest", logging.WARNING, SAID)]
+    for function in (bigforest.train, bigforest.encode_store):
+        assert inspect.signature(function).parameters["listener"].default is by_logging
+
+
+def test_growing__tells_kinds_apart() -> None:
+    configs = [TrainConfig(), TrainConfig(splitter="random"), TrainConfig.of(family="sparse-oblique")]
+    extras = [PLAIN, PLAIN._replace(odd=("c",)), PLAIN._replace(numbers=True)]
+    kinds = [growing(extra, config, passes) for extra in extras for config in configs for passes in (False, True)]
+    assert len({kind.name for kind in kinds}) == 18
+    assert growing(PLAIN, replace(configs[0], trees=7, seed=3), False) == kinds[0]
+
+
+@needs_compiler
+def test_warm_up__compiles_what_training_needs() -> None:
+    assert bigforest.warm_up() == ["classes"]
+    assert is_compiled(growing(PLAIN, TrainConfig(), False))
+    plan = bigforest.plan_training(frame(), "target")
+    assert plan.compiling == 0
+    assert plan.seconds == sum(stage.seconds for stage in plan.stages)
+
+
+def test_warm_up__names_the_kinds(run: Run, folder: Path) -> None:  # noqa: F811
+    with pytest.raises(ConfigError, match="there is no kind 'forests'; kinds are classes, categories"):
+        bigforest.warm_up("forests")
+    assert run("warm-up", "--kinds", "classes,forests").code == 2
+    assert run.err == (
+        "error: there is no kind 'forests'; kinds are classes, categories, numbers, categories-numbers, random, "
+        "sparse-oblique, rotation, subspace-cap, subspace-perceptron, or all\n"
+    )
+    assert run.json("warm-up") == {"kinds": ["classes"]}

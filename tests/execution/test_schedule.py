@@ -1,0 +1,150 @@
+"""Tasks run once each, are delivered where and how they should be, and stop at the first error."""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+
+import pytest
+
+from bigforest.execution.threads import run
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_run__delivers_every_result_once_with_its_number(workers: int) -> None:
+    seen: list[tuple[int, int]] = []
+    run(
+        lambda a, b: a * b,
+        [(i, 3) for i in range(40)],
+        workers=workers,
+        on_result=lambda i, r: seen.append((i, r)),
+    )
+    assert sorted(seen) == [(i, 3 * i) for i in range(40)]
+
+
+def test_run__one_worker_keeps_the_order() -> None:
+    started: list[int] = []
+    ended: list[int] = []
+    run(started.append, [(i,) for i in range(120)], workers=1, on_result=lambda i, _: ended.append(i))
+    assert started == ended == list(range(120))
+
+
+def test_run__nothing_to_do() -> None:
+    run(lambda: None, [], workers=2, on_result=lambda i, r: pytest.fail("no task, no result"))
+
+
+def test_run__none_is_a_result() -> None:
+    seen: list[None] = []
+    run(lambda i: None, [(i,) for i in range(3)], workers=2, on_result=lambda i, r: seen.append(r))
+    assert seen == [None] * 3
+
+
+def test_run__results_are_not_kept() -> None:
+    class Bulky:
+        pass
+
+    alive: weakref.WeakSet[Bulky] = weakref.WeakSet()
+    most = 0
+
+    def task(i: int) -> Bulky:
+        return Bulky()
+
+    def deliver(i: int, bulky: Bulky) -> None:
+        nonlocal most
+        alive.add(bulky)
+        most = max(most, len(alive))
+
+    run(task, [(i,) for i in range(50)], workers=2, on_result=deliver)
+    assert most < 5
+
+
+def test_run__delivers_in_the_calling_thread_while_others_run() -> None:
+    threads: set[int] = set()
+    delivered: set[int] = set()
+    first_is_out = threading.Event()
+
+    def task(i: int) -> int:
+        if i == 1:
+            assert first_is_out.wait(10), "the first result waits for the second task"
+        return threading.get_ident()
+
+    def deliver(i: int, thread: int) -> None:
+        threads.add(thread)
+        delivered.add(threading.get_ident())
+        first_is_out.set()
+
+    run(task, [(0,), (1,)], workers=2, on_result=deliver)
+    assert delivered == {threading.get_ident()}
+    assert threading.get_ident() not in threads
+
+
+class Broken(Exception):
+    """Raised by a task or by a listener."""
+
+
+def test_run__first_exception_comes_out_as_it_is_and_stops_the_rest() -> None:
+    error = Broken("the original")
+    started: list[int] = []
+
+    def task(i: int) -> None:
+        started.append(i)
+        if i == 3:
+            raise error
+
+    with pytest.raises(Broken) as caught:
+        run(task, [(i,) for i in range(50)], workers=1, on_result=lambda i, r: None)
+    assert caught.value is error
+    assert started == [0, 1, 2, 3]
+
+
+def test_run__running_tasks_have_ended_when_an_exception_comes_out() -> None:
+    ended: list[int] = []
+
+    def task(i: int) -> None:
+        if i == 0:
+            raise Broken
+        time.sleep(0.2)
+        ended.append(i)
+
+    with pytest.raises(Broken):
+        run(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
+    at_once = list(ended)
+    time.sleep(0.3)
+    assert ended == at_once
+
+
+@pytest.mark.parametrize("kind", [Broken, KeyboardInterrupt])
+def test_run__exception_of_the_listener_stops_the_rest(kind: type[BaseException]) -> None:
+    started: list[int] = []
+
+    def stop(i: int, result: None) -> None:
+        raise kind
+
+    with pytest.raises(kind):
+        run(started.append, [(i,) for i in range(50)], workers=2, on_result=stop)
+    assert len(started) < 10
+
+
+def test_run__runs_side_by_side_do_not_hear_of_each_other() -> None:
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+
+    def drive(name: str) -> None:
+        run(lambda i: i, [(i,) for i in range(30)], workers=2, on_result=lambda i, r: seen[name].append(r))
+
+    other = threading.Thread(target=drive, args=("a",))
+    other.start()
+    drive("b")
+    other.join()
+    assert sorted(seen["a"]) == sorted(seen["b"]) == list(range(30))
+
+
+def test_run__may_be_called_by_a_task() -> None:
+    inner: list[int] = []
+
+    def task(i: int) -> int:
+        run(lambda j: j, [(1,), (2,)], workers=2, on_result=lambda _, r: inner.append(r))
+        return i
+
+    run(task, [(0,), (1,)], workers=2, on_result=lambda i, r: None)
+    assert sorted(inner) == [1, 1, 2, 2]

@@ -1,0 +1,111 @@
+"""The families as a user has them: options that do not go together, and what each is good for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError
+from bigforest.schema.config import TrainConfig
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"family": "forest"}, "family must be one of axis, sparse-oblique"),
+        ({"projections": 5}, "projections is an option of the family sparse-oblique, not of axis"),
+        ({"family": "sparse-oblique", "mtry": "all"}, "mtry is an option of the family axis or tree or rotation"),
+        ({"family": "sparse-oblique", "axes": 2}, "axes is an option of the family rotation"),
+        ({"family": "sparse-oblique", "density": 0.5}, "rerf has as many weights as projections"),
+        ({"family": "sparse-oblique", "projection_kind": "sporf", "density": 0.0}, "density must be above 0"),
+        ({"family": "sparse-oblique", "projections": 0}, "projections must be a count of at least 1 or"),
+        ({"family": "sparse-oblique", "projections": "p^9"}, "projections must be a count of at least 1 or"),
+        ({"family": "sparse-oblique", "projections": "p^2/0"}, "projections must be a count of at least 1 or"),
+        ({"family": "sparse-oblique", "projections": "2p"}, "projections must be a count of at least 1 or"),
+        ({"family": "sparse-oblique", "mean_difference": True}, "mean_difference must be one of none"),
+        ({"family": "rotation", "rotation": "pca", "axes": 2}, "pca keeps as many axes as features"),
+        ({"family": "rotation", "orthogonal": 1.5}, "orthogonal must be True or False"),
+        ({"family": "tree", "trees": 2}, "a single tree on all rows"),
+        ({"family": "tree", "bootstrap": True}, "a single tree on all rows"),
+        ({"feature_fraction": 0.5, "mtry": 3}, "feature_fraction replaces mtry"),
+        ({"feature_fraction": 2.0}, "feature_fraction must be above 0 and at most 1"),
+        ({"ranks": "yes"}, "ranks must be True or False"),
+    ],
+)
+def test_config__refuses(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TrainConfig.of(**options)
+
+
+@pytest.mark.parametrize(
+    ("rule", "counts"),
+    [("p^2/3", [1, 2, 4, 9, 100]), ("p^0.5", [1, 2, 3, 6, 32]), ("p^1", [1, 2, 8, 27, 1000]), (7, [7] * 5)],
+)
+def test_drawn_projections__round_up(rule: str | int, counts: list[int]) -> None:
+    config = TrainConfig(family="sparse-oblique", projections=rule)
+    assert [config.drawn_projections(features) for features in (1, 2, 8, 27, 1000)] == counts
+
+
+def test_config_of__a_family_has_defaults_of_its_own() -> None:
+    tree = TrainConfig.of(family="tree", max_depth=3)
+    assert (tree.trees, tree.bootstrap, tree.mtry, tree.max_depth) == (1, False, "all", 3)
+    assert TrainConfig.of(family="rotation", trees=7).mtry == "all"
+    assert not TrainConfig.of(family="rotation", rotation="pca").bootstrap
+    assert TrainConfig.of() == TrainConfig()
+    assert TrainConfig.from_json(tree.to_json()) == tree
+
+
+def slanted(rows: int, seed: int) -> pl.DataFrame:
+    """Two classes on the sides of a slanted line through standardised columns, one of which is in other units."""
+    draw = np.random.default_rng(seed)
+    x = draw.normal(size=(rows, 3))
+    return pl.DataFrame({"a": x[:, 0], "b": 1000 * x[:, 1], "c": x[:, 2], "y": (x[:, 0] > x[:, 1]).astype(int)})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"family": "sparse-oblique", "normalize": "zscore"},
+        {"family": "sparse-oblique", "normalize": "minmax", "projection_kind": "gaussian"},
+        {"family": "sparse-oblique", "mean_difference": "consecutive", "normalize": "zscore", "projections": 3},
+        {"family": "sparse-oblique", "ranks": True, "mean_difference": "all", "mean_difference_scope": "node"},
+        {"family": "rotation"},
+        {"family": "rotation", "rotation": "pca"},
+    ],
+)
+def test_train__oblique_families_see_a_slanted_line(options: dict[str, Any]) -> None:
+    training, test = slanted(400, 0), slanted(2000, 1)
+
+    def error(**chosen: Any) -> float:
+        forest = bf.train(training, "y", trees=40, **chosen)
+        assert "oob" in forest.run["stage"] or not forest.config.bootstrap
+        return (forest.predict(test)["prediction"] != test["y"]).mean()  # type: ignore[return-value]
+
+    assert error(**options) < 0.75 * error()
+
+
+def test_train__a_column_of_extremes_is_no_hindrance() -> None:
+    frame = slanted(200, 0).with_columns(
+        d=pl.Series([np.inf, -np.inf, 1e308, -1e308] * 50), e=pl.lit(5.0), f=pl.Series([5e-324, 0.0] * 100)
+    )
+    for options in (
+        {"family": "sparse-oblique", "mean_difference": "all", "normalize": "zscore"},
+        {"family": "sparse-oblique", "projection_kind": "gaussian", "mean_difference": "all"},
+        {"family": "rotation"},
+        {"family": "rotation", "rotation": "pca"},
+    ):
+        forest = bf.train(frame, "y", trees=10, **options)
+        forest.check()
+        assert (forest.predict(frame)["prediction"] == frame["y"]).mean() > 0.9
+
+
+def test_train__a_single_tree_knows_its_rows() -> None:
+    frame = slanted(300, 2)
+    forest = bf.train(frame, "y", family="tree")
+    assert forest.trees == 1
+    assert not forest.has_oob
+    assert forest.predict(frame)["prediction"].equals(frame["y"].alias("prediction"))

@@ -1,0 +1,66 @@
+"""Prediction sends the rows of training where growing sent them: into leaves that hold as many of each class."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest as bf
+from bigforest.forest.format.checks import Nodes, join_nodes
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.format.parts import check_parts, part_paths, read_span, whole_parts
+from bigforest.predict.forest import Forest
+from tests.mixed import CATEGORIES, mixed_rows, mixed_table
+from tests.naive.predict import Names, find_leaf
+
+ROWS = 400
+
+
+def table(regression: bool) -> pl.DataFrame:
+    random = np.random.default_rng(8)
+    truth: Any = random.normal(size=ROWS) if regression else random.choice(["no", "perhaps", "yes"], ROWS)
+    return mixed_table(ROWS, 3, unseen=False).with_columns(y=pl.Series(truth))
+
+
+def tree_of(forest: Forest) -> TreeArrays:
+    """The only tree of a forest, as read."""
+    paths = part_paths(forest.directory)
+    header = check_parts(paths)
+    found: Nodes = join_nodes([piece for span in whole_parts(paths) for piece in read_span(span, header)])
+    nothing = np.zeros(found.feature.size)
+    left = (found.node + 1).astype(np.uint32)
+    weight = found.counts.sum(axis=1).astype(np.uint64)
+    shared = (found.threshold, found.default_left, nothing, weight, found.counts, found.value, found.levels)
+    return TreeArrays(found.feature, left, found.right, left, *shared)
+
+
+def names_of(forest: Forest) -> Names:
+    missing: list[list[str | None]] = [[None] if feature.missing else [] for feature in forest.spec.features]
+    return {place: [*missing[place], *forest.levels.of(place).to_list()] for place in CATEGORIES}
+
+
+@pytest.mark.parametrize("regression", [False, True])
+@pytest.mark.parametrize("depth", [3, None])
+def test_predict__agrees_with_training(regression: bool, depth: int | None) -> None:
+    frame = table(regression)
+    options: dict[str, Any] = {"trees": 1, "bootstrap": False, "max_depth": depth, "min_leaf": 3, "categories": ["c2"]}
+    forest = bf.train(frame, "y", **options)
+    tree, names = tree_of(forest), names_of(forest)
+    assert {"category", "axis"} <= set(forest.nodes.collect()["kind"])
+    leaves = [find_leaf(tree, row, names) for row in mixed_rows(frame.drop("y"))]
+    weight = forest.nodes.collect()["weight"].to_list()
+    found = forest.predict(frame.drop("y"))["prediction"].to_list()
+    for leaf in np.flatnonzero(tree.feature < 0).tolist():
+        rows = [row for row, ended in enumerate(leaves) if ended == leaf]
+        own = frame["y"].gather(rows)
+        assert len(rows) == weight[leaf]
+        if regression:
+            assert tree.value is not None
+            assert tree.value[leaf] == pytest.approx(own.mean(), abs=1e-12)
+            assert {found[row] for row in rows} == {float(tree.value[leaf])}
+        else:
+            assert tree.counts[leaf].tolist() == [(own == label).sum() for label in forest.classes]
+            assert {found[row] for row in rows} == {forest.classes[int(tree.counts[leaf].argmax())]}

@@ -1,0 +1,335 @@
+"""Forests on categories, missing values, numbers to predict and weights, from the table on: the oracle's trees, and
+the same ones in every kind of run."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bigforest
+from bigforest.common.errors import BigForestError, ConfigError, DataError
+from bigforest.common.events import silent
+from bigforest.common.memory_estimate import Extras, Shape
+from bigforest.encode.pipeline import encode
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.grow.forest import grow_forest
+from bigforest.grow.in_memory import grow_tree, grow_trees, rules_of
+from bigforest.grow.memory import GrowPlan, choose_grow_plan
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.shared import memory_in_memory, weighted_bags
+from bigforest.grow.shared.weighted_bags import weighed
+from bigforest.sampling.bags import Sampler
+from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
+from bigforest.store.store import Store
+from tests.grow.test_invariance import assert_equal, rows_of
+from tests.kernel import lone
+from tests.naive.split import Table
+from tests.naive.tree import Node, grow
+from tests.strategies import Data, configs, mixed_tables
+
+GAIN_TOLERANCE = 1e-9
+
+
+def frame_of(data: Data, target: pl.Series, weight: NDArray[np.float64] | None) -> pl.DataFrame:
+    """The table as a user has it: categories as text whose order is that of their numbers."""
+    columns = []
+    for feature, column in enumerate(data.values.T):
+        series = pl.Series(f"x{feature}", column).fill_nan(None)
+        if feature in data.categories:
+            distinct = np.unique(column[~np.isnan(column)])
+            names = {float(value) + 0.0: f"level {place:04}" for place, value in enumerate(distinct)}
+            cells = [None if value is None else names[value + 0.0] for value in series.to_list()]
+            series = pl.Series(f"x{feature}", cells, pl.String)
+        columns.append(series)
+    table = pl.DataFrame([*columns, target.alias("y")])
+    return table if weight is None else table.with_columns(w=pl.Series(weight))
+
+
+def store_of(
+    data: Data, config: TrainConfig, folder: Path, *, numbers: bool, weighted: bool, seed: int
+) -> tuple[Store, TrainConfig]:
+    """The encoded table, with random weights and with random numbers to predict if asked for, and the configuration of
+    a forest on it."""
+    random = np.random.default_rng(seed)
+    rows = len(data.target)
+    target = pl.Series(data.target)
+    config = replace(config, weight="w" if weighted else None)
+    if numbers:
+        target = pl.Series(np.round(data.target + random.normal(size=rows) * random.choice([0.0, 0.3, 1e6]), 3))
+        config = replace(config, task="regression", impurity=None, sampling="uniform")
+    weight = random.choice([0.5, 1.0, 1.0, 3.0, 0.1], rows) if weighted else None
+    source = open_source(frame_of(data, target, weight), scratch=folder)
+    own = replace(config, mtry="all")  # of the options drawn, some ask for more features than there are
+    store = encode(source, "y", folder / "s", config=own, resources=Resources(threads=1), listener=silent)
+    return store, config
+
+
+def table_of(store: Store, config: TrainConfig) -> Table:
+    """What the oracle learns from."""
+    features = store.spec.features
+    codes = [store.feature_codes(feature) for feature in range(len(features))]
+    low = np.column_stack([store.low(feature)[column] for feature, column in enumerate(codes)])
+    high = np.column_stack([store.high(feature)[column] for feature, column in enumerate(codes)])
+    categories = frozenset(place for place, feature in enumerate(features) if feature.kind == "category")
+    return Table(low, high, store.target.tolist(), len(store.spec.target.classes), categories, lone(config))
+
+
+def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
+    """The two trees are equal node for node; gains may differ by rounding."""
+    target = store.spec.target
+    for number, node in enumerate(expected):
+        assert number < found.feature.size, f"{found.feature.size} nodes instead of {len(expected)}"
+        got = (found.feature[number], found.depth[number], found.weight[number])
+        assert got == (node.feature, node.depth, node.weight), f"node {number} is {got}, but should be {node}"
+        if target.classes:
+            assert found.counts[number].tolist() == node.counts
+        else:
+            assert found.counts.shape[1] == 0
+            assert found.value is not None
+            mean = np.float64(node.counts[1]) / node.counts[0]
+            assert found.value[number] == target.offset + mean * target.step
+        if node.feature < 0:
+            continue
+        assert (found.left[number], found.right[number]) == (node.left, node.right)
+        assert found.default_left[number] == node.default_left
+        scale = target.step**2
+        assert abs(found.gain[number] - node.gain * scale) <= GAIN_TOLERANCE * max(1.0, node.gain * scale)
+        if node.levels is None:
+            assert found.threshold[number] == node.threshold
+            continue
+        assert found.levels is not None
+        listed = found.levels.code[found.levels.start[number] : found.levels.start[number + 1]].tolist()
+        missing = store.spec.features[node.feature].missing
+        assert {None if code == 0 and missing else float(code) for code in listed} == node.levels
+    assert found.feature.size == len(expected)
+
+
+@settings(max_examples=60)
+@given(
+    data=mixed_tables(max_rows=40),
+    config=configs(),
+    numbers=st.booleans(),
+    weighted=st.booleans(),
+    max_bins=st.sampled_from(["exact", "exact", 3]),
+    splitter=st.sampled_from(["best", "random"]),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_kernel_grow_tree__of_any_table(
+    data: Data, config: TrainConfig, numbers: bool, weighted: bool, max_bins: str | int, splitter: str, seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        config = replace(config, max_bins=max_bins, splitter=splitter)
+        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
+        found = grow_tree(store, config, 0)
+        weights = Sampler.of(store, config).bag(0).astype(np.int64) * (1 if store.weight is None else store.weight)
+        rules = rules_of(store, config)
+        scaled = replace(config, min_split=rules.min_split, min_leaf=rules.min_leaf, min_level=rules.min_level)
+        assert_same(found, grow(table_of(store, scaled), weights.tolist(), scaled, 0), store)
+
+
+@settings(max_examples=30)
+@given(
+    data=mixed_tables(max_rows=40),
+    config=configs(),
+    numbers=st.booleans(),
+    splitter=st.sampled_from(["best", "random"]),
+    rows=st.sampled_from([1, 30, 100, 1000]),
+    first=st.integers(0, 5),
+)
+def test_kernel_grow_trees__several_in_a_call_as_each_alone(
+    data: Data, config: TrainConfig, numbers: bool, splitter: str, rows: int, first: int
+) -> None:
+    trees = range(first, first + 7)
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory_in_memory, "_ROWS_TOGETHER", rows)
+        config = replace(config, splitter=splitter, trees=trees.stop)
+        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=first)
+        ways = [grow_trees(store, config, trees), (grow_tree(store, config, tree) for tree in trees)]
+        one, other = (
+            write_part(Path(folder) / str(way), first, grown, store.spec, config, store.levels()).read_bytes()
+            for way, grown in enumerate(ways)
+        )
+        assert one == other
+
+
+def test_rules__count_weight_in_rows_of_the_mean(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"x": range(4), "w": [1, 2, 3, 6], "y": [0, 1, 0, 1]})
+    store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
+    rules = rules_of(store, TrainConfig(min_split=5, min_leaf=3, min_level=6))
+    assert (rules.min_split, rules.min_leaf, rules.min_level) == (2 + 3 * 3, 1 + 2 * 3, 1 + 5 * 3)
+    rules = rules_of(store, TrainConfig())
+    assert (rules.min_split, rules.min_leaf) == (2, 1)
+    numbers = bigforest.encode_store(frame, tmp_path / "n", task="regression")
+    assert rules_of(numbers, TrainConfig()).min_leaf == 5
+
+
+def test_weighed__a_weight_is_a_row_so_often(tmp_path: Path) -> None:
+    random = np.random.default_rng(5)
+    times = random.integers(1, 4, 60)
+    frame = pl.DataFrame({"x": random.normal(size=60), "z": random.integers(0, 9, 60), "y": random.integers(0, 3, 60)})
+    config = TrainConfig(bootstrap=False)
+    weighted = bigforest.encode_store(frame.with_columns(w=times), tmp_path / "w", weight="w")
+    repeated = bigforest.encode_store(frame[np.repeat(np.arange(60), times)], tmp_path / "r")
+    one, two = grow_tree(weighted, config, 0), grow_tree(repeated, config, 0)
+    for name in ("feature", "threshold", "depth", "counts", "gain", "weight", "default_left"):
+        assert np.array_equal(getattr(one, name), getattr(two, name), equal_nan=True), name
+
+
+def test_weighed__too_much(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pl.DataFrame({"x": range(4), "w": [1, 1023, 3, 6], "y": [0, 1, 0, 1]})
+    store = bigforest.encode_store(frame, tmp_path / "s", weight="w")
+    with pytest.raises(DataError, match="a row is in a bag 65 times and weighs up to 66495"):
+        weighed(Sampler.of(store, TrainConfig()), 0, 0, np.full(4, 65, np.uint16))
+    monkeypatch.setattr(weighted_bags, "MOST_BAG_WEIGHT", 1_000)
+    config = TrainConfig(bootstrap=False, weight="w")
+    for limits in (None, MemoryLimits(1, 2, 8, 500)):
+        with pytest.raises(DataError, match="a bag weighs 1033, more than 1000"):
+            grow_forest(
+                store, config, tmp_path, resources=Resources(threads=1), listener=silent, way=GrowPlan(1, limits, 1, 0)
+            )
+
+
+# The same forest in every kind of run.
+
+ROWS = 3_000
+CONFIG: dict[str, Any] = {"trees": 5, "seed": 3, "categories": ["zip"], "weight": "w"}
+
+
+def table() -> pl.DataFrame:
+    """A column of every kind, some with gaps, a class and a number to learn."""
+    random = np.random.default_rng(23)
+    carrier = random.integers(0, 30, ROWS)
+    delay = np.where(random.random(ROWS) < 0.2, np.nan, random.gamma(2.0, 10.0, ROWS))
+    late = (np.nan_to_num(delay, nan=30.0) / 20 + (carrier % 3) + random.normal(0, 0.7, ROWS)) * 4
+    gaps = pl.int_range(ROWS)
+    return pl.DataFrame(
+        {
+            "carrier": [f"carrier {number}" for number in carrier],
+            "delay": delay,
+            "zip": random.integers(0, 400, ROWS),
+            "night": random.random(ROWS) < 0.4,
+            "month": random.integers(1, 13, ROWS).astype(np.int8),
+            "w": random.choice([0.0, 0.5, 1.0, 2.0], ROWS),
+            "kind": np.array(["no", "a little", "very"])[np.digitize(late, [5.0, 9.0])],
+            "minutes": late,
+        }
+    ).with_columns(
+        carrier=pl.when(gaps % 13 > 0).then("carrier"),
+        night=pl.when(gaps % 7 > 0).then("night"),
+        month=pl.when(gaps % 5 > 0).then("month"),
+    )
+
+
+def options_of(target: str) -> dict[str, Any]:
+    other = "minutes" if target == "kind" else "kind"
+    balanced = {"class_weight": "balanced"} if target == "kind" else {}
+    return CONFIG | balanced | {"target": target, "exclude": [other]}
+
+
+@pytest.fixture(scope="module", params=["kind", "minutes"])
+def expected(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The forest that every other run must write."""
+    out: Path = tmp_path_factory.mktemp("expected") / str(request.param)
+    bigforest.train(table(), out=out, threads=1, scheduler="threads", **options_of(request.param))
+    return out
+
+
+def many_files(folder: Path) -> Path:
+    for number, start in enumerate(range(0, ROWS, 1_100)):
+        table()[start : start + 1_100].write_parquet(folder / f"part-{number}.parquet", row_group_size=300)
+    return folder / "part-*.parquet"
+
+
+FORMS: dict[str, Callable[[Path], Any]] = {
+    "one frame": lambda folder: table(),
+    "chunks": lambda folder: pl.concat([table()[start : start + 777] for start in range(0, ROWS, 777)], rechunk=False),
+    "categorical": lambda folder: table().reverse().cast({"carrier": pl.Categorical}).reverse(),
+    "lazy": lambda folder: table().lazy(),
+    "many files": many_files,
+}
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("form", FORMS)
+def test_train__same_forest_of_any_form(form: str, expected: Path, tmp_path: Path) -> None:
+    data = FORMS[form](tmp_path)
+    out = tmp_path / "f"
+    bigforest.train(data, out=out, threads=2, scheduler="threads", **options_of(expected.name))
+    found, known = rows_of(out), rows_of(expected)
+    if form == "categorical":  # the type is told, and nothing else
+        assert found["features.parquet"]["dtype"].to_list()[0] == "Categorical"
+        found["features.parquet"] = known["features.parquet"]
+    assert_equal(found, known)
+    assert (out / "levels.parquet").exists()
+    assert bigforest.read_forest(out).predict(table()).equals(bigforest.read_forest(expected).predict(table()))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+def test_train__resumed_from_a_store_and_merged(expected: Path, tmp_path: Path) -> None:
+    options = options_of(expected.name)
+    told = {
+        name: options.pop(name)
+        for name in ("target", "exclude", "categories", "weight", "class_weight")
+        if name in options
+    }
+    store = bigforest.encode_store(table(), tmp_path / "s", **told)
+    out = tmp_path / "f"
+    bigforest.train(store, out=out, threads=2, scheduler="threads", **(options | {"trees": 3}))
+    bigforest.train(resume=out, trees=5, threads=2, scheduler="threads")
+    known = rows_of(expected)
+    assert_equal(rows_of(out), known)
+    bigforest.train(store, out=tmp_path / "g", scheduler="threads", **(options | {"trees": 2, "seed": 9}))
+    both = bigforest.merge([out, tmp_path / "g"], tmp_path / "both")
+    assert both.trees == 7
+    assert both.nodes.filter(pl.col("tree") < 5).collect().equals(known["trees"])
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+def test_train__out_of_bag_agrees_with_prediction(expected: Path) -> None:
+    """A forest of one tree predicts the rows it has not seen as its report says."""
+    forest = bigforest.train(table(), threads=1, scheduler="threads", **(options_of(expected.name) | {"trees": 1}))
+    rows = forest.oob.rows.collect().filter(pl.col("trees") == 1)
+    assert len(rows) > 500
+    assert forest.predict(table())["prediction"].gather(rows["row"]).equals(rows["prediction"])
+
+
+# What cannot be.
+
+
+def shape(**extras: Any) -> Shape:
+    return Shape(10**6, (4,) * 4, 10**6, 2, extras=Extras(**extras))
+
+
+@pytest.mark.parametrize(
+    ("extras", "options", "words"),
+    [
+        ({"odd": ("zip", "name")}, {"family": "rotation"}, "rotation projects numbers, .* 'zip', 'name': exclude"),
+        ({"odd": ("zip",)}, {"family": "sparse-oblique"}, "or choose the family axis"),
+        ({"odd": ("zip",)}, {"family": "subspace-cap"}, "missing values are in 'zip'"),
+        ({"odd": ("zip",)}, {"ranks": True}, "ranks are of numbers, .* 'zip'"),
+        ({"numbers": True}, {"family": "rotation"}, "is for classes; choose the family axis"),
+        ({"weighted": True}, {"family": "subspace-perceptron"}, "weighs all rows alike"),
+    ],
+)
+def test_choose_way__families_that_take_no_such_table(extras: Any, options: Any, words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        choose_grow_plan(shape(**extras), TrainConfig.of(**options), Resources(threads=1))
+
+
+def test_train__a_family_that_takes_no_category(tmp_path: Path) -> None:
+    with pytest.raises(BigForestError, match="projects numbers, and categories or missing values are in 'carrier'"):
+        bigforest.train(table(), "kind", out=tmp_path / "f", family="sparse-oblique", exclude=["minutes"])
+    assert list(tmp_path.iterdir()) == []

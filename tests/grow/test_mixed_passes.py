@@ -1,0 +1,159 @@
+"""Growing by passes on categories, missing values, numbers to predict and weights gives the forest of growing in
+memory."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.memory_estimate import Extras, Shape
+from bigforest.common.sizes import megabytes
+from bigforest.execution.resources import Resources
+from bigforest.grow import forest as growing
+from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.schema.config import TrainConfig
+from tests.grow.test_invariance import assert_equal, rows_of
+from tests.grow.test_mixed_forest import store_of
+from tests.grow.test_passes import WHOLE, parts, ways
+from tests.strategies import Data, configs, mixed_tables
+
+
+@given(
+    data=mixed_tables(),
+    config=configs(),
+    way=ways(),
+    numbers=st.booleans(),
+    weighted=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+)
+@settings(deadline=None, max_examples=60)
+def test_passes__give_the_files_of_growing_in_memory(
+    data: Data, config: TrainConfig, way: GrowPlan, numbers: bool, weighted: bool, seed: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=weighted, seed=seed)
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+def table(rows: int, seed: int = 5) -> pl.DataFrame:
+    """Few and many levels and values, some missing for a reason, and what they tell: a number, classes, two classes."""
+    random = np.random.default_rng(seed)
+    zone, place = random.integers(0, 200, rows), (random.random(rows) ** 3 * 20_000).astype(np.int64)
+    delay = random.gamma(2.0, 10.0, rows)
+    late = zone % 7 + np.sin(place) * 3 + delay / 20 + random.normal(0, 1.0, rows)
+    frame = pl.DataFrame(
+        {
+            "zone": zone,
+            "place": place,
+            "delay": delay,
+            "hour": random.integers(0, 24, rows).astype(np.int8),
+            "noise": random.normal(size=rows),
+            "w": random.choice([0.5, 1.0, 2.0, 7.3], rows),
+            "number": np.round(late, 3),
+            "kind": np.digitize(late, np.quantile(late, [0.2, 0.5, 0.9])),
+            "two": late > 5.0,
+        }
+    )
+    gone = pl.Series(random.random(rows) < 0.3)
+    return frame.with_columns(
+        pl.when(gone).then(None).otherwise("delay").alias("delay"),
+        pl.when(gone.reverse() & (pl.col("number") > 4)).then(None).otherwise("hour").alias("hour"),
+        pl.when(gone.reverse()).then(None).otherwise("zone").alias("zone"),
+    )
+
+
+TARGETS = ["number", "kind", "two"]
+
+
+def options_of(target: str, weighted: bool) -> dict[str, Any]:
+    others = [name for name in (*TARGETS, "w") if name != target and (name != "w" or not weighted)]
+    return {
+        "target": target,
+        "exclude": others,
+        "categories": ["zone", "place"],
+        "weight": "w" if weighted else None,
+    }
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize(("target", "weighted"), [("number", True), ("number", False), ("kind", True), ("two", False)])
+def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool) -> None:
+    options = options_of(target, weighted)
+    store = bigforest.encode_store(table(140_000), tmp_path / "s", **options)
+    config = TrainConfig(
+        trees=2, seed=7, mtry=3, max_depth=9, weight=options["weight"], categories=tuple(options["categories"])
+    )
+    whole = parts(store, config, WHOLE)
+    roomy = MemoryLimits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
+    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    assert parts(store, config, GrowPlan(2, roomy, 2, 0), threads=2) == whole
+    assert parts(store, config, GrowPlan(3, tight, 1, 0), threads=3) == whole
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("target", ["number", "kind"])
+def test_train__within_a_budget(tmp_path: Path, target: str) -> None:
+    frame = table(400_000).with_columns(pl.col("place") % 300)
+    store = bigforest.encode_store(frame, tmp_path / "s", **options_of(target, True))
+    options: dict[str, Any] = {"trees": 2, "seed": 3, "min_split": 30_000, "threads": 2}
+    plan = bigforest.plan_training(store, memory="2GB", **options)
+    memory = max(stage.need.smallest for stage in plan.stages)
+    plan = bigforest.plan_training(store, memory=memory, **options)
+    assert next(stage for stage in plan.stages if stage.stage == "grow").need.passes > 1
+    for name, budget in (("whole", None), ("passes", memory)):
+        bigforest.train(store, out=tmp_path / name, memory=budget, scheduler="threads", **options)
+    assert_equal(rows_of(tmp_path / "passes"), rows_of(tmp_path / "whole"))
+
+
+# What fits.
+
+
+def shape(**extras: Any) -> Shape:
+    return Shape(30_000_000, (4, 4, 2, 1), 40_000_000, 1 if extras.get("numbers") else 2, extras=Extras(**extras))
+
+
+ODD = {"odd": ("zip",), "category": 50_000}
+CONFIG = TrainConfig(trees=4)
+
+
+@pytest.mark.parametrize(
+    "extras", [{"numbers": True}, {"weighted": True}, {"odd": ("x",)}, ODD, {"numbers": True, "weighted": True, **ODD}]
+)
+def test_choose_way__by_passes_or_the_smallest_budget(extras: Any) -> None:
+    need = grow_estimate(shape(**extras), CONFIG, Resources(threads=2, memory=10**9))
+    assert need.memory <= 10**9
+    assert need.passes > 1
+    way = choose_grow_plan(shape(**extras), CONFIG, Resources(threads=2, memory=need.smallest))
+    assert way.limits is not None
+    with pytest.raises(ConfigError, match=f"needs at least {megabytes(need.smallest)} of memory"):
+        choose_grow_plan(shape(**extras), CONFIG, Resources(threads=2, memory=need.smallest - (4 << 20)))
+
+
+def test_choose_way__a_histogram_of_all_levels_has_to_fit() -> None:
+    few, many = (
+        grow_estimate(shape(odd=("zip",), category=levels), CONFIG, Resources(memory=10**12)).smallest
+        for levels in (10, 2_000_000)
+    )
+    assert many - few > 100 * 2_000_000
+    limits = choose_grow_plan(shape(odd=("zip",), category=2_000_000), CONFIG, Resources(threads=1, memory=many)).limits
+    assert limits is not None
+    assert limits.room >= 2 * 2_000_000
+
+
+def test_grow_forest__too_many_rows_for_categories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pl.DataFrame({"x": list("abcd"), "y": [0, 1, 0, 1]})
+    store = bigforest.encode_store(frame, tmp_path / "s")
+    monkeypatch.setattr(growing, "_MOST_ROWS_IN_MEMORY", 3)
+    with pytest.raises(DataError, match="a bag has 4 rows and at most 3 are possible with categories"):
+        parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(1, 2, 8, 500), 1, 0))

@@ -1,0 +1,227 @@
+"""Oblique trees grown by passes are those that grow in memory, whatever fits in memory."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest
+from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.sizes import megabytes
+from bigforest.execution.executor import Threads
+from bigforest.execution.resources import Resources
+from bigforest.grow.families.sparse_oblique import feature_scale
+from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
+from bigforest.grow.out_of_core import passes
+from bigforest.grow.out_of_core.decoded_table import ValueReader, decode_table
+from bigforest.grow.out_of_core.levels import block_ranges
+from bigforest.grow.out_of_core.projection_search import Direction, ProjectionHistogram, Spans
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.shared.rank_store import put_ranks
+from bigforest.schema.config import TrainConfig
+from tests.grow.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
+from tests.grown import frame_of, store_of
+from tests.strategies import EXTREMES, Data, rotation_configs, sparse_configs, tables
+
+
+@given(
+    data=tables(max_rows=30, max_features=4),
+    config=st.one_of(sparse_configs(), sparse_configs(), rotation_configs()),
+    way=ways(),
+    ranks=st.booleans(),
+    bins=st.sampled_from(["exact", 3]),
+)
+@settings(deadline=None, max_examples=30)
+def test_passes__give_the_files_of_growing_in_memory(
+    data: Data, config: TrainConfig, way: GrowPlan, ranks: bool, bins: str | int
+) -> None:
+    config = replace(config, trees=2)
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder), bins)
+        store = put_ranks(store) if ranks else store
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+SPARSE = {"family": "sparse-oblique"}
+MEANS = {**SPARSE, "mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}
+ROTATION = {"family": "rotation", "axes": 3}
+PRINCIPAL = {"family": "rotation", "rotation": "pca"}
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("options", [SPARSE, MEANS, ROTATION, PRINCIPAL])
+def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
+    store = store_of(wide_table(140_000, 3), tmp_path)
+    config = TrainConfig.of(trees=2, seed=7, max_depth=8, **options)
+    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
+    assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
+
+
+@pytest.mark.parametrize("options", [{**SPARSE, "mean_difference": "consecutive"}, ROTATION])
+def test_passes__weigh_rows(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = wide_table(600, 3).with_columns(weight=1 + pl.int_range(pl.len()) % 5)
+    store = bigforest.encode_store(table, tmp_path / "s", target="y", weight="weight")
+    config = TrainConfig.of(trees=2, **options)
+    assert parts(store, config, GrowPlan(1, MemoryLimits(40, 100, 64, 1000), 2, 0)) == parts(store, config, WHOLE)
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("family", ["sparse-oblique", "rotation"])
+def test_train__under_a_budget_gives_the_same_forest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, family: str
+) -> None:
+    table = wide_table(4_000, 2)
+    options: dict[str, Any] = {"target": "y", "family": family, "trees": 3, "threads": 1}
+    whole = bigforest.train(table, out=tmp_path / "whole", **options)
+    limits = MemoryLimits(rows=500, keys=1_000, cells=1 << 8, room=1 << 12)
+    monkeypatch.setattr("bigforest.grow.forest.choose_way", lambda *_: GrowPlan(1, limits, 2, 0))
+    passes = bigforest.train(table, out=tmp_path / "passes", memory="2GB", scratch=tmp_path, **options)
+    assert passes.nodes.collect().equals(whole.nodes.collect())
+    assert passes.oob.metrics.equals(whole.oob.metrics)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["passes", "whole"]  # nothing is left in scratch
+
+
+@pytest.mark.parametrize("most", [1, 3, 10**6])
+def test_decode__gives_the_values_of_every_block(tmp_path: Path, most: int) -> None:
+    rows = 65_536 + 100
+    draw = np.random.default_rng(0)
+    frame = pl.DataFrame(
+        {
+            "few": draw.choice([-1.5, 0.0, 2.0], rows),
+            "byte": draw.choice([0.0, 7.0, 255.0], rows),
+            "wide": draw.choice([0.1, -0.3, 1e300, np.inf, 5e-324], rows),
+            "y": np.arange(rows) % 2,
+        }
+    )
+    store = store_of(frame, tmp_path)
+    ranges = block_ranges(store, 2)
+    decoded = decode_table(store, ranges, tmp_path, Threads(1), most)
+    assert decoded.place.tolist() == [[4, 0], [1, 0], [8, 0]]
+    assert decoded.spans.low.tolist() == [-1.5, 0.0, -0.3]
+    assert decoded.spans.high.tolist() == [2.0, 255.0, np.inf]
+    for (blocks,) in ranges:
+        with ValueReader(store, decoded, blocks) as reader:
+            for block in blocks:
+                cells = reader.read(block, range(3))
+                here = frame[65_536 * block : 65_536 * (block + 1)]
+                assert cells.f32[0, : here.height].tolist() == here["few"].to_list()
+                assert cells.u8[0, : here.height].tolist() == here["byte"].to_list()
+                assert cells.f64[0, : here.height].tolist() == here["wide"].to_list()
+
+
+@pytest.mark.parametrize("normalize", ["zscore", "minmax", "none"])
+def test_feature_scale__in_pieces_is_the_same(tmp_path: Path, normalize: str) -> None:
+    store = store_of(wide_table(700, 2), tmp_path)
+    whole = feature_scale(store, normalize)
+    for most in (1, 7, 699, 10**6):
+        assert feature_scale(store, normalize, most).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("pattern", ["values-*.bin", "rows-*.bin", "standing-*.bin", "subtree-*.bin"])
+@pytest.mark.parametrize("place", [3, 500, -1])
+def test_scratch__refuses_a_flipped_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, place: int
+) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    readers = {"values": "count_bags", "rows": "grow_seedling", "standing": "spill", "subtree": "write_stems"}
+    read: Callable[..., Any] = getattr(passes, readers[pattern.split("-")[0]])
+    done: list[Path] = []
+
+    def damage(*arguments: Any) -> Any:
+        if not done:
+            done.append(max(tmp_path.rglob(pattern), key=lambda path: path.stat().st_size))
+            flip(done[0], place)
+        return read(*arguments)
+
+    monkeypatch.setattr(passes, read.__name__, damage)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    config = TrainConfig.of(family="sparse-oblique", trees=1)
+    with pytest.raises(FormatError, match=r"damaged|checksum"):
+        parts(store, config, GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
+
+
+@given(
+    ends=st.lists(st.one_of(finite, st.sampled_from(EXTREMES)), min_size=1, max_size=30),
+    most=st.integers(2, 40),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=200)
+def test_band__cuts_any_range_into_buckets_that_hold_every_value(ends: list[float], most: int, seed: int) -> None:
+    values = np.sort(np.array(ends) + 0.0)
+    spans = Spans(values[:1], values[-1:])
+    band = ProjectionHistogram.first(0, Direction(np.zeros(1, np.uint32), np.ones(1)), spans, most)
+    rounds = 0
+    while True:
+        assert band.buckets <= most
+        assert band.edge[0] == band.low <= values[0]
+        assert values[-1] <= band.ends()[-1] == band.high
+        assert (band.edge <= band.ends()).all()
+        assert (band.edge[1:] > band.ends()[:-1]).all()
+        found = band.bucket(values)
+        assert (band.edge[found] <= values).all()
+        assert (values <= band.ends()[found]).all()
+        several = np.flatnonzero(band.several()[found])
+        if not several.size:
+            break
+        chosen = found[several[seed % several.size]]
+        values = values[found == chosen]
+        band = band.within(int(chosen), most, np.zeros(2, np.int64))
+        rounds += 1
+        assert rounds <= 66  # halved each time: the bits of a float64, after buckets of equal width
+
+
+@given(
+    terms=st.lists(st.tuples(finite, finite, finite), min_size=2, max_size=6),
+    share=st.lists(st.integers(0, 4), min_size=6, max_size=6),
+)
+@settings(deadline=None, max_examples=200)
+def test_direction__bounds_all_projections(terms: list[tuple[float, float, float]], share: list[int]) -> None:
+    weight, one, two = (np.array(column) for column in zip(*terms, strict=True))
+    low, high = np.minimum(one, two), np.maximum(one, two)
+    least, most = Direction(np.arange(weight.size, dtype=np.uint32), weight).range(Spans(low, high))
+    with np.errstate(all="ignore"):
+        for picks in (share[: weight.size], np.where(weight > 0, 4, 0), np.where(weight > 0, 0, 4)):
+            value = np.choose(picks, [low, np.clip(low / 2 + high / 2, low, high), one, two, high])
+            projection = 0.0
+            for w, v in zip(weight, value, strict=True):
+                projection += w * v
+            assert not np.isfinite(projection) or least <= projection <= most
+
+
+def test_grow_need__counts_the_passes_of_the_family() -> None:
+    def passes_of(limit: int = 10**9, **options: Any) -> int:
+        return grow_estimate(SHAPE, TrainConfig.of(trees=4, **options), Resources(threads=2, memory=limit)).passes
+
+    assert passes_of(**{**MEANS, "mean_difference_scope": "tree"}) < passes_of(**MEANS)
+    assert passes_of(**SPARSE) < passes_of(**SPARSE, normalize="zscore")
+    assert passes_of(family="rotation") < passes_of(**PRINCIPAL)
+    assert passes_of(**SPARSE) < passes_of(600_000_000, **SPARSE)
+
+
+OPTIONS: list[dict[str, Any]] = [SPARSE, MEANS, {**SPARSE, "ranks": True}, ROTATION, PRINCIPAL]
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_choose_way__grows_by_passes_where_memory_is_short(options: dict[str, Any]) -> None:
+    config = TrainConfig.of(trees=4, **options)
+    need = grow_estimate(SHAPE, config, Resources(threads=2))
+    assert need.smallest < grow_estimate(SHAPE, config, Resources(threads=1)).memory
+    way = choose_grow_plan(SHAPE, config, Resources(threads=2, memory=need.smallest))
+    assert way.limits is not None
+    small = grow_estimate(SHAPE, config, Resources(threads=2, memory=need.smallest))
+    assert small.scratch > 8 * SHAPE.rows * SHAPE.features
+    with pytest.raises(ConfigError, match=f"needs at least {megabytes(need.smallest)} of memory"):
+        choose_grow_plan(SHAPE, config, Resources(threads=2, memory=need.smallest - (4 << 20)))

@@ -1,0 +1,266 @@
+"""Growing by passes gives the files that growing in memory gives, whatever fits in memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest
+from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.events import silent
+from bigforest.common.memory_estimate import BASE_BYTES, Shape
+from bigforest.common.sizes import megabytes
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.parts import part_paths
+from bigforest.grow.forest import grow_forest
+from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
+from bigforest.grow.out_of_core import passes
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
+from bigforest.sampling.bags import bag, distinct_rows, max_nodes
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+from tests.grown import frame_of, store_of
+from tests.strategies import Data, configs, tables
+
+WHOLE = GrowPlan(workers=1, limits=None, group=1, memory=0)
+
+
+def parts(store: Store, config: TrainConfig, way: GrowPlan, threads: int = 1) -> list[bytes]:
+    """The part files of the forest, grown in that way; what has to be compiled is compiled when it is called."""
+    with tempfile.TemporaryDirectory() as folder, patch("bigforest.grow.forest.compile_for"):  # it grows a tree, too
+        grow_forest(store, config, Path(folder), resources=Resources(threads=threads), listener=silent, way=way)
+        return [path.read_bytes() for path in part_paths(Path(folder))]
+
+
+@st.composite
+def ways(draw: st.DrawFn) -> GrowPlan:
+    """Budgets from next to nothing to everything: nodes of any size by passes, few buckets, few keys."""
+    limits = MemoryLimits(
+        rows=draw(st.sampled_from([0, 1, 5, 20, 1000])),
+        keys=draw(st.sampled_from([1, 2, 10, 1000])),
+        cells=draw(st.sampled_from([1, 8, 60, 1 << 18])),
+        room=draw(st.sampled_from([1, 500, 1 << 20])),
+    )
+    return GrowPlan(workers=draw(st.sampled_from([1, 2])), limits=limits, group=draw(st.integers(1, 3)), memory=0)
+
+
+@given(data=tables(), config=configs(), way=ways())
+@settings(deadline=None, max_examples=60)
+def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainConfig, way: GrowPlan) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder))
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+def wide_table(rows: int, classes: int, seed: int = 3) -> pl.DataFrame:
+    """Columns of one, two and four bytes, with ties, a heavy value and noise, and a class that some of them tell."""
+    draw = np.random.default_rng(seed)
+    heavy = np.where(draw.random(rows) < 0.6, 0.0, draw.gamma(2.0, 3.0, rows))
+    smooth = draw.normal(size=rows)
+    few = draw.integers(0, 5, rows)
+    signal = heavy / 4 + smooth + few / 3 + draw.normal(0, 0.7, rows)
+    target = np.digitize(signal, np.quantile(signal, np.linspace(0, 1, classes + 1)[1:-1]))
+    return pl.DataFrame(
+        {
+            "few": few.astype(np.int8),
+            "heavy": heavy,
+            "smooth": smooth,
+            "rounded": np.round(smooth, 2),
+            "noise": draw.normal(size=rows).astype(np.float32),
+            "y": target,
+        }
+    )
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize(("classes", "impurity"), [(2, "gini"), (5, "gini"), (3, "entropy"), (3, "error")])
+def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str) -> None:
+    store = store_of(wide_table(150_000, classes), tmp_path)
+    config = TrainConfig(trees=3, seed=7, impurity=impurity, mtry=3, min_leaf=2, max_depth=12)
+    whole = parts(store, config, WHOLE)
+    roomy = MemoryLimits(rows=20_000, keys=1 << 20, cells=1 << 18, room=1 << 22)
+    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    assert parts(store, config, GrowPlan(2, roomy, 3, 0), threads=2) == whole
+    assert parts(store, config, GrowPlan(3, tight, 2, 0), threads=3) == whole
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("options", [{"sampling": "balanced"}, {"sampling": "stratified", "replace": False}, {}])
+def test_passes__any_bags_over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
+    table = wide_table(140_000, 3).with_columns(who=pl.int_range(pl.len()) // 7)
+    group = None if options else "who"
+    store = bigforest.encode_store(table, tmp_path / "s", target="y", exclude=["who"] if options else [], group=group)
+    config = TrainConfig(trees=2, seed=7, group=group, sample_fraction=0.4, max_depth=8, **options)
+    tight = MemoryLimits(rows=20_000, keys=6_000, cells=1 << 10, room=1 << 13)
+    assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
+
+
+def test_passes__skip_what_is_finished(tmp_path: Path) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    config = TrainConfig(trees=3)
+    way = GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0)
+    once = Resources(threads=1)
+    grow_forest(store, config, tmp_path, resources=once, listener=silent, way=way)
+    first, middle, last = part_paths(tmp_path)
+    content, times = middle.read_bytes(), [path.stat().st_mtime_ns for path in (first, last)]
+    middle.unlink()
+    grow_forest(store, config, tmp_path, resources=once, listener=silent, way=way)
+    assert middle.read_bytes() == content
+    assert [path.stat().st_mtime_ns for path in (first, last)] == times
+
+
+def flip(path: Path, place: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[place] ^= 0x10
+    path.write_bytes(bytes(content))
+
+
+@pytest.mark.parametrize("place", [0, 12, 40, -1])
+def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    grow = passes.grow_seedling
+    damaged: list[Path] = []
+
+    def damage(*arguments: Any) -> int:
+        if not damaged:
+            damaged.append(arguments[3].paths[0])
+            flip(damaged[0], place)
+        return grow(*arguments)
+
+    monkeypatch.setattr(passes, "grow_seedling", damage)
+    with pytest.raises(FormatError, match=r"rows-0-.*(damaged|checksum)"):
+        parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
+
+
+@pytest.mark.parametrize("place", [0, 8, 17, 30, 200, -1])
+def test_standing__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
+    store = store_of(wide_table(500, 2), tmp_path)
+    sent = UpperTree.sent
+
+    def damage(top: UpperTree, *arguments: Any) -> None:
+        sent(top, *arguments)
+        for path in top.row_nodes.values():
+            flip(path, place)
+
+    monkeypatch.setattr(UpperTree, "sent", damage)
+    with pytest.raises(FormatError, match=r"standing-0-.*damaged"):
+        parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
+
+
+def test_distinct_rows__bounds_every_bag() -> None:
+    for rows in (1, 2, 10, 1000, 70_000):
+        for options in ({}, {"sample_fraction": 0.3}, {"replace": False, "sample_fraction": 0.5}, {"bootstrap": False}):
+            config = TrainConfig(**options)
+            bound = distinct_rows(rows, config)
+            assert bound <= rows
+            for tree in range(20):
+                found = np.count_nonzero(bag(rows, tree, config)) if config.bootstrap else rows
+                assert found <= bound
+
+
+def test_most_nodes__is_what_the_options_allow() -> None:
+    assert max_nodes(1000, TrainConfig(bootstrap=False)) == 1999
+    assert max_nodes(1000, TrainConfig(bootstrap=False, max_depth=3)) == 15
+    assert max_nodes(1000, TrainConfig(bootstrap=False, max_depth=0)) == 1
+    assert max_nodes(1000, TrainConfig(bootstrap=False, max_depth=2**31 - 1, min_leaf=100)) == 19
+    assert max_nodes(1, TrainConfig(min_leaf=100)) == 1
+    assert max_nodes(10**6, TrainConfig()) == 2 * distinct_rows(10**6, TrainConfig()) - 1
+
+
+COMPILED = """
+import sys
+from pathlib import Path
+from numba.core.dispatcher import Dispatcher
+import bigforest.kernels.out_of_core.codes, bigforest.kernels.out_of_core.projections
+from bigforest.schema.config import TrainConfig
+from bigforest.grow.forest import compile_for
+from bigforest.grow.memory import Way
+from bigforest.grow.out_of_core.upper_tree import Limits, UpperTree
+from bigforest.store.store import Store
+from tests.test_passes import parts
+
+def compiled():
+    modules = [module for name, module in sys.modules.items() if name.startswith("bigforest.kernels.")]
+    found = {value for module in modules for value in vars(module).values() if isinstance(value, Dispatcher)}
+    return {f"{kernel.__name__}{each}" for kernel in found for each in kernel.signatures}
+
+store = Store.open(Path(sys.argv[1]))
+oblique = {"family": "sparse-oblique", "mean_difference": "all"}
+others = [{"replace": False, "sample_fraction": 0.6, "impurity": sys.argv[2]}]
+if sys.argv[2] == "entropy" and not store.shape.extras.odd:
+    others += [{**oblique, "mean_difference_scope": scope} for scope in ("tree", "node")]
+    others += [{"family": "rotation", "rotation": kind} for kind in ("random", "pca")]
+    others += [{"family": "subspace-cap"}, {"family": "subspace-perceptron"}]
+for options in ({}, *others):
+    config = TrainConfig.of(trees=2, **options)
+    compile_for(store.shape.extras, config, True, None)
+    before = compiled()
+    parts(store, config, Way(1, Limits(50, 100, 64, 1000), 2, 0))
+    print(*compiled() - before)
+"""
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
+@pytest.mark.parametrize(("task", "impurity"), [("classification", "entropy"), ("regression", "variance")])
+@pytest.mark.parametrize("odd", [False, True])
+def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task: str, impurity: str) -> None:
+    gaps = pl.when(pl.col("heavy") > 1).then("smooth").alias("smooth")
+    table = wide_table(500, 3).with_columns(*([gaps, pl.col("few").cast(pl.String)] if odd else []))
+    store = bigforest.encode_store(table, tmp_path / "s", target="y", task=task)
+    run = [sys.executable, "-c", COMPILED, str(store.path), impurity]
+    home = Path(__file__).resolve().parents[2]
+    done = subprocess.run(run, cwd=home, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == ""
+
+
+FAMILIES = [
+    {"family": "sparse-oblique"},
+    {"family": "sparse-oblique", "mean_difference": "all", "projection_kind": "gaussian"},
+    {"family": "rotation"},
+    {"family": "rotation", "rotation": "pca"},
+]
+SHAPE = Shape(rows=30_000_000, widths=(4,) * 30, codes=30 * 2**24, classes=2)
+
+
+def test_choose_way__fits_the_budget() -> None:
+    config = TrainConfig(trees=4)
+    assert choose_grow_plan(SHAPE, config, Resources(threads=2)).limits is None
+    need = grow_estimate(SHAPE, config, Resources(threads=2, memory=1_000_000_000))
+    assert need.memory <= 1_000_000_000
+    assert need.passes > 1
+    assert need.scratch > 0
+    assert choose_grow_plan(SHAPE, config, Resources(threads=2, memory=need.smallest)).limits is not None
+
+
+def test_choose_way__too_little_names_the_smallest() -> None:
+    config = TrainConfig(trees=4)
+    smallest = grow_estimate(SHAPE, config, Resources(memory=10**12)).smallest
+    for memory in (1, BASE_BYTES, smallest - (4 << 20)):
+        with pytest.raises(ConfigError, match=f"growing this forest needs at least {megabytes(smallest)} of memory"):
+            choose_grow_plan(SHAPE, config, Resources(threads=2, memory=memory))
+    choose_grow_plan(SHAPE, config, Resources(threads=2, memory=smallest))
+
+
+@pytest.mark.parametrize("options", FAMILIES)
+def test_grow_need__counts_what_oblique_splits_take(options: dict[str, object]) -> None:
+    axis = grow_estimate(SHAPE, TrainConfig(trees=4, mtry="all"), Resources(threads=1)).memory
+    assert grow_estimate(SHAPE, TrainConfig.of(trees=4, **options), Resources(threads=1)).memory > axis
+
+
+def test_choose_way__more_memory_means_fewer_passes() -> None:
+    config = TrainConfig(trees=4)
+    budgets = [400_000_000, 800_000_000, 1_600_000_000, 20_000_000_000]
+    passes_ = [grow_estimate(SHAPE, config, Resources(threads=2, memory=budget)).passes for budget in budgets]
+    assert passes_ == sorted(passes_, reverse=True)
+    assert passes_[-1] == 1

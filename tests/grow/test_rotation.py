@@ -1,0 +1,101 @@
+"""Rotation trees against the oracle; the axes they are grown on; and what becomes of columns that cannot be turned."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bigforest.grow.families.rotation import _eigenvectors, tree_axes
+from bigforest.grow.families.sparse_oblique import feature_scale
+from bigforest.grow.in_memory import grow_tree
+from bigforest.kernels.common.rng import stream_key
+from bigforest.kernels.oblique.rotation import draw_axes
+from bigforest.schema.config import TrainConfig
+from tests.grown import frame_of, store_of, table_of, terms_of
+from tests.naive.bag import bag_of
+from tests.naive.oblique import scales
+from tests.naive.quick_split import best_split as quick_split
+from tests.naive.rotation import random_axes, rotated
+from tests.naive.tree import grow
+from tests.strategies import Data, rotation_configs, tables
+
+COMPILED = not numba.config.DISABLE_JIT
+
+
+def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
+    """Assert that bigforest grows the oracle's tree on the oracle's axes (its own, if they are principal ones)."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder), config.max_bins)
+        found = grow_tree(store, config, tree)
+        table = table_of(store, data)
+        axes = tree_axes(store, config, tree, feature_scale(store, "zscore")).tolist()
+    if config.rotation == "random":
+        scale = scales(table, "zscore")
+        count = config.axes or len(scale)
+        drawn = random_axes(config.seed, tree, count, len(scale), config.orthogonal)
+        assert axes == [[a * s for a, s in zip(axis, scale, strict=True)] for axis in drawn]
+    weights = bag_of(data.target.tolist(), tree, config)
+    expected = grow(rotated(table, axes, np.flatnonzero(weights).tolist()), weights, config, tree, quick_split)
+    assert found.feature.tolist() == [-1 if node.feature == -1 else -2 for node in expected]
+    assert found.counts.tolist() == [node.counts for node in expected]
+    for number, node in enumerate(expected):
+        if node.feature >= 0:
+            assert found.threshold[number] == node.threshold
+            assert found.right[number] == node.right
+            terms = terms_of(found, number)
+            assert terms == tuple((f, weight) for f, weight in enumerate(axes[node.feature]) if weight)
+
+
+@settings(max_examples=200 if COMPILED else 20)
+@given(data=tables(), config=rotation_configs(), tree=st.integers(0, 2))
+def test_grow_tree__random_tables_and_options(data: Data, config: TrainConfig, tree: int) -> None:
+    check_rotation(data, config, tree)
+
+
+@pytest.mark.parametrize("orthogonal", [True, False])
+def test_draw_axes__moments_are_those_of_directions_drawn_uniformly(orthogonal: bool) -> None:
+    features = 4
+    axes = np.empty((20_000 if COMPILED else 400, features))
+    with np.errstate(over="ignore"):
+        draw_axes(np.uint64(stream_key(np.uint64(1), np.uint64(5), np.uint64(0), np.uint64(0))), orthogonal, axes)
+    assert np.allclose((axes**2).sum(axis=1), 1.0)
+    # A point drawn in a box and pulled to the sphere fails the second: its fourth moment is larger.
+    near = 0.01 if COMPILED else 0.1
+    assert np.allclose((axes**2).mean(axis=0), 1 / features, atol=near)
+    assert np.allclose((axes**4).mean(axis=0), 3 / (features * (features + 2)), atol=near)
+    if orthogonal:
+        for group in axes[:100].reshape(-1, features, features):
+            assert np.allclose(group @ group.T, np.eye(features), atol=1e-9)
+
+
+@given(st.integers(1, 4), st.integers(0, 10_000))
+def test_eigenvectors__make_the_matrix_diagonal(size: int, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    half = draw.normal(size=(size, draw.integers(1, 5))) * 10.0 ** draw.integers(-3, 4, size)[:, None]
+    matrix = half @ half.T
+    vectors = _eigenvectors(matrix)
+    assert np.allclose(vectors @ vectors.T, np.eye(size))
+    turned = vectors @ matrix @ vectors.T
+    assert np.allclose(turned, np.diag(np.diag(turned)), atol=1e-9 * max(1.0, np.abs(matrix).max()))
+
+
+def test_tree_axes__principal_ones_turn_disjoint_subsets() -> None:
+    draw = np.random.default_rng(0)
+    data = Data(draw.normal(size=(300, 8)) @ draw.normal(size=(8, 8)), np.arange(300) % 2)
+    config = TrainConfig.of(family="rotation", rotation="pca")
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder))
+        scale = feature_scale(store, "zscore")
+        first, second = (tree_axes(store, config, tree, scale) for tree in (0, 1))
+    assert not np.array_equal(first != 0, second != 0)
+    axes = first / scale
+    assert np.allclose(axes @ axes.T, np.eye(8))
+    groups = {tuple(np.flatnonzero(axis)) for axis in axes}
+    assert sorted(len(group) for group in groups) == [2, 3, 3]
+    assert sorted(feature for group in groups for feature in group) == list(range(8))

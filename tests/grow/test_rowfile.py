@@ -1,0 +1,120 @@
+"""The files of rows by node that growing by passes keeps in scratch."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.grow.out_of_core.row_file import RowSource
+from bigforest.grow.out_of_core.spill import BlockRows, Matrix, NodeRows, load_rows, rows_of, write_rows
+from bigforest.storage.paths import is_remote
+
+KINDS = ("<i8", "<u4", "<f4", "<f8", "<u2", "<u1")
+
+
+def spread_of(
+    columns: list[int], sizes: list[list[int]], seed: int
+) -> tuple[list[BlockRows], list[list[tuple[list[NDArray[np.generic]], NDArray[np.uint64]]]]]:
+    """Blocks with so many rows of each node, and by block and node the cells and tags."""
+    random = np.random.default_rng(seed)
+    blocks, expected = [], []
+    for of_block in sizes:
+        total = sum(of_block)
+        cells = [
+            random.integers(0, 200, (count, total + 3)).astype(kind) for kind, count in zip(KINDS, columns, strict=True)
+        ]
+        row = random.permutation(total + 3)[:total].astype(np.uint64)
+        tags = random.integers(0, 2**32, total, np.uint64)
+        end = np.cumsum(of_block).astype(np.uint64)
+        begin = end - np.array(of_block, np.uint64)
+        blocks.append(BlockRows(tuple(cells), row << np.uint64(32) | tags, begin, end))
+        ranges = [slice(int(first), int(stop)) for first, stop in zip(begin, end, strict=True)]
+        expected.append([([matrix[:, row[here]] for matrix in cells], tags[here]) for here in ranges])
+    return blocks, expected
+
+
+@given(
+    columns=st.lists(st.integers(0, 3), min_size=len(KINDS), max_size=len(KINDS)),
+    sizes=st.integers(1, 5).flatmap(
+        lambda nodes: st.lists(st.lists(st.integers(0, 9), min_size=nodes, max_size=nodes), min_size=1, max_size=4)
+    ),
+    runs=st.integers(1, 3),
+    seed=st.integers(0, 99),
+)
+@settings(deadline=None, max_examples=60)
+def test_load_rows__gives_what_was_written_node_by_node(
+    columns: list[int], sizes: list[list[int]], runs: int, seed: int
+) -> None:
+    blocks, expected = spread_of(columns, sizes, seed)
+    # Nodes are written in an order of their own, and one is left out.
+    entries = np.random.default_rng(seed).permutation(len(sizes[0]))[: max(1, len(sizes[0]) - 1)].tolist()
+    cuts = np.linspace(0, len(blocks), runs + 1).astype(int)
+    with TemporaryDirectory() as name:
+        folder = Path(name)
+        suffixes = [
+            write_rows([(7, entries, spread) for spread in blocks[first:stop]], folder, int(first))
+            for first, stop in pairwise(cuts.tolist())
+        ]
+        kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
+        for number, entry in enumerate(entries):
+            total = sum(of_block[entry] for of_block in sizes)
+            rows = rows_of(folder, 7, number, suffixes)
+            if total == 0:
+                with pytest.raises(FormatError, match="damaged"):  # no node is without rows
+                    load_rows(rows, kinds, 100, 10**6)
+                continue
+            found, items = load_rows(rows, kinds, 100, total)
+            for place, matrix in enumerate(found):
+                assert np.array_equal(matrix, np.hstack([block[entry][0][place] for block in expected]))
+            tags = np.concatenate([block[entry][1] for block in expected])
+            assert items.tolist() == [at << 32 | tag for at, tag in enumerate(tags.tolist())]
+            with pytest.raises(FormatError, match="damaged"):
+                load_rows(rows, kinds, 100, total - 1)
+
+
+def test_load_rows__refuses_every_flipped_byte_and_every_cut(tmp_path: Path) -> None:
+    columns = [1, 2, 0, 1, 1, 3]
+    blocks, _ = spread_of(columns, [[2, 0, 3], [1, 4, 0]], 5)
+    [path] = rows_of(tmp_path, 0, 0, [write_rows([(0, [0, 1, 2], spread) for spread in blocks], tmp_path, 0)]).paths
+    kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
+    whole = path.read_bytes()
+
+    def read() -> None:
+        for number in range(3):
+            load_rows(NodeRows([path], number), kinds, 100, 100)
+
+    read()
+    for place in range(len(whole)):
+        path.write_bytes(whole[:place] + bytes([whole[place] ^ 0x10]) + whole[place + 1 :])
+        with pytest.raises(FormatError, match=r"damaged|checksum"):
+            read()
+    for size in range(len(whole)):
+        path.write_bytes(whole[:size])
+        with pytest.raises(FormatError, match=r"damaged|checksum"):
+            read()
+
+
+def test_write_rows__to_an_object_store_gives_each_node_its_own_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [0, 2, 0, 0, 1, 0]
+    blocks, expected = spread_of(columns, [[2, 3], [0, 4]], 5)
+    assert not is_remote(tmp_path)
+    monkeypatch.setattr("bigforest.grow.out_of_core.spill.is_remote", lambda _: True)
+    suffix = write_rows([(0, [0, 1], spread) for spread in blocks], tmp_path, 0)
+    assert len(list(tmp_path.iterdir())) == 2
+    kinds = [Matrix(kind, count) for kind, count in zip(KINDS, columns, strict=True)]
+    for number in range(2):
+        rows = rows_of(tmp_path, 0, number, [suffix])
+        with RowSource(rows.paths[0], 0, 100) as source:
+            assert source.rows == [2, 7][number]
+        found, _ = load_rows(rows, kinds, 100, 100)
+        assert np.array_equal(found[1], np.hstack([block[number][0][1] for block in expected]))

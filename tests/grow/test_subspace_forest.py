@@ -1,0 +1,249 @@
+"""Forests in subspaces (Ho 1995) as a user has them: from a table to answers, the same however they are grown."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import silent
+from bigforest.encode.pipeline import encode
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.parts import part_paths
+from bigforest.grow.families.subspace import tree_subspace
+from bigforest.grow.memory import grow_estimate
+from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
+
+DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.parquet"
+CAP: dict[str, Any] = {"family": "subspace-cap", "subspace": 20, "steps": 20}
+PERCEPTRON: dict[str, Any] = {"family": "subspace-perceptron", "subspace": 20, "max_epochs": 5}
+FAMILIES = pytest.mark.parametrize("options", [CAP, PERCEPTRON], ids=["cap", "perceptron"])
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+
+
+def digits(rows: int = 600) -> pl.DataFrame:
+    """Pixels of digits, of which some are the same in all."""
+    return pl.read_parquet(DIGITS).head(rows)
+
+
+def bits(rows: int = 600) -> pl.DataFrame:
+    """The same, ink or not."""
+    return digits(rows).with_columns(pl.exclude("target") >= 8)
+
+
+def parts_of(forest: Path) -> list[bytes]:
+    return [part.read_bytes() for part in part_paths(forest)]
+
+
+def right(forest: bf.Forest, frame: pl.DataFrame, **rule: Any) -> pl.Series:
+    """Whether each row is answered rightly; a rejected one is not."""
+    return forest.predict(frame, **rule)["prediction"].eq_missing(frame["target"])
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subspace": 3}, "subspace is an option of the family subspace-cap or subspace-perceptron, not of axis"),
+        ({"ties": "reject"}, "ties is an option of the family subspace-cap or"),
+        ({**CAP, "max_epochs": 3}, "max_epochs is an option of the family subspace-perceptron, not of subspace-cap"),
+        ({**CAP, "bootstrap": True}, "the family subspace-cap grows every tree on all rows: bootstrap must be off"),
+        ({**CAP, "sample_fraction": 0.5}, "sample_fraction, replace, sampling and group describe the bag"),
+        ({**CAP, "sampling": "balanced"}, "sample_fraction, replace, sampling and group describe the bag"),
+        ({**CAP, "impurity": "entropy"}, "impurity is an option of the family axis"),
+        ({**CAP, "weight": "w"}, "weight is an option of the family axis"),
+        ({**CAP, "class_weight": "balanced"}, "class_weight is an option of the family axis"),
+        ({**CAP, "mtry": 3}, "mtry is an option of the family axis"),
+        ({**CAP, "subspace": 0}, "subspace must be a whole number from 1 to"),
+        ({**CAP, "subspace_per": "forest"}, "subspace_per must be one of tree, node"),
+        ({**CAP, "steps": 1}, "steps must be a whole number from 2 to 65536"),
+        ({**PERCEPTRON, "max_epochs": 0}, "max_epochs must be a whole number from 1 to"),
+        ({**PERCEPTRON, "ties": "coin"}, "ties must be one of lowest, reject, random"),
+    ],
+)
+def test_config__refuses(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        TrainConfig.of(**options)
+
+
+def test_config__numbers_are_not_told_apart() -> None:
+    with pytest.raises(ConfigError, match="the family subspace-cap tells classes apart"):
+        TrainConfig.of(**CAP).settled("regression")
+
+
+def test_config__defaults() -> None:
+    config = TrainConfig.of(family="subspace-cap")
+    assert (config.bootstrap, config.tie_rule, config.steps, config.subspace_per) == (False, "reject", 50, "tree")
+    assert [config.subspace_size(features) for features in (400, 852, 150)] == [100, 100, 75]
+
+
+def test_tree_subspace__none_twice_until_all_are_used() -> None:
+    config = TrainConfig.of(family="subspace-cap", subspace=3, trees=56, seed=5)
+    assert config.subspace_size(8) == 3
+    seen = {tuple(tree_subspace(config, 8, tree).tolist()) for tree in range(56)}
+    assert len(seen) == 56
+    assert all(list(space) == sorted(set(space)) and len(space) == 3 for space in seen)
+    with pytest.raises(ConfigError, match="8 features has 56 subspaces of 3, and no two trees may have the same"):
+        TrainConfig.of(family="subspace-cap", subspace=3, trees=57).subspace_size(8)
+    with pytest.raises(ConfigError, match=r"has 1 subspace of 8, .* ask for at most 1 tree,"):
+        TrainConfig.of(family="subspace-cap", subspace=8, subspace_per="node", trees=2).subspace_size(8)
+
+
+def test_tree_subspace__features_are_used_evenly() -> None:
+    config = TrainConfig.of(family="subspace-cap", subspace=100, trees=400)
+    spaces = np.array([tree_subspace(config, 400, tree) for tree in range(400)])
+    assert len(np.unique(spaces, axis=0)) == 400
+    uses = np.bincount(spaces.ravel(), minlength=400)
+    deviation = np.sqrt(400 * 0.25 * 0.75)  # of a binomial count
+    assert abs(uses - 100).max() < 5 * deviation
+    assert 0.8 < uses.std() / deviation < 1.2
+
+
+@compiled
+@FAMILIES
+@pytest.mark.parametrize("table", [digits, bits])
+def test_train__a_tree_sees_its_subspace_only(options: dict[str, Any], table: Any) -> None:
+    frame = table()
+    forest = bf.train(frame, trees=6, **options)
+    forest.check()
+    assert not forest.has_oob
+    assert set(forest.nodes.select("kind").collect()["kind"].cast(pl.String)) == {"oblique", "leaf"}
+    names = forest.features["name"].to_list()
+    terms = forest.nodes.select("tree", "terms").explode("terms").unnest("terms").drop_nulls().collect()
+    for tree in range(6):
+        seen = {names[place] for place in tree_subspace(forest.config, len(names), tree)}
+        assert set(terms.filter(pl.col("tree") == tree)["feature"].cast(pl.String)) <= seen
+
+
+@compiled
+@FAMILIES
+@pytest.mark.parametrize("table", [digits, bits])
+def test_train__trees_know_their_rows(options: dict[str, Any], table: Any) -> None:
+    frame = table()
+    forest = bf.train(frame, trees=1, **{**options, "subspace": 64})
+    assert right(forest, frame).all()
+    small = bf.train(frame, trees=3, **{**options, "subspace": 2, "subspace_per": "node"})
+    assert right(small, frame).all()  # nodes that two features cannot split have looked at all
+
+
+@compiled
+@FAMILIES
+def test_predict__two_trees_answer_where_both_are_right(options: dict[str, Any]) -> None:
+    """Ho 1995, section 5: with ties rejected, two trees are no better than either."""
+    frame, unseen = digits(), digits(1797)[600:]
+    options = {**options, "subspace": 40, "seed": 3}
+    forest = bf.train(frame, trees=2, **options)
+    leaves = forest.nodes.filter(pl.col("kind") == "leaf").select("counts").collect()["counts"]
+    assert (leaves.list.max() == leaves.list.sum()).all()  # so that posteriors are 0 or 1
+    singles = []
+    for tree in range(2):
+        nodes = forest.nodes.filter(pl.col("tree") == tree)
+        singles.append(answers_of(nodes.collect(), unseen, forest))
+    truth = unseen["target"].to_numpy()
+    both = (singles[0] == truth) & (singles[1] == truth)
+    np.testing.assert_array_equal(right(forest, unseen).to_numpy(), both)
+    assert both.mean() < min((single == truth).mean() for single in singles)
+    refused = forest.predict(unseen)["prediction"].is_null().to_numpy()
+    np.testing.assert_array_equal(refused, singles[0] != singles[1])
+    assert right(forest, unseen, ties="lowest").sum() > both.sum()
+    assert forest.predict(unseen, vote="stochastic")["prediction"].null_count() == 0
+
+
+def answers_of(nodes: pl.DataFrame, frame: pl.DataFrame, forest: bf.Forest) -> np.ndarray[Any, Any]:
+    """The classes that a tree of pure leaves answers, walked in plain Python."""
+    tree = nodes.to_dicts()
+    found = []
+    for row in frame.to_dicts():
+        node = tree[0]
+        while node["left"] is not None:
+            total = 0.0
+            for term in node["terms"]:
+                total += term["weight"] * row[term["feature"]]
+            node = tree[node["left"] if total <= node["threshold"] else node["right"]]
+        found.append(forest.classes[int(np.argmax(node["counts"]))])
+    return np.array(found)
+
+
+@compiled
+@FAMILIES
+@pytest.mark.parametrize("table", [digits, bits])
+def test_train__any_threads_files_and_store(options: dict[str, Any], table: Any, tmp_path: Path) -> None:
+    frame = table(300)
+    (tmp_path / "data").mkdir()
+    for number in range(3):
+        frame[100 * number : 100 * number + 100].write_parquet(tmp_path / "data" / f"{number}.parquet")
+    store = bf.encode_store(frame, tmp_path / "kept.store")
+    for per in ("tree", "node"):
+        forests = [
+            bf.train(data, out=tmp_path / f"{per}-{number}", trees=18, threads=threads, subspace_per=per, **options)
+            for number, (data, threads) in enumerate([(frame, 1), (tmp_path / "data", 2), (store, 4)])
+        ]
+        contents = [parts_of(forest.directory) for forest in forests]
+        assert len(contents[0]) > 1
+        assert contents[0] == contents[1] == contents[2]
+
+
+@compiled
+@FAMILIES
+def test_resume__adds_trees_in_subspaces_of_their_own(options: dict[str, Any], tmp_path: Path) -> None:
+    frame = bits(300)
+    frame.write_parquet(tmp_path / "bits.parquet")
+    grown = bf.train(tmp_path / "bits.parquet", out=tmp_path / "grown", trees=5, **options)
+    bf.train(resume=grown.directory, trees=12)
+    at_once = bf.train(tmp_path / "bits.parquet", out=tmp_path / "at-once", trees=12, **options)
+    assert parts_of(tmp_path / "grown") == parts_of(at_once.directory)
+
+
+@compiled
+@FAMILIES
+@pytest.mark.parametrize("table", [digits, bits])
+@pytest.mark.parametrize("per", ["tree", "node"])
+def test_need__is_a_budget_that_does(options: dict[str, Any], table: Any, per: str, tmp_path: Path) -> None:
+    source = open_source(table(300), scratch=tmp_path)
+    store = encode(source, None, tmp_path / "s", resources=Resources(threads=1), listener=silent)
+    assert store.shape.bits == (table is bits)
+    config = TrainConfig.of(trees=4, subspace_per=per, **options)
+    need = grow_estimate(store.shape, config, Resources(threads=2))
+    assert 0 < grow_estimate(store.shape, config, Resources(threads=1)).memory < need.memory
+    whole = bf.train(store, out=tmp_path / "whole", **vars_of(config))
+    tight = bf.train(store, out=tmp_path / "tight", memory=need.smallest, **vars_of(config))
+    assert parts_of(whole.directory) == parts_of(tight.directory)
+    with pytest.raises(ConfigError, match="memory"):
+        bf.train(store, out=tmp_path / "no", memory=need.smallest - 1, **vars_of(config))
+
+
+def vars_of(config: TrainConfig) -> dict[str, Any]:
+    """The options of a configuration in subspaces."""
+    names = ("family", "trees", "subspace", "subspace_per", "steps", "max_epochs")
+    return {name: getattr(config, name) for name in names}
+
+
+def test_need__bits_take_a_fraction(tmp_path: Path) -> None:
+    frame = pl.DataFrame({f"x{i}": [False, True] * 50 for i in range(200)}).with_columns(target=pl.Series([1, 2] * 50))
+    plain = frame.cast(pl.Int64)
+    shapes = []
+    for number, table in enumerate([frame, plain]):
+        (tmp_path / str(number)).mkdir()
+        plan = bf.plan_training(table, "target", family="subspace-cap", trees=3, threads=1)
+        shapes.append(next(stage.need.memory for stage in plan.stages if stage.stage == "grow"))
+    assert shapes[0] < shapes[1]
+
+
+@compiled
+def test_train__extreme_columns_are_no_hindrance() -> None:
+    draw = np.random.default_rng(1)
+    x = draw.normal(size=(200, 3))
+    frame = pl.DataFrame({"a": x[:, 0], "b": x[:, 1], "c": x[:, 2], "target": (x[:, 0] > x[:, 1]).astype(int)})
+    frame = frame.with_columns(
+        d=pl.Series([np.inf, -np.inf, 1e308, -1e308] * 50), e=pl.lit(5.0), f=pl.Series([5e-324, 0.0] * 100)
+    )
+    for options in (CAP, PERCEPTRON):
+        forest = bf.train(frame, trees=10, **{**options, "subspace": 3})
+        forest.check()
+        assert right(forest, frame).mean() > 0.9

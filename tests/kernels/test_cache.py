@@ -1,0 +1,263 @@
+"""The compile cache helps where it can and never stands in the way, and is never wrong."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bigforest.kernels.compiler import cache, jit
+from bigforest.kernels.compiler.cache import stamp_of
+from bigforest.kernels.compiler.parts import PartDispatcher
+
+# Two kernels, which are compiled in a moment; what they give, and how often the cache served each.
+OWN = """
+from bigforest.kernels.compiler.jit import kernel
+
+
+@kernel
+def twice(number):
+    return number * 2
+
+
+@kernel
+def thrice(number):
+    return number * 3
+
+
+print("begun", flush=True)
+print(twice(7), thrice(7), *(sum(one.stats.cache_hits.values()) for one in (twice, thrice)))
+"""
+ANSWER = (14, 21)
+
+needs_compiler = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+
+
+def begin(folder: Path, source: str = OWN, **settings: str) -> subprocess.Popen[str]:
+    """A fresh process that calls the kernels, with its cache in `folder`."""
+    script = folder.with_name("own.py")
+    if not script.exists() or script.read_text() != source:
+        script.write_text(source)
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(folder), "PYTHONWARNINGS": "ignore", **settings}
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)
+    return subprocess.Popen([sys.executable, str(script)], env=environment, stdout=subprocess.PIPE, text=True)
+
+
+def end(process: subprocess.Popen[str]) -> tuple[int, ...]:
+    out, _ = process.communicate()
+    assert process.returncode == 0
+    return tuple(map(int, out.removeprefix("begun").split()))
+
+
+def call(folder: Path, source: str = OWN, **settings: str) -> tuple[int, ...]:
+    """What the kernels give in a fresh process with its cache in `folder`, and how often the cache served each."""
+    return end(begin(folder, source, **settings))
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """A cache that has both kernels."""
+    assert call(tmp_path / "cache") == (*ANSWER, 0, 0)
+    return tmp_path / "cache"
+
+
+def file_of(folder: Path, name: str) -> Path:
+    [path] = folder.rglob(f"*{name}*.nbc")
+    return path
+
+
+@needs_compiler
+def test_cache__serves_the_second_process(kept: Path) -> None:
+    assert call(kept) == (*ANSWER, 1, 1)
+
+
+def flipped(content: bytes, place: int) -> bytes:
+    return content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :]
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda content: b"",
+    "half": lambda content: content[: len(content) // 2],
+    "longer": lambda content: content + b"\0",
+    "checksum": lambda content: flipped(content, 5),
+    "first": lambda content: flipped(content, 40),
+    "middle": lambda content: flipped(content, len(content) // 2),
+    "last": lambda content: flipped(content, len(content) - 1),
+    "pickle": lambda content: b"\x80\x04cnowhere\nNothing\n.",
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_cache__damaged_files_cost_a_compilation(kept: Path, damage: str) -> None:
+    path = file_of(kept, "twice")
+    path.write_bytes(DAMAGES[damage](path.read_bytes()))
+    assert call(kept) == (*ANSWER, 0, 1)
+    assert call(kept) == (*ANSWER, 1, 1)  # and are mended by it
+
+
+@needs_compiler
+def test_cache__files_of_other_kernels_and_machines_are_not_loaded(kept: Path) -> None:
+    one, other = file_of(kept, "twice"), file_of(kept, "thrice")
+    contents = one.read_bytes(), other.read_bytes()
+    one.write_bytes(contents[1])
+    other.write_bytes(contents[0])
+    assert call(kept) == (*ANSWER, 0, 0)
+    assert call(kept) == (*ANSWER, 1, 1)
+    # A cache of another processor, copied over this one name by name.
+    elsewhere = kept.with_name("elsewhere")
+    assert call(elsewhere, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="") == (*ANSWER, 0, 0)
+    shutil.copyfile(file_of(elsewhere, "twice"), one)
+    assert call(kept) == (*ANSWER, 0, 1)
+
+
+@needs_compiler
+def test_cache__notices_an_edit_outside_of_the_package_and_settings(kept: Path) -> None:
+    assert call(kept, OWN.replace("number * 2", "number * 5")) == (35, 21, 0, 0)
+    assert call(kept) == (*ANSWER, 1, 1)
+    assert call(kept, NUMBA_OPT="1") == (*ANSWER, 0, 0)
+
+
+@needs_compiler
+def test_cache__a_folder_that_is_a_file_is_passed_over(tmp_path: Path) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    assert call(blocked)[:2] == ANSWER
+
+
+@needs_compiler
+def test_cache__waits_for_a_process_that_compiles_the_same_kernel(kept: Path) -> None:
+    path = file_of(kept, "twice")
+    content = path.read_bytes()
+    path.unlink()
+    with path.with_suffix(".lock").open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        waiting = begin(kept)
+        assert waiting.stdout is not None
+        assert waiting.stdout.readline() == "begun\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            waiting.wait(3)
+        path.write_bytes(content)  # as the other does when it has compiled
+        assert end(waiting) == (*ANSWER, 1, 1)
+
+
+@needs_compiler
+def test_cache__goes_on_when_the_other_has_died_or_takes_too_long(kept: Path) -> None:
+    path = file_of(kept, "twice")
+    path.unlink()
+    path.with_suffix(".lock").touch()  # left behind, and locked by nobody
+    assert call(kept) == (*ANSWER, 0, 1)
+    assert list(kept.rglob("*.lock")) == []
+    place = kept / "one.lock"
+    with place.open("ab") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        begun = time.monotonic()
+        assert cache.locked(place, lambda: False, patience=0.1) is None
+        assert cache.locked(place, lambda: True, patience=600.0) is None  # it is there
+        assert time.monotonic() - begun < 60
+    assert cache.locked(kept / "nowhere" / "one.lock", lambda: False, patience=600.0) is None
+
+
+SOURCES = Path(jit.__file__).parent
+
+
+def test_stamp__is_of_every_source_at_any_depth(tmp_path: Path) -> None:
+    copy = tmp_path / "kernels"
+    shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
+    assert stamp_of(copy) == cache.STAMP
+    stamps = {cache.STAMP}
+    deep = copy / "deep" / "er"
+    deep.mkdir(parents=True)
+    added = [deep.parent / "one.py", deep / "one.py"]
+    for number, path in enumerate([*added, *sorted(copy.rglob("*.py")), *added]):
+        with path.open("a") as file:
+            file.write("#")
+        stamps.add(stamp_of(copy))
+        assert len(stamps) == number + 2, path
+    (deep / "one.py").rename(deep / "two.py")
+    assert stamp_of(copy) not in stamps
+
+
+@needs_compiler
+def test_parts__are_called_by_kernels_only() -> None:
+    @jit.helper
+    def half(number: int) -> int:
+        return number // 2
+
+    @jit.inlined
+    def quarter(number: int) -> int:
+        return half(half(number))
+
+    @jit.kernel
+    def asked(number: int) -> int:
+        return quarter(number) + half(number)
+
+    assert asked(8) == 6
+    for part in (half, quarter):
+        assert isinstance(part, PartDispatcher)
+        with pytest.raises(TypeError, match=rf"{part.py_func.__name__} is compiled into kernels only"):
+            part(8)
+    plain: Any = jit.part(half.py_func, {"nopython": True}, lean=False)  # as with other versions of Numba
+    assert plain(8) == 4
+
+
+@needs_compiler
+def test_cache__tells_closures_apart() -> None:
+    def made(factor: int) -> Any:
+        @jit.kernel
+        def times(number: int) -> int:
+            return number * factor
+
+        return times
+
+    assert [made(factor)(7) for factor in (2, 3)] == [14, 21]
+
+
+COMPILED = """
+import sys
+from pathlib import Path
+import polars as pl
+import bigforest
+from bigforest.schema.config import TrainConfig
+from bigforest.grow.forest import compile_for
+from bigforest.grow.in_memory import grow_tree
+from bigforest.kernels.tree.grow import grow_while_room
+from bigforest.kernels.tree.finalize import fill_values
+
+plain = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [4.0, 1.0, 2.0, 2.5]})
+mixed = plain.with_columns(c=pl.Series(list("abab")))
+classes, numbers = pl.Series("y", [0, 1, 0, 1]), pl.Series("y", [0.5, 1.0, 0.25, 1.5])
+for place, (table, target, options) in enumerate([
+    (plain, classes, {}),
+    (mixed, classes, {}),
+    (plain, numbers, {}),
+    (mixed, numbers, {"min_leaf": 1}),
+    (plain, classes, {"splitter": "random"}),
+    (mixed, numbers, {"splitter": "random"}),
+    (plain, classes, {"family": "sparse-oblique"}),
+    (plain, classes, {"family": "rotation"}),
+    (plain, classes, {"family": "subspace-cap"}),
+    (plain, classes, {"family": "subspace-perceptron"}),
+]):
+    store = bigforest.encode_store(table.with_columns(target), Path(sys.argv[1]) / str(place), target="y")
+    config = TrainConfig.of(trees=1, **options).settled(store.spec.target.task)
+    compile_for(store.shape.extras, config, False, None)
+    before = [len(kernel.signatures) for kernel in (grow_while_room, fill_values)]
+    grow_tree(store, config, 0)
+    after = [len(kernel.signatures) for kernel in (grow_while_room, fill_values)]
+    assert before == after, (options, before, after)
+"""
+
+
+@needs_compiler
+def test_compile_for__leaves_nothing_to_compile(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", COMPILED, str(tmp_path)], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr

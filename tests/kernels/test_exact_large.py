@@ -1,0 +1,167 @@
+"""Trees on tables so large that every kernel takes part: sorts, histograms, opened buckets, all widths."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+
+import numba
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from bigforest.schema.config import TrainConfig
+from tests.grown import check_large_tree
+from tests.naive.split import SCORES
+from tests.strategies import Data
+
+pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+
+Column = NDArray[np.float64]
+Draw = np.random.Generator
+
+
+def bits(draw: Draw, signal: Column) -> Column:
+    """Two values, slightly informative."""
+    return (signal + draw.normal(0, 2, signal.size) > 0).astype(np.float64)
+
+
+def ties(draw: Draw, signal: Column) -> Column:
+    """A dozen values."""
+    return np.round(signal * 2 + draw.normal(0, 1, signal.size)).clip(-6, 6)
+
+
+def bytes_(draw: Draw, signal: Column) -> Column:
+    """All 256 codes of one byte."""
+    return draw.integers(0, 256, signal.size) + 0.25
+
+
+def words(draw: Draw, signal: Column) -> Column:
+    """Thousands of values, so codes of two bytes."""
+    return np.round(signal * 300 + draw.normal(0, 500, signal.size))
+
+
+def floats(draw: Draw, signal: Column) -> Column:
+    """Every value differs."""
+    return signal + draw.normal(0, 1.5, signal.size)
+
+
+def skewed(draw: Draw, signal: Column) -> Column:
+    """Most rows share a few low codes, and the rest have one each."""
+    rare = draw.random(signal.size) < 0.03
+    return np.where(rare, 10 + draw.random(signal.size), draw.integers(0, 3, signal.size) - (signal > 1))
+
+
+def clumped(draw: Draw, signal: Column) -> Column:
+    """Nearly all distinct values lie in a few narrow ranges of codes that few rows share."""
+    return np.where(draw.random(signal.size) < 0.5, 0.0, np.abs(signal) ** 3 + draw.random(signal.size) * 1e-3)
+
+
+KINDS: list[Callable[[Draw, Column], Column]] = [bits, ties, bytes_, words, floats, skewed, clumped]
+
+
+def table(rows: int, classes: int, seed: int, kinds: list[Callable[[Draw, Column], Column]] = KINDS) -> Data:
+    """A table with one column of each kind, and copies and mirrors of two of them, so that features tie."""
+    draw = np.random.default_rng(seed)
+    signal = draw.normal(0, 1, rows)
+    made = [kind(draw, signal) for kind in kinds]
+    values = np.column_stack([-made[-1], *made, made[0], -made[-2]])
+    noisy = signal + draw.normal(0, 0.4, rows)
+    edges = np.quantile(noisy, np.linspace(0, 1, classes + 1)[1:-1] ** 1.5)  # classes of unequal size
+    target = np.searchsorted(edges, noisy)
+    stray = draw.random(rows) < 0.02
+    target[stray] = draw.integers(0, classes, stray.sum())
+    return Data(values, np.unique(target, return_inverse=True)[1])
+
+
+CLASSES = [2, 3, 10, 30]
+
+
+@pytest.mark.parametrize(("impurity", "classes"), list(product(SCORES, CLASSES)))
+@pytest.mark.parametrize("min_leaf", [1, 5])
+def test_grow_tree__300_rows(impurity: str, classes: int, min_leaf: int) -> None:
+    data = table(300, classes, classes)
+    for mtry, bootstrap in ((3, True), ("all", False)):
+        config = TrainConfig(impurity=impurity, min_leaf=min_leaf, mtry=mtry, bootstrap=bootstrap, seed=classes)
+        check_large_tree(data, config)
+
+
+@pytest.mark.parametrize(("impurity", "classes"), list(product(SCORES, CLASSES)))
+def test_grow_tree__3_000_rows(impurity: str, classes: int) -> None:
+    config = TrainConfig(impurity=impurity, mtry=3, seed=3)
+    check_large_tree(table(3000, classes, 7), config, tree=classes)
+
+
+@pytest.mark.parametrize("min_leaf", [5, 50, 300])
+@pytest.mark.parametrize("classes", [2, 10])
+def test_grow_tree__2_000_rows_and_large_leaves(classes: int, min_leaf: int) -> None:
+    for impurity in SCORES:
+        config = TrainConfig(impurity=impurity, mtry="all", min_leaf=min_leaf, bootstrap=False)
+        check_large_tree(table(2000, classes, 8), config)
+
+
+@pytest.mark.parametrize("impurity", SCORES)
+@pytest.mark.parametrize("bins", [2, 16, 300])
+def test_grow_tree__capped_codes(impurity: str, bins: int) -> None:
+    config = TrainConfig(impurity=impurity, mtry=4, max_bins=bins)
+    check_large_tree(table(2500, 3, 9), config)
+
+
+@pytest.mark.parametrize(("impurity", "classes"), list(product(SCORES, [2, 10])))
+def test_grow_tree__20_000_rows(impurity: str, classes: int) -> None:
+    config = TrainConfig(impurity=impurity, mtry=3, seed=1, max_depth=9)
+    check_large_tree(table(20_000, classes, 4), config)
+
+
+def test_grow_tree__12_000_rows_grown_until_pure() -> None:
+    check_large_tree(table(12_000, 2, 5), TrainConfig(mtry=2))
+
+
+@pytest.mark.parametrize("classes", [2, 5])
+def test_grow_tree__codes_of_four_bytes(classes: int) -> None:
+    kinds = [floats, words, floats, ties]
+    data = table(70_000, classes, 6, kinds)
+    assert max(np.unique(column).size for column in data.values.T) > 2**16
+    check_large_tree(data, TrainConfig(mtry="all", max_depth=2))
+    check_large_tree(data, TrainConfig(mtry=2, sample_fraction=0.02, replace=False))
+
+
+@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("constants", ["redraw", "count"])
+def test_grow_tree__hundreds_of_features(classes: int, constants: str) -> None:
+    data = table(1500, classes, 10, [words, ties, bits, skewed] * 70)
+    rare = np.zeros((1500, 90))  # images have such columns: constant in nearly every node
+    places = np.random.default_rng(1).integers(0, 1500, (90, 3))
+    rare[places, np.arange(90)[:, None]] = 1.0
+    data = Data(np.column_stack([rare[:, :45], data.values, rare[:, 45:]]), data.target)
+    check_large_tree(data, TrainConfig(constants=constants))
+
+
+@pytest.mark.parametrize("impurity", SCORES)
+def test_grow_tree__alternating_classes_make_a_deep_tree(impurity: str) -> None:
+    rows = 700
+    data = Data(np.arange(float(rows)).reshape(-1, 1), np.arange(rows) % 2)
+    nodes = check_large_tree(data, TrainConfig(impurity=impurity, bootstrap=False))
+    assert len(nodes) == 2 * rows - 1
+
+
+@pytest.mark.parametrize("impurity", SCORES)
+@pytest.mark.parametrize("classes", [2, 4])
+def test_grow_tree__palindrome_of_1_400_rows(impurity: str, classes: int) -> None:
+    half = np.random.default_rng(2).integers(0, classes, 700)
+    target = np.concatenate([half, half[::-1]])
+    up = np.arange(1400.0)
+    nodes = check_large_tree(
+        Data(np.column_stack([-up, up, up]), target),
+        TrainConfig(impurity=impurity, bootstrap=False, mtry="all"),
+    )
+    assert all(node.feature <= 0 for node in nodes)
+
+
+@pytest.mark.parametrize("impurity", SCORES)
+def test_grow_tree__large_checkerboard_has_nothing_but_ties(impurity: str) -> None:
+    side = 64
+    values = np.array(list(product(range(side), repeat=2)), np.float64)
+    target = values.sum(axis=1).astype(np.int64) % 2
+    config = TrainConfig(impurity=impurity, bootstrap=False, mtry="all", max_depth=8)
+    check_large_tree(Data(values, target), config)

@@ -1,0 +1,154 @@
+"""The out-of-bag report of forests with missing values, categories and numbers to predict, against oracles."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from bigforest.common.events import silent
+from bigforest.encode.pipeline import encode
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.load import row_batch
+from bigforest.metrics.numbers import ExactSum, NumberSums
+from bigforest.oob import plan, vote
+from bigforest.oob.pipeline import write_oob
+from bigforest.sampling.bags import bag
+from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
+from bigforest.store.store import Store
+from tests.mixed import CATEGORIES, Codes, mixed_rows, mixed_table, mixed_trees, write_mixed
+from tests.naive.oob import number_report, report
+
+ROWS = 300
+RANGE = (0.0, 20.0)
+
+
+def table(regression: bool) -> pl.DataFrame:
+    random = np.random.default_rng(4)
+    truth: Any = random.uniform(*RANGE, ROWS) if regression else random.choice([5, 7, 9], ROWS)
+    return mixed_table(ROWS, 9, unseen=False).with_columns(y=pl.Series(truth))
+
+
+def store_of(frame: pl.DataFrame, folder: Path) -> Store:
+    folder.mkdir(parents=True, exist_ok=True)
+    config = TrainConfig(categories=("c2",))
+    source = open_source(frame, scratch=folder)
+    return encode(source, "y", folder / "s", config=config, resources=Resources(threads=1), listener=silent)
+
+
+def trees_for(store: Store, regression: bool) -> list[TreeArrays]:
+    codes: Codes = (0, store.spec.features[1].codes, store.spec.features[2].codes)
+    return mixed_trees(7, 2, regression, codes=codes)
+
+
+def names_of(store: Store) -> dict[int, list[str | None]]:
+    levels, features = store.levels(), store.spec.features
+    missing: list[list[str | None]] = [[None] if feature.missing else [] for feature in features]
+    return {place: [*missing[place], *levels.of(place).to_list()] for place in CATEGORIES}
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["classes", "numbers"])
+def store(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return store_of(table(request.param), tmp_path_factory.mktemp("s"))
+
+
+def test_write_oob__equals_a_recomputation(store: Store, tmp_path: Path) -> None:
+    regression = store.spec.target.task == "regression"
+    frame, trees = table(regression), trees_for(store, regression)
+    assert [feature.missing for feature in store.spec.features] == [True] * 4
+    forest = write_mixed(tmp_path, trees, store.spec, (3,), store.levels(), bootstrap=True, seed=5)
+    write_oob(store, forest.config, tmp_path, resources=Resources(threads=2), listener=silent)
+    bags = [bag(ROWS, tree, forest.config).tolist() for tree in range(len(trees))]
+    rows = mixed_rows(frame.drop("y"))
+    found = forest.oob.rows.collect()
+    if not regression:
+        truth = [(5, 7, 9).index(label) for label in frame["y"]]
+        wanted = report(trees, bags, rows, truth, "soft", names_of(store))
+        assert found["prediction"].to_list() == [None if p is None else (5, 7, 9)[p] for p in wanted.prediction]
+        assert forest.oob.curve.rows() == [(m + 1, *point) for m, point in enumerate(wanted.curve)]
+        return
+    truth = frame["y"].to_numpy()  # and not the whole numbers that stand for them
+    assert not store.spec.target.exact
+    numbers = number_report(trees, bags, rows, truth.tolist(), names_of(store))
+    assert found.columns == ["row", "truth", "prediction", "trees"]
+    assert found["truth"].to_list() == truth.tolist()
+    assert found["prediction"].to_list() == numbers.prediction
+    assert found["trees"].to_list() == numbers.voters
+    assert forest.oob.curve.columns == ["trees", "mse", "rows"]
+    for (trees_, mse, used), (wanted_mse, wanted_used) in zip(forest.oob.curve.rows(), numbers.curve, strict=True):
+        assert used == wanted_used and mse == pytest.approx(wanted_mse, rel=1e-10), trees_
+    _check_numbers(found.drop_nulls(), forest.oob.metrics)
+    assert forest.oob.error == pytest.approx(forest.oob.metrics["mse"][0], rel=1e-10)
+    assert forest.oob.confusion is None and "mean squared error" in repr(forest.oob)
+
+
+def _check_numbers(found: pl.DataFrame, metrics: pl.DataFrame) -> None:
+    sklearn = pytest.importorskip("sklearn.metrics")
+    given = (found["truth"].to_numpy(), found["prediction"].to_numpy())
+    wanted = [f(*given) for f in (sklearn.r2_score, sklearn.mean_squared_error, sklearn.mean_absolute_error)]
+    assert metrics.columns == ["rows", "r2", "mse", "mae"]
+    assert metrics["rows"].to_list() == [found.height]
+    np.testing.assert_allclose(metrics.select("r2", "mse", "mae").row(0), wanted, rtol=1e-12)
+
+
+def test_write_oob__any_budget_and_pieces_give_the_same_files(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    regression = store.spec.target.task == "regression"
+    contents = []
+    for number, (chunk, group, memory, narrow) in enumerate(
+        [(1 << 20, 1 << 20, None, 1 << 24), (1, 16, None, 1 << 24), (500, 40, 10**9, 0)]
+    ):
+        monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(plan, "_GROUP_BYTES", group)
+        monkeypatch.setattr(plan, "_STEP_BYTES", 1)
+        monkeypatch.setattr(vote, "_NARROW_CODES", narrow)
+        home = tmp_path / str(number)
+        forest = write_mixed(
+            home, trees_for(store, regression), store.spec, (1, 4)[: number + 1], store.levels(), bootstrap=True
+        )
+        write_oob(store, forest.config, home, resources=Resources(threads=2, memory=memory), listener=silent)
+        contents.append({path.name: path.read_bytes() for path in (home / "oob").iterdir()})
+    assert contents[0] == contents[1] == contents[2]
+    assert ("confusion.parquet" in contents[0]) == (not regression)
+
+
+def test_exact_sum__is_exact_in_any_order() -> None:
+    random = np.random.default_rng(0)
+    for numbers in (
+        random.normal(size=1000) * 10.0 ** random.integers(-300, 300, 1000),
+        np.array([1e308, -1e308, 5e-324, -5e-324, 2.0**-1060]),
+        np.array([0.1] * 10),
+    ):
+        one, two = ExactSum(), ExactSum()
+        one.add(numbers)
+        for piece in np.array_split(random.permutation(numbers), 3):
+            part = ExactSum()
+            part.add(piece)
+            two.join(part)
+        assert one.value == two.value == sum(map(Fraction, numbers.tolist()))
+
+
+@pytest.mark.parametrize(
+    ("truth", "guess"), [([1.0, 1.0], [1.0, 1.0]), ([1.0, 1.0], [1.0, 2.0]), ([1e9, 1e9 + 1], [1e9, 1e9])]
+)
+def test_number_sums__are_scikit_learns(truth: list[float], guess: list[float]) -> None:
+    metrics = pytest.importorskip("sklearn.metrics")
+    sums = NumberSums(1e9)
+    sums.add(np.array(truth), np.array(guess))
+    found = sums.result()
+    assert found.r2 == metrics.r2_score(truth, guess)
+    assert found.mse == metrics.mean_squared_error(truth, guess)
+    assert found.mae == metrics.mean_absolute_error(truth, guess)
+
+
+def test_number_sums__one_row_has_no_r2() -> None:
+    sums = NumberSums(0.0)
+    sums.add(np.array([1.0]), np.array([3.0]))
+    assert (sums.result().r2, sums.result().mse, sums.result().mae) == (None, 4.0, 2.0)

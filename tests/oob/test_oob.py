@@ -1,0 +1,352 @@
+"""The out-of-bag report against a recomputation row by row."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest
+from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.events import StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.common.memory_estimate import Shape
+from bigforest.encode.pipeline import encode
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.format.parts import check_parts, part_paths
+from bigforest.forest.load import groups, load_plan, row_batch
+from bigforest.forest.oob_report import OobReport
+from bigforest.oob import pipeline, plan, thresholds_to_codes
+from bigforest.oob import vote as judge
+from bigforest.oob.accumulator import OobAccumulator
+from bigforest.oob.pipeline import write_oob
+from bigforest.oob.plan import choose_oob, cut_ranges, oob_estimate
+from bigforest.predict.forest import read_forest
+from bigforest.sampling.bags import bag
+from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source
+from bigforest.store.store import Store
+from tests.forests import random_tree, write_forest
+from tests.metrics.test_metrics import check_metrics
+from tests.naive.oob import report
+
+CLASSES = ("a", "b", "c")
+WEIGHTS = (1.0, -1.0, 0.3, -7e-3)  # of oblique nodes
+VALUES = [0.0, 0.1, 2.0, -3.5, 1e300, 7.0]  # not all of them float32
+FILES = ("rows", "curve", "confusion", "metrics")
+
+
+def data(rows: int, low_precision: bool = False) -> pl.DataFrame:
+    random = np.random.default_rng(rows)
+    columns = {f"x{i}": np.round(random.choice(VALUES[:4] if low_precision else VALUES, rows), 1) for i in range(3)}
+    if low_precision:
+        columns = {name: np.round(column * 2) for name, column in columns.items()}
+    return pl.DataFrame({**columns, "y": random.choice(CLASSES, rows)})
+
+
+def store_of(frame: pl.DataFrame, folder: Path) -> Store:
+    folder.mkdir(parents=True, exist_ok=True)
+    source = open_source(frame, scratch=folder)
+    return encode(source, "y", folder / "table.store", resources=Resources(threads=1), listener=silent)
+
+
+def trees(count: int, weights: Sequence[float] = ()) -> list[TreeArrays]:
+    random = np.random.default_rng(count)
+    return [random_tree(random, 3, 3, 5, [0.05, 0.1, 1.0, -1.0, 5e299], weights) for _ in range(count)]
+
+
+def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[int], **options: Any) -> TrainConfig:
+    return write_forest(folder, grown, store.spec, parts, bootstrap=True, **options)
+
+
+def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1) -> OobReport:
+    write_oob(store, config, folder, resources=Resources(threads=threads), listener=silent)
+    return OobReport(folder / "oob", store.spec, check_parts(part_paths(folder)).identity)
+
+
+def check(found: OobReport, store: Store, config: TrainConfig, grown: list[TreeArrays]) -> None:
+    """Assert that the report is the oracle's, to the last bit."""
+    rows = store.values(0, store.rows).tolist()
+    bags = [bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
+    truth = store.target.tolist()
+    expected = report(grown, bags, rows, truth, config.vote)
+    numbers = range(store.rows) if store.row_numbers is None else store.row_numbers.tolist()
+    table = found.rows.collect()
+    assert table.columns == ["row", "truth", "prediction", "trees", *(f"p_{label}" for label in CLASSES)]
+    assert table["row"].to_list() == list(numbers)
+    assert table["truth"].to_list() == [CLASSES[code] for code in truth]
+    assert table["prediction"].to_list() == [None if p is None else CLASSES[p] for p in expected.prediction]
+    assert table["trees"].to_list() == expected.voters
+    assert table.select("p_a", "p_b", "p_c").rows() == [tuple(row or [None] * 3) for row in expected.shares]
+    assert found.curve.rows() == [(m + 1, error, reached) for m, (error, reached) in enumerate(expected.curve)]
+    pairs = {(t, p): rows for t, p, rows, _ in found.confusion.rows()}
+    assert found.confusion["weight"].to_list() == [float(rows) for rows in pairs.values()]
+    assert pairs == {(CLASSES[t], CLASSES[p]): rows for (t, p), rows in expected.confusion.items()}
+    assert list(pairs) == sorted(pairs)
+    used_rows = [i for i, row in enumerate(expected.shares) if row is not None]
+    if used_rows:
+        shares = np.array([expected.shares[i] for i in used_rows])
+        votes = [expected.prediction[i] or 0 for i in used_rows]
+        check_metrics(found.metrics, CLASSES, [truth[i] for i in used_rows], votes, shares)
+    error, used = expected.curve[-1]
+    assert found.rows_used == used == sum(pairs.values())
+    assert found.error == error or (error is None and math.isnan(found.error))
+
+
+@pytest.mark.parametrize("vote", ["soft", "hard"])
+@pytest.mark.parametrize("low_precision", [False, True])
+@pytest.mark.parametrize("weights", [(), WEIGHTS])
+def test_write_oob__equals_a_recomputation(
+    vote: str, low_precision: bool, weights: Sequence[float], tmp_path: Path
+) -> None:
+    store, grown = store_of(data(150, low_precision), tmp_path), trees(7, weights)
+    assert any(tree.terms is not None for tree in grown) == bool(weights)
+    config = forest_in(tmp_path / "f", store, grown, [2, 6], vote=vote, seed=3)
+    found = write(store, config, tmp_path / "f")
+    assert found.rows.filter(pl.col("trees") == 0).collect().height > 0  # seen by every tree
+    check(found, store, config, grown)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"replace": False, "sample_fraction": 0.3}, {"sample_fraction": 0.5}, {"sample_fraction": 1.0, "replace": False}],
+)
+def test_write_oob__any_kind_of_bag(options: dict[str, Any], tmp_path: Path) -> None:
+    store, grown = store_of(data(90), tmp_path), trees(3)
+    config = forest_in(tmp_path / "f", store, grown, [], **options)
+    check(write(store, config, tmp_path / "f"), store, config, grown)
+
+
+@pytest.mark.parametrize("rows", [2, 3, 255, 256, 257])
+def test_write_oob__any_number_of_rows(rows: int, tmp_path: Path) -> None:
+    frame = data(rows).with_columns(y=pl.Series([CLASSES[i % 3] for i in range(rows)]))
+    store = store_of(frame, tmp_path)
+    if len(store.spec.target.classes) < 3:
+        frame = pl.concat([frame, data(1).with_columns(y=pl.lit("c"))])
+        store = store_of(frame, tmp_path / "more")
+    grown = trees(2)
+    config = forest_in(tmp_path / "f", store, grown, [])
+    check(write(store, config, tmp_path / "f"), store, config, grown)
+
+
+def test_write_oob__rows_without_a_label_keep_the_others_numbers(tmp_path: Path) -> None:
+    frame = data(60).with_columns(pl.when(pl.int_range(60) % 7 != 2).then(pl.col("y")).alias("y"))
+    store, grown = store_of(frame, tmp_path), trees(4)
+    assert store.row_numbers is not None
+    config = forest_in(tmp_path / "f", store, grown, [1])
+    found = write(store, config, tmp_path / "f")
+    check(found, store, config, grown)
+    assert 2 not in found.rows.collect()["row"].to_list()
+
+
+def test_write_oob__does_not_depend_on_threads_chunks_groups_or_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, grown = store_of(data(600), tmp_path), trees(5, WEIGHTS)
+    grown[:2] = trees(2)  # groups with and without oblique nodes
+    for number, (threads, chunk, nodes, parts) in enumerate(
+        [(1, 8 << 20, 1 << 20, []), (2, 1, 1, [1, 2, 4]), (3, 8 << 20, 25, [1, 3]), (2, 8 << 20, 1 << 20, [2])]
+    ):
+        monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
+        monkeypatch.setattr(plan, "_GROUP_BYTES", 16 * nodes)
+        config = forest_in(tmp_path / f"f{number}", store, grown, parts)
+        write(store, config, tmp_path / f"f{number}", threads)
+    for name in FILES:
+        found = [(tmp_path / f"f{number}" / "oob" / f"{name}.parquet").read_bytes() for number in range(4)]
+        assert found[1:] == found[:1] * 3, name
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
+    return store_of(data(900), tmp_path_factory.mktemp("stored"))
+
+
+@settings(max_examples=20)
+@given(draws=st.data())
+def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObject) -> None:
+    """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plan, "_STEP_BYTES", 1)
+        for constant in ("BASE_BYTES", "CHUNK_BYTES", "ORDERED_BYTES"):
+            patch.setattr(plan, constant, 0)
+        patch.setattr(load_plan, "LOADING_BYTES", 0)
+        patch.setattr(thresholds_to_codes, "ORDERED_NODES", draws.draw(st.sampled_from([1, 5, 1 << 18])))
+        patch.setattr(thresholds_to_codes, "LISTED_NODES", draws.draw(st.sampled_from([3, 40, 1 << 20])))
+        patch.setattr(thresholds_to_codes, "_PIECE", draws.draw(st.sampled_from([2, 3, 1 << 16])))
+        patch.setattr(judge, "_NARROW_CODES", draws.draw(st.sampled_from([0, 1 << 24])))
+        store, made = stored, trees(9, draws.draw(st.sampled_from([(), WEIGHTS])))
+        config = forest_in(
+            Path(name) / "whole", store, made, [3, 4], vote=draws.draw(st.sampled_from(["soft", "hard"]))
+        )
+        write(store, config, Path(name) / "whole")
+        shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
+        sizes = groups.survey(Path(name) / "small", 1).sizes()
+        threads = draws.draw(st.sampled_from([1, 2]))
+        least = choose_oob(store.shape, config, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
+        more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
+        resources = Resources(threads=threads, memory=least.smallest + more)
+        way = choose_oob(store.shape, config, sizes, np.arange(10), resources)
+        assert way.need.memory <= least.smallest + more
+        events: list[Any] = []
+        write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)
+        assert events[0].total == 9 * -(-store.rows // way.rows)
+        if more == 0:
+            assert events[0].total > 9 and len(way.groups) > 1  # several ranges, several groups
+        for file in FILES:
+            found, expected = (Path(name) / kind / "oob" / f"{file}.parquet" for kind in ("small", "whole"))
+            assert found.read_bytes() == expected.read_bytes()
+
+
+def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, made = store_of(data(900), tmp_path), trees(2)
+    config = forest_in(tmp_path / "f", store, made, [])
+    monkeypatch.setattr(plan, "_STEP_BYTES", 1)
+    monkeypatch.setattr(pipeline, "range_rows", lambda *_: 256)
+    alive: list[weakref.ref[Any]] = []
+    fresh = judge.no_votes
+
+    def watched(rows: int, classes: int) -> OobAccumulator:
+        assert not [old for old in alive if old() is not None]
+        tally = fresh(rows, classes)
+        alive.extend(weakref.ref(array) for array in tally)
+        return tally
+
+    monkeypatch.setattr(judge, "no_votes", watched)
+    write_oob(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
+    assert len(alive) == 3 * 4
+
+
+def test_write_oob__too_little_memory_names_the_least(tmp_path: Path) -> None:
+    store, made = store_of(data(60), tmp_path), trees(2)
+    config = forest_in(tmp_path / "f", store, made, [])
+    with pytest.raises(ConfigError, match=r"the out-of-bag report needs at least \d+MB of memory and may use 1B"):
+        write_oob(store, config, tmp_path / "f", resources=Resources(threads=1, memory=1), listener=silent)
+
+
+def test_oob_need__bounds_trees_that_are_not_grown_yet() -> None:
+    shape, config = Shape(30_000_000, (4,) * 30, 10**9, 2), TrainConfig(trees=4)
+    tight = oob_estimate(shape, config, Resources(threads=2, memory=10**9))
+    assert tight.memory <= 10**9  # 30 million rows in 1 GB, the trees as large as they can be
+    assert tight.memory >= 200_000_000 + 16 * 2 * 18_900_000
+    known = oob_estimate(shape, config, Resources(threads=2, memory=10**9), nodes=[10**7] * 4)
+    assert known.smallest < tight.smallest
+    assert oob_estimate(shape, config, Resources(threads=2, memory=tight.smallest - 1)).memory > tight.smallest - 1
+    many = Shape(30_000_000, (4,) * 30, 10**9, 100)
+    assert oob_estimate(many, config, Resources(memory=10**9)).smallest > tight.smallest
+    assert oob_estimate(shape, config, Resources()).memory >= 30_000_000 * 22
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+def test_write_oob__several_blocks(tmp_path: Path) -> None:
+    rows = 66_000
+    store, grown = store_of(data(rows), tmp_path), [*trees(1), *trees(1, WEIGHTS)]
+    config = forest_in(tmp_path / "f", store, grown, [])
+    check(write(store, config, tmp_path / "f", threads=2), store, config, grown)
+
+
+def test_ranges__cut_within_blocks() -> None:
+    for rows, block, pieces in [(1, 10, 4), (10, 10, 1), (10, 10, 4), (25, 10, 2), (25, 10, 8), (100, 10, 3)]:
+        ranges = cut_ranges(0, rows, rows, max(2, pieces), block)
+        assert [row for start, stop in ranges for row in range(start, stop)] == list(range(rows))
+        assert all(start // block == (stop - 1) // block for start, stop in ranges)
+        assert len(ranges) >= min(pieces, rows)
+
+
+def test_write_oob__tells_of_its_progress(tmp_path: Path) -> None:
+    store, grown = store_of(data(50), tmp_path), trees(3)
+    config = forest_in(tmp_path / "f", store, grown, [1])
+    events: list[Any] = []
+    write_oob(store, config, tmp_path / "f", resources=Resources(threads=1), listener=events.append)
+    assert events[0] == StageStarted("oob", 3, "trees")
+    assert [event.done for event in events if isinstance(event, StageAdvanced)][-1] == 3
+    assert isinstance(events[-1], StageFinished)
+
+
+def test_write_oob__without_bootstrap(tmp_path: Path) -> None:
+    store = store_of(data(20), tmp_path)
+    with pytest.raises(ConfigError, match="without bootstrap"):
+        write_oob(store, TrainConfig(bootstrap=False), tmp_path, resources=Resources(), listener=silent)
+
+
+def test_write_oob__trees_are_missing(tmp_path: Path) -> None:
+    store = store_of(data(20), tmp_path)
+    config = forest_in(tmp_path / "f", store, trees(3), [], trees=4)
+    with pytest.raises(FormatError, match="3 trees and 4 were asked for"):
+        write_oob(store, config, tmp_path / "f", resources=Resources(threads=1), listener=silent)
+
+
+# The report of a forest that was grown.
+
+
+@pytest.fixture(scope="module")
+def grown(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    home = tmp_path_factory.mktemp("grown")
+    bigforest.train(data(400), "y", out=home / "f", trees=9, threads=2)
+    return home / "f"
+
+
+def test_forest__oob_report(grown: Path) -> None:
+    forest = read_forest(grown)
+    table = forest.oob.rows.collect()
+    used = table.filter(pl.col("trees") > 0)
+    assert forest.oob.rows_used == used.height
+    assert forest.oob.error == (used["truth"] != used["prediction"]).sum() / used.height
+    assert forest.oob.curve["trees"].to_list() == list(range(1, 10))
+    assert f"on {used.height} rows" in repr(forest.oob)
+    assert forest.oob is forest.oob
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_forest__oob_files_are_checked(name: str, grown: Path, tmp_path: Path) -> None:
+    shutil.copytree(grown, tmp_path / "f")
+    path = tmp_path / "f" / "oob" / f"{name}.parquet"
+    path.unlink()
+    with pytest.raises(FormatError, match=f"{name}.parquet is missing"):
+        _ = read_forest(tmp_path / "f").oob
+    shutil.copy(grown / "features.parquet", path)
+    with pytest.raises(FormatError, match="kind 'features'"):
+        _ = read_forest(tmp_path / "f").oob
+
+
+@pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(CLASSES), pl.Boolean, pl.Int16])
+def test_forest__oob_of_any_target_type(kind: Any, tmp_path: Path) -> None:
+    target = {pl.Boolean: pl.col("y") == "a", pl.Int16: pl.col("y").str.len_bytes() + (pl.col("x0") > 0)}
+    frame = data(200).with_columns(y=target.get(kind, pl.col("y")).cast(kind))
+    forest = bigforest.train(frame, "y", trees=4)
+    table = forest.oob.rows.collect()
+    assert table["truth"].to_list() == frame["y"].to_list()
+    assert set(forest.oob.confusion["truth"]) <= set(frame["y"])
+
+
+@pytest.mark.parametrize("vote", ["soft", "hard"])
+def test_write_oob__two_classes_have_an_area(vote: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where different scores are so many that rows.parquet is read again for each few of them."""
+    frame = data(300).with_columns(y=pl.col("y") == "a", x0=pl.Series(np.random.default_rng(1).normal(size=300)))
+    options: dict[str, Any] = {"trees": 12, "min_leaf": 5, "vote": vote}
+    forest = bigforest.train(frame, "y", **options)
+    rows = forest.oob.rows.filter(pl.col("trees") > 0).collect()
+    shares = rows.select("p_false", "p_true").to_numpy()
+    assert np.unique(shares[:, 1]).size > (15 if vote == "hard" else 200)
+    votes = rows["prediction"].cast(pl.Int8).to_list()
+    check_metrics(forest.oob.metrics, (False, True), rows["truth"].cast(pl.Int8).to_list(), votes, shares)
+    for most in (2, 7, 100):
+        monkeypatch.setattr("bigforest.oob.report.max_scores", lambda _, most=most: most)
+        assert bigforest.train(frame, "y", **options).oob.metrics.equals(forest.oob.metrics)
+
+
+def test_write_oob__no_row_out_of_bag() -> None:
+    frame = pl.DataFrame({"x": [1.0, 2.0], "y": ["a", "b"]})
+    forest = bigforest.train(frame, "y", trees=1, replace=False)
+    nothing = [None] * 6
+    assert forest.oob.metrics.rows() == [("a", 0, 0, *nothing), ("b", 0, 0, *nothing), (None, 0, 0, *nothing)]

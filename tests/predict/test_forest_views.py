@@ -1,0 +1,204 @@
+"""What a forest says of itself beside predictions: leaves, bags, importances, single trees."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.kernels.predict.flat_tree import TILE
+from bigforest.predict.forest import Forest
+from tests.forests import forest_of, random_tree, spec_of
+from tests.naive.predict import find_leaf
+
+FEATURES = 3
+THRESHOLDS = [0.0, 0.5, -1.5, 2.0, 1e-3]
+
+
+def table(rows: int = 60, seed: int = 0) -> pl.DataFrame:
+    """Two classes, weights of which some are 0, groups, and targets of which some are missing."""
+    random = np.random.default_rng(seed)
+    return pl.DataFrame(
+        {
+            "a": random.normal(size=rows),
+            "b": random.integers(0, 9, rows),
+            "word": random.choice(["x", "y", "z"], rows),
+            "target": random.choice(["no", "yes", None], rows, p=[0.6, 0.3, 0.1]),
+            "patient": random.choice(["p", "q", "r", "s", "t"], rows),
+        }
+    )
+
+
+def seen_by(forest: Forest, rows: int, bags: pl.DataFrame) -> tuple[list[int], list[int]]:
+    """Trees that did not see each training row, by the bags and by the out-of-bag report."""
+    report = forest.oob.rows.select("row", "trees").collect()
+    assert bags["row"].to_list() == report["row"].to_list()
+    return (bags.drop("row").to_numpy() == 0).sum(axis=1).tolist(), report["trees"].to_list()
+
+
+@pytest.mark.parametrize("weights", [(), (1.0, -0.5, 2.0)], ids=["axis", "oblique"])
+@pytest.mark.parametrize("rows", [1, 2 * TILE + 3])
+def test_apply__is_the_leaf_that_a_row_walks_to(tmp_path: Path, weights: tuple[float, ...], rows: int) -> None:
+    random = np.random.default_rng(3)
+    trees = [random_tree(random, FEATURES, 3, splits, THRESHOLDS, weights) for splits in (0, 1, 4, 9)]
+    forest = forest_of(tmp_path / "forest", trees, spec_of(FEATURES, (5, 7, 9)))
+    matrix = random.choice([*THRESHOLDS, -9.0, 1.0, 9.0], (rows, FEATURES))
+    if not weights:
+        matrix[random.random(matrix.shape) < 0.1] = np.nan
+    expected = [[find_leaf(tree, row) for tree in trees] for row in matrix.tolist()]
+    found = forest.apply(matrix)
+    assert found.dtype == np.uint32 and found.tolist() == expected
+    frame = pl.DataFrame(matrix, schema=["x0", "x1", "x2"])
+    for same in (frame, frame.lazy(), frame.to_pandas(), frame.to_arrow()):
+        assert forest.apply(same, threads=2).tolist() == expected
+    assert forest.apply(matrix, trees=[3, 1]).tolist() == [[row[1], row[3]] for row in expected]
+    assert forest[-1].apply(matrix).tolist() == [row[3] for row in expected]
+
+
+def test_apply__of_categories_and_numbers_to_predict() -> None:
+    frame = table(200).with_columns(y=pl.col("b") + pl.col("a")).drop("target", "patient")
+    forest = bf.train(frame, "y", trees=3, min_leaf=1, task="regression", bootstrap=False)
+    leaves = forest.apply(frame)
+    nodes = forest.nodes.select("tree", "node", "value", "left").collect()
+    values = []
+    for tree in range(3):
+        own = nodes.filter(pl.col("tree") == tree)
+        assert own["left"].gather(leaves[:, tree]).null_count() == 200
+        values.append(own["value"].gather(leaves[:, tree]).to_numpy())
+    np.testing.assert_allclose(np.mean(values, axis=0), forest.predict(frame)["prediction"].to_numpy())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"sample_fraction": 0.3, "replace": False},
+        {"sampling": "stratified"},
+        {"sampling": "balanced"},
+        {"group": "patient"},
+        {"bootstrap": False},
+    ],
+    ids=str,
+)
+def test_inbag__is_what_the_trees_were_grown_on(options: dict[str, Any]) -> None:
+    frame = table().drop_nulls("target")
+    forest = bf.train(frame, trees=5, seed=2, **options)
+    bags = forest.inbag(group=frame["patient"] if "group" in options else None)
+    assert bags.columns == ["row", "0", "1", "2", "3", "4"] and bags.height == frame.height
+    # The bag rows of a root are those of the bag, and of its leaves those that end there.
+    leaves = forest.apply(frame)
+    for tree in range(5):
+        weight = forest[tree].nodes["weight"].to_numpy()
+        of_leaf = np.bincount(leaves[:, tree], bags[str(tree)].to_numpy(), weight.size)
+        leaf = forest[tree].nodes["left"].is_null().to_numpy()
+        assert np.array_equal(of_leaf[leaf], weight[leaf])
+    if options.get("bootstrap", True):
+        ours, report = seen_by(forest, frame.height, bags)
+        assert ours == report
+    own = forest.inbag([3], frame["patient"].to_numpy() if "group" in options else None)
+    assert own.equals(bags.select("row", "3"))
+
+
+def test_inbag__numbers_rows_as_the_table_does() -> None:
+    frame = table()
+    forest = bf.train(frame, trees=4, group="patient")
+    bags = forest.inbag(group=frame["patient"].to_list())
+    assert bags["row"].to_list() == frame.with_row_index().filter(pl.col("target").is_not_null())["index"].to_list()
+    ours, report = seen_by(forest, frame.height, bags)
+    assert ours == report
+    with pytest.raises(ConfigError, match="not kept with the forest; give that column"):
+        forest.inbag()
+    with pytest.raises(DataError, match="the training table had 60"):
+        forest.inbag(group=frame["patient"].head(9))
+    with pytest.raises(DataError, match="name the 5 groups"):
+        forest.inbag(group=["one"] * 60)
+    with pytest.raises(ConfigError, match="drop group"):
+        bf.train(frame, trees=2).inbag(group=frame["patient"])
+    with pytest.raises(ConfigError, match="rows of the table were left out"):
+        bf.train(frame, trees=2, bootstrap=False).inbag()
+
+
+def test_inbag__of_a_merged_forest(tmp_path: Path) -> None:
+    frame = table().drop_nulls("target")
+    first = bf.train(frame, trees=2, seed=1)
+    second = bf.train(frame, trees=3, seed=9)
+    merged = bf.merge([first, second], tmp_path / "both.forest").inbag()
+    both = pl.concat(
+        [first.inbag(), second.inbag().drop("row").rename({"0": "2", "1": "3", "2": "4"})], how="horizontal"
+    )
+    assert merged.equals(both)
+
+
+def test_inbag__by_class_needs_the_report(tmp_path: Path) -> None:
+    frame = table().drop_nulls("target")
+    forests = [bf.train(frame, trees=2, seed=seed, sampling="balanced") for seed in (1, 2)]
+    with pytest.raises(ConfigError, match="merged"):
+        bf.merge(forests, tmp_path / "both.forest").inbag()
+
+
+def test_trees__answer_by_themselves() -> None:
+    frame = table(300).drop_nulls("target")
+    forest = bf.train(frame, trees=6)
+    assert len(forest) == 6
+    shares = [forest[number].predict_proba(frame).to_numpy() for number in range(6)]
+    np.testing.assert_allclose(np.mean(shares, axis=0), forest.predict_proba(frame).to_numpy())
+    some = np.mean([shares[1], shares[4]], axis=0)
+    np.testing.assert_allclose(forest.predict_proba(frame, trees=[4, 1]).to_numpy(), some)
+    np.testing.assert_allclose(forest.predict_proba(frame.lazy(), trees=[4, 1]).collect().to_numpy(), some)
+    assert forest.predict(frame, trees=range(6)).equals(forest.predict(frame))
+    labels = np.array(["no", "yes"])[shares[5].argmax(axis=1)]
+    assert forest[5].predict(frame.to_pandas())["prediction"].tolist() == labels.tolist()
+
+
+def test_tree__says_what_it_is() -> None:
+    frame = table(300).drop_nulls("target")
+    forest = bf.train(frame, trees=3)
+    tree = forest[-1]
+    assert tree.number == 2
+    assert tree.nodes.equals(forest.nodes.filter(pl.col("tree") == 2).collect())
+    assert len(tree) == tree.nodes.height and tree.leaves == (len(tree) + 1) // 2
+    assert tree.depth == tree.nodes["depth"].max()
+    assert repr(tree) == f"Tree(2, {len(tree)} nodes, {tree.leaves} leaves, depth {tree.depth})"
+    for number in (3, -4):
+        with pytest.raises(IndexError, match="trees 0 to 2"):
+            forest[number]
+
+
+@pytest.mark.parametrize("trees", [[], [3], [-1], ["a"], 1, [0.5]], ids=str)
+def test_trees__that_are_not_there_are_refused(trees: Any) -> None:
+    forest = bf.train(table(), trees=3)
+    with pytest.raises(ConfigError, match="trees must be numbers"):
+        forest.predict(table(), trees=trees)
+
+
+def test_trees__go_with_neither_a_budget_nor_quantiles() -> None:
+    frame = table().with_columns(pl.col("a").alias("target"))
+    forest = bf.train(frame.drop("patient"), trees=2, keep_targets=True)
+    with pytest.raises(ConfigError, match="drop trees or quantiles"):
+        forest.predict(frame, trees=[0], quantiles=[0.5])
+    with pytest.raises(ConfigError, match="drop memory or trees"):
+        forest.predict(frame, trees=[0], memory="4GB")
+
+
+def test_importances__are_those_of_the_table_of_features() -> None:
+    forest = bf.train(table(), trees=3)
+    assert forest.feature_importances.tolist() == forest.features["importance"].to_list()
+    assert forest.feature_importances.sum() == pytest.approx(1.0)
+
+
+def test_errors_about_options_and_data__are_value_errors() -> None:
+    with pytest.raises(ValueError, match="trees must be"):
+        bf.train(table(), trees=0)
+    with pytest.raises(ValueError, match="must have two dimensions"):
+        bf.train((np.zeros(3), np.zeros(3)))
+    forest = bf.train(table(), trees=2, exclude=["patient"])
+    odd = pd.DataFrame({"a": [0.0], "b": [1], "word": ["new"]}).to_numpy(dtype=object)
+    with pytest.raises(DataError) as caught:
+        forest.predict(odd, unseen="error")
+    assert str(caught.value).startswith("'word' has levels that were not there in training")

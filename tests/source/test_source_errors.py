@@ -1,0 +1,169 @@
+"""What cannot be read as a table is said clearly: what, where, and what to do."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.source import open_source
+
+
+def text(name: str, content: str | bytes) -> Callable[[Path], Path]:
+    """Writes a file."""
+
+    def make(folder: Path) -> Path:
+        (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+        return folder / name
+
+    return make
+
+
+def twice(folder: Path) -> Path:
+    pq.write_table(pa.table([pa.array([1]), pa.array([2])], names=["a", "a"]), folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def several(*files: tuple[str, str]) -> Callable[[Path], Path]:
+    """Writes a folder of text files."""
+
+    def make(folder: Path) -> Path:
+        for name, content in files:
+            (folder / name).write_text(content)
+        return folder
+
+    return make
+
+
+def several_parquet(*tables: pl.DataFrame) -> Callable[[Path], Path]:
+    """Writes a folder of Parquet files."""
+
+    def make(folder: Path) -> Path:
+        for number, frame in enumerate(tables):
+            frame.write_parquet(folder / f"{number}.parquet")
+        return folder
+
+    return make
+
+
+def broken_reader(folder: Path) -> pa.RecordBatchReader:
+    def batches() -> Any:
+        yield pa.record_batch({"a": [1]})
+        raise OSError("the network is gone")
+
+    return pa.RecordBatchReader.from_batches(pa.schema({"a": pa.int64()}), batches())
+
+
+TWO = pl.DataFrame({"a": [1], "b": [2]})
+ONE = pl.DataFrame({"a": [1]})
+TWO_A = pa.table([pa.array([1]), pa.array([2])], names=["a", "a"])
+
+WRONG: dict[str, tuple[Callable[[Path], Any], str]] = {
+    "series": (lambda folder: ONE["a"], "a table cannot be made of Series"),
+    "array of no columns": (lambda folder: np.empty((2, 0)), "the array of features has no columns"),
+    "missing": (lambda folder: folder / "no.parquet", "there is no such file or folder"),
+    "empty folder": (lambda folder: folder, "no table files"),
+    "empty glob": (lambda folder: folder / "*.csv", "no file matches"),
+    "extension": (text("t.xlsx", "x"), r"unknown kind of file '.xlsx'; it must be one of .parquet"),
+    "no extension": (text("t", "x"), "unknown kind of file ''"),
+    "kinds": (several(("a.csv", "a\n1\n"), ("b.ndjson", '{"a": 1}\n')), r"several kinds \(CSV, NDJSON\)"),
+    "not parquet": (text("t.parquet", "hello, hello, hello"), "t.parquet: not a readable Parquet file"),
+    "empty parquet": (text("t.parquet", ""), "not a readable Parquet file"),
+    "not arrow": (text("t.arrow", "hello, hello, hello"), "not a readable Arrow file"),
+    "arrow stream cut": (text("t.arrow", b"\xff\xff\xff\xff\x10\x00\x00\x00abc"), "not a readable Arrow"),
+    "not csv": (text("t.csv", b"PK\x03\x04\xff\xfe\x00\x00\n\x80\x81"), "not a readable CSV file"),
+    "empty csv": (text("t.csv", ""), "the file is empty"),
+    "csv header only": (text("t.csv", "a,b\n"), "no rows"),
+    "csv ragged": (text("t.csv", "a,b\n1,2\n1,2,3\n"), "cannot be read|not a readable CSV"),
+    "csv of semicolons": (
+        text("t.csv", "a;b\n1;2\n"),
+        "t.csv: values must be separated by ',', and its header has ';'",
+    ),
+    "tsv of commas": (text("t.tsv", "a,b\n1,2\n"), r"t.tsv: values must be separated by '\\t', and its header has ','"),
+    "csv twice": (text("t.csv", 'a,b,"a"\n1,2,3\n'), "t.csv: duplicate column names 'a'"),
+    "csv twice after a mark": (text("t.csv", "\ufeffa,b,a\n1,2,3\n"), "t.csv: duplicate column names 'a'"),
+    "not ndjson": (text("t.ndjson", "{oops"), "not a readable NDJSON file"),
+    "empty ndjson": (text("t.ndjson", ""), "not a readable NDJSON file"),
+    "parquet twice": (twice, "duplicate column names"),
+    "arrow twice": (lambda folder: TWO_A, "duplicate column names 'a'"),
+    "reader twice": (lambda folder: TWO_A.to_reader(), "duplicate column names 'a'"),
+    "pandas twice": (lambda folder: pd.DataFrame([[1, 2]], columns=["a", "a"]), "duplicate column names 'a'"),
+    "pandas text of names": (
+        lambda folder: pd.DataFrame([[1, 2]], columns=[1, "1"]),
+        "duplicate column names '1'",
+    ),
+    "pandas series": (lambda folder: pd.Series([1]), "Series is not a table"),
+    "pandas mixed": (lambda folder: pd.DataFrame({"a": [1, "b", None]}), "pandas frame cannot be read"),
+    "no rows": (lambda folder: ONE.clear(), "no rows"),
+    "no columns": (lambda folder: pl.DataFrame(), "no columns"),
+    "no rows lazy": (lambda folder: ONE.lazy().filter(pl.col("a") > 5), "no rows"),
+    "no rows reader": (lambda folder: ONE.clear().to_arrow().to_reader(), "no rows"),
+    "no rows numpy": (lambda folder: (np.zeros((0, 2)), np.zeros(0)), "no rows"),
+    "no columns numpy": (lambda folder: np.zeros((2, 0)), "no columns"),
+    "lazy error": (lambda folder: ONE.lazy().select(pl.col("b")), "cannot be read"),
+    "lazy missing": (lambda folder: pl.scan_parquet(folder / "no.parquet"), "cannot be read"),
+    "reader error": (broken_reader, "the network is gone"),
+    "columns differ": (
+        several_parquet(ONE, ONE.rename({"a": "b"})),
+        r"1.parquet: .*0.parquet \('a', 'b' not in both\)",
+    ),
+    "order differs": (several_parquet(TWO, TWO[:, ::-1]), "another order"),
+    "types differ": (several_parquet(ONE, ONE.cast(pl.Float64)), "column 'a' has type Float64, but Int64"),
+    "csv types differ": (
+        several(("1.csv", "a\n1\n"), ("2.csv", "a\nx\n")),
+        "column 'a' has type String, but Int64",
+    ),
+    "list": (lambda folder: [[1, 2]], "a table cannot be made of list"),
+    "pair of frames": (lambda folder: (ONE, ONE), "a pair must be numpy arrays"),
+    "short y": (lambda folder: (np.zeros((3, 2)), np.zeros(2)), r"y has shape \(2,\)"),
+    "complex y": (lambda folder: (np.zeros((2, 2)), np.zeros(2, complex)), "y has type complex128"),
+    "mixed y": (
+        lambda folder: (np.zeros((2, 2)), np.array(["a", 1], object)),
+        "y is not a column of one type",
+    ),
+    "flat x": (lambda folder: (np.zeros(2), np.zeros(2)), "two dimensions"),
+}
+
+
+@pytest.mark.parametrize("case", WRONG)
+def test_open_source__unusable(case: str, tmp_path: Path) -> None:
+    folder, scratch = tmp_path / "data", tmp_path / "scratch"
+    folder.mkdir()
+    scratch.mkdir()
+    make, message = WRONG[case]
+    with pytest.raises(DataError, match=message):
+        open_source(make(folder), scratch=scratch)
+
+
+@pytest.mark.parametrize("look", ["iterdir", "is_file"])
+def test_open_source__a_folder_that_may_not_be_read(look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(path: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, look, refuse)
+    with pytest.raises(DataError, match="Permission denied; check the path"):
+        open_source(tmp_path if look == "iterdir" else "t", scratch=tmp_path)
+
+
+def test_open_source__a_csv_of_one_column_with_a_comma_in_its_name(tmp_path: Path) -> None:
+    path = text("t.csv", '"a,b"\n1\n')(tmp_path)
+    assert open_source(path, scratch=tmp_path).schema == {"a,b": pl.Int64()}
+
+
+def test_open_source__files_that_take_more_memory_to_stream_than_there_is(tmp_path: Path) -> None:
+    frame = pl.DataFrame({"a": range(1000)})
+    frame.write_csv(tmp_path / "t.csv")
+    frame.write_parquet(tmp_path / "t.parquet")
+    with pytest.raises(ConfigError, match=r"t\.csv: streaming .* needs at least 23\dMB of memory.*raise memory"):
+        open_source(tmp_path / "t.csv", scratch=tmp_path, memory=200_000_000)
+    assert open_source(tmp_path / "t.csv", scratch=tmp_path, memory=240_000_000).spooled > 0
+    assert open_source(tmp_path / "t.parquet", scratch=tmp_path, memory=1).spooled == 0

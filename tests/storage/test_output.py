@@ -1,0 +1,146 @@
+"""Outputs appear whole or not at all, and overwriting replaces nothing that is not ours."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from bigforest.common.errors import ConfigError, OutputExistsError
+from bigforest.storage.atomic import TemporaryFolder, staged, sync, sync_names
+
+
+def _write(out: Path, text: str, *, overwrite: bool = False) -> None:
+    with staged(out, overwrite=overwrite, kind="note", is_ours=_is_note) as place:
+        place.mkdir()
+        (place / "note").write_text(text)
+
+
+def _is_note(path: Path) -> bool:
+    return (path / "note").is_file()
+
+
+def test_staged__renames_when_complete(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with staged(out, overwrite=False, kind="note", is_ours=_is_note) as place:
+        place.write_text("whole")
+        assert not out.exists()
+    assert out.read_text() == "whole"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
+def test_staged__leaves_nothing_when_the_block_fails(tmp_path: Path, error: type[BaseException]) -> None:
+    with (
+        pytest.raises(error),
+        staged(tmp_path / "out", overwrite=False, kind="note", is_ours=_is_note) as place,
+    ):
+        place.mkdir()
+        (place / "half").touch()
+        raise error
+    assert not list(tmp_path.iterdir())
+
+
+def test_staged__keeps_the_old_output_when_the_block_fails(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    with pytest.raises(ValueError), staged(out, overwrite=True, kind="note", is_ours=_is_note) as place:
+        place.mkdir()
+        raise ValueError
+    assert (out / "note").read_text() == "old"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_staged__existing_output_is_refused_before_the_block(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    with pytest.raises(OutputExistsError, match="already exists"):
+        _write(out, "new")
+    assert (out / "note").read_text() == "old"
+
+
+def test_staged__overwrite_replaces_ours(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _write(out, "old")
+    _write(out, "new", overwrite=True)
+    assert (out / "note").read_text() == "new"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_staged__overwrite_refuses_what_is_not_ours(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "thesis").write_text("years of work")
+    with pytest.raises(OutputExistsError, match="not a bigforest note"):
+        _write(out, "new", overwrite=True)
+    assert (out / "thesis").read_text() == "years of work"
+
+
+def test_staged__output_created_meanwhile_is_not_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with (
+        pytest.raises(OutputExistsError, match="during the run"),
+        staged(out, overwrite=False, kind="note", is_ours=_is_note) as place,
+    ):
+        place.write_text("ours")
+        out.write_text("theirs")
+    assert out.read_text() == "theirs"
+    assert list(tmp_path.iterdir()) == [out]
+
+
+def test_staged__missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="nowhere of the output out does not exist"):
+        _write(tmp_path / "nowhere" / "out", "new")
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("out.csv", "the name of another kind of file than a bigforest note; leave out .csv"),
+        ("out.Arrow", "leave out .Arrow"),
+        ("x" * 300, "cannot be written .*too long"),
+        ("circle", "circle"),
+        ("dangling", "the folder .*nowhere of the output dangling does not exist"),
+    ],
+)
+def test_staged__names_that_cannot_be(tmp_path: Path, name: str, message: str) -> None:
+    (tmp_path / "circle").symlink_to(tmp_path / "circle")
+    (tmp_path / "dangling").symlink_to(tmp_path / "nowhere" / "out")
+    with pytest.raises(ConfigError, match=message):
+        _write(tmp_path / name, "new", overwrite=True)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["circle", "dangling"]
+
+
+def test_staged__overwrite_is_yes_or_no(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="overwrite must be True or False, not 'no'"):
+        _write(tmp_path / "out", "new", overwrite="no")  # type: ignore[arg-type]
+
+
+def test_staged__link_stays_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    _write(tmp_path / "real" / "out", "old")
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "real" / "out")
+    _write(link, "new", overwrite=True)
+    assert link.is_symlink()
+    assert (tmp_path / "real" / "out" / "note").read_text() == "new"
+
+
+def test_sync__waits_for_the_disk_where_something_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    waited: list[int] = []
+    monkeypatch.setattr(os, "fsync", lambda handle: waited.append(os.fstat(handle).st_ino))
+    (tmp_path / "kept" / "inner").mkdir(parents=True)
+    (tmp_path / "kept" / "file").touch()
+    sync(tmp_path / "kept" / "file")
+    sync_names(tmp_path / "kept")
+    assert waited == [(tmp_path / name).stat().st_ino for name in ("kept/file", "kept", "kept/inner")]
+    with TemporaryFolder(tmp_path) as folder:
+        (folder / "inner").mkdir()
+        (folder / "inner" / "file").touch()
+        sync(folder / "inner" / "file")
+        sync_names(folder)
+    assert len(waited) == 3
+    folder.mkdir()  # another one of that name is none of this process's
+    sync(folder)
+    assert len(waited) == 4

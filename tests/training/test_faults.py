@@ -1,0 +1,271 @@
+"""Runs that are killed, disks that are full, bytes that flip, two runs for one output: nothing is lost, nothing wrong.
+
+"Equal" is equality of all files of a forest byte by byte, but for run.parquet, which holds timings.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest.common.events import Event, StageAdvanced
+from tests.killing import Killing
+
+TREES = 12
+PARTS = 4
+STAGES = [
+    *[("encode", number) for number in (0, 1)],
+    ("compile", 0),
+    *[("grow", number) for number in (0, 1, 3, PARTS)],
+    *[("oob", number) for number in (0, 1)],
+]
+# Renames and flushes of an undisturbed run, at the least: a test fails when they are fewer.
+CALLS = 41
+
+
+def frame(rows: int = 700) -> pl.DataFrame:
+    draw = np.random.default_rng(5)
+    columns = {f"x{index}": draw.normal(size=rows) for index in range(4)}
+    return pl.DataFrame(columns).with_columns(y=(pl.col("x0") + pl.col("x1") > draw.normal(size=rows)).cast(pl.Int8))
+
+
+def files(forest: Path) -> dict[str, bytes]:
+    return {
+        str(path.relative_to(forest)): path.read_bytes()
+        for path in sorted(forest.rglob("*"))
+        if path.is_file() and path.name != "run.parquet"
+    }
+
+
+@pytest.fixture(scope="module")
+def killing() -> Iterator[Killing]:
+    with Killing() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with table.parquet and the forests of 12 and of 5 trees that undisturbed runs make of it."""
+    folder = tmp_path_factory.mktemp("original")
+    frame().write_parquet(folder / "table.parquet")
+    bigforest.train(folder / "table.parquet", out=folder / "12.forest", trees=TREES)
+    bigforest.train(folder / "table.parquet", out=folder / "5.forest", trees=5)
+    return folder
+
+
+def start(original: Path, out: Path, **options: Any) -> dict[str, Any]:
+    return {"data": str(original / "table.parquet"), "out": str(out), "trees": TREES, "threads": 2, **options}
+
+
+def finish(killing: Killing, original: Path, out: Path) -> None:
+    """Let the run for `out` go on to its end, or start it again if it was killed before there was anything."""
+    if not out.exists():
+        unfinished = out.with_name(out.name + ".unfinished").exists()
+        killing.train({"resume": str(out)} if unfinished and alive(out) else start(original, out))
+
+
+def alive(out: Path) -> bool:
+    return out.with_name(out.name + ".unfinished").joinpath("forest").exists()
+
+
+def assert_equal(original: Path, out: Path) -> None:
+    """The forest is there, equal, and alone in its folder but for an empty folder `scratch`."""
+    assert files(out) == files(original / "12.forest")
+    assert {path.name for path in out.parent.iterdir()} <= {out.name, "scratch"}
+    assert not list(out.parent.glob("scratch/*"))
+
+
+@pytest.mark.parametrize(("stage", "number"), STAGES)
+def test_killed__in_every_stage(killing: Killing, original: Path, tmp_path: Path, stage: str, number: int) -> None:
+    out = tmp_path / "f"
+    assert killing.train(start(original, out), event=[stage, number])
+    assert not out.exists()
+    finish(killing, original, out)
+    assert_equal(original, out)
+
+
+@pytest.mark.parametrize("call", range(0, CALLS, 8))
+def test_killed__at_a_write_and_again_when_resumed(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
+    out = tmp_path / "f"
+    (tmp_path / "scratch").mkdir()
+    assert killing.train(start(original, out, scratch=str(tmp_path / "scratch")), call=call)
+    if alive(out):
+        killing.train({"resume": str(out)}, call=CALLS - call)
+    finish(killing, original, out)
+    assert killing.train({"resume": str(out)}) is False  # which removes what a kill after the end left behind
+    assert_equal(original, out)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_killed__at_any_moment(killing: Killing, original: Path, tmp_path: Path, seed: int) -> None:
+    draw = np.random.default_rng(seed)
+    out = tmp_path / "f"
+    killing.train(start(original, out), delay=draw.uniform(0.02, 0.6))
+    for _ in range(2):
+        if alive(out):
+            killing.train({"resume": str(out)}, delay=draw.uniform(0.02, 0.6))
+    finish(killing, original, out)
+    killing.train({"resume": str(out)})
+    assert_equal(original, out)
+
+
+@pytest.mark.parametrize("moment", [("call", 3), ("call", 40), *(("end", n) for n in (0, 1, 2, 9, 20, 24, 25))])
+def test_killed__while_trees_are_added(
+    killing: Killing, original: Path, tmp_path: Path, moment: tuple[str, int]
+) -> None:
+    """At the end the old forest gives way to the new one: one of them is there, or is about to be put there."""
+    out = tmp_path / "f"
+    shutil.copytree(original / "5.forest", out)
+    assert killing.train({"resume": str(out), "trees": TREES}, **dict([moment]))
+    assert alive(out) or files(out) in (files(original / "5.forest"), files(original / "12.forest"))
+    killing.train({"resume": str(out), "trees": TREES})
+    assert_equal(original, out)
+
+
+def test_two_runs__into_one_output(killing: Killing, original: Path, tmp_path: Path) -> None:
+    for attempt in range(4):
+        out = tmp_path / str(attempt) / "f"
+        out.parent.mkdir()
+        first, second = sorted(killing(*[{"train": start(original, out)}] * 2), key=lambda answer: answer[1])
+        assert first == (0, "")
+        assert second[1].startswith(("BusyError: another run is writing", "OutputExistsError"))
+        assert_equal(original, out)
+
+
+def test_two_runs__of_which_one_resumes(killing: Killing, original: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f"
+    assert killing.train(start(original, out), event=["grow", 1])
+    orders = [{"resume": str(out)}, {"resume": str(out)}, start(original, out, overwrite=True)]
+    answers = killing(*({"train": order} for order in orders))
+    assert [error for _, error in answers].count("") >= 1
+    assert all(error == "" or error.startswith(("BusyError", "OutputExists")) for _, error in answers)
+    assert_equal(original, out)
+
+
+def interrupted(original: Path, out: Path, stage: str = "grow", **options: Any) -> Path:
+    """The folder of a run that was interrupted after some trees, or in another stage."""
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == stage and event.done >= 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bigforest.train(**start(original, out, **options), listener=interrupt)
+    return out.with_name(out.name + ".unfinished")
+
+
+def flip(path: Path, position: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[position] ^= 0x10
+    path.write_bytes(content)
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("work/table.store/codes-u16.bin", "block 0: the checksum differs"),
+        ("work/table.store/low.bin", "checksum differs"),
+        ("work/table.store/target.bin", "checksum differs"),
+        ("work/table.store/checksums.bin", "checksum"),
+        ("work/table.store/manifest.json", "manifest|not a store|not the store"),
+        ("state.json", "state.json is damaged"),
+        ("forest/trees/part-0000000.parquet", r"part-0000000\.parquet"),
+    ],
+)
+def test_flipped_byte__is_reported(original: Path, tmp_path: Path, file: str, message: str) -> None:
+    out = tmp_path / "f"
+    folder = interrupted(original, out)
+    path = folder / file
+    content = path.read_bytes()
+    for position in np.random.default_rng(1).integers(0, len(content) - 1, 12):
+        flip(path, int(position))
+        with pytest.raises(bigforest.BigForestError, match=message):
+            bigforest.train(resume=out)
+        assert folder.exists()
+        path.write_bytes(content)
+    bigforest.train(resume=out)
+    assert files(out) == files(original / "12.forest")
+
+
+def test_flipped_byte__the_way_out_of_a_damaged_part_and_store(original: Path, tmp_path: Path) -> None:
+    out = tmp_path / "f"
+    folder = interrupted(original, out)
+    flip(folder / "forest/trees/part-0000003.parquet", 200)
+    flip(folder / "work/table.store/low.bin", 9)
+    with pytest.raises(bigforest.FormatError, match="remove the folder"):
+        bigforest.train(resume=out)
+    shutil.rmtree(folder / "work/table.store")
+    with pytest.raises(bigforest.FormatError, match="remove this file"):
+        bigforest.train(resume=out)
+    (folder / "forest/trees/part-0000003.parquet").unlink()
+    bigforest.train(resume=out)
+    assert files(out) == files(original / "12.forest")
+
+
+def test_flipped_byte__in_a_part_is_reported_or_harmless(original: Path, tmp_path: Path) -> None:
+    """Harmless are the bytes by which the checksum is found."""
+    forest = tmp_path / "f"
+    shutil.copytree(original / "5.forest", forest)
+    expected = bigforest.read_forest(forest).nodes.collect()
+    path = forest / "trees/part-0000002.parquet"
+    content = path.read_bytes()
+    reported = 0
+    for position in range(0, len(content), 41):
+        flip(path, position)
+        try:
+            bigforest.read_forest(forest).check()
+        except bigforest.FormatError:
+            reported += 1
+        else:
+            assert bigforest.read_forest(forest).nodes.collect().equals(expected)
+        path.write_bytes(content)
+    assert reported > len(content) / 41 * 0.9
+
+
+@contextmanager
+def small_disk(folder: Path, size: str) -> Iterator[Path]:
+    """A file system of `size` in memory, mounted at `folder`."""
+    folder.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)]
+    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
+        pytest.skip("only root can mount a small disk")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+@pytest.mark.parametrize("full", ["scratch", "out"])
+@pytest.mark.parametrize("size", ["24k", "48k"])
+def test_full_disk__names_the_folder_and_can_go_on(original: Path, tmp_path: Path, full: str, size: str) -> None:
+    with small_disk(tmp_path / "small", size) as small:
+        other = tmp_path / "other"
+        other.mkdir()
+        out, scratch = (small / "f", other) if full == "out" else (other / "f", small)
+        with pytest.raises(bigforest.DiskFullError, match=str(small)) as caught:
+            bigforest.train(**start(original, out, scratch=str(scratch)))
+        assert str(caught.value).endswith(f"make room and go on with `bigforest train --resume {out}`")
+        subprocess.run(["mount", "-o", "remount,size=8m", str(small)], check=True)
+        bigforest.train(resume=out)
+        assert files(out) == files(original / "12.forest")
+        assert not list(scratch.iterdir()) or full == "out"
+
+
+@pytest.mark.parametrize("fsize", [2_000, 4_000, 20_000])
+def test_full_disk__of_a_file_that_may_not_grow(killing: Killing, original: Path, tmp_path: Path, fsize: int) -> None:
+    out = tmp_path / "f"
+    [(died, error)] = killing({"train": start(original, out), "fsize": fsize})
+    assert died == 0
+    assert error.startswith("DiskFullError")
+    assert str(tmp_path) in error
+    finish(killing, original, out)
+    assert_equal(original, out)

@@ -1,0 +1,230 @@
+"""What the plan says holds: bounds are bounds, and it says no when a run would."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import bigforest
+from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import MemoryEstimate, Shape, machine_bytes
+from bigforest.encode.table_shape import shape_of
+from bigforest.execution.resources import Resources
+from bigforest.kernels.categories.ordering import levels_bytes, make_levels
+from bigforest.schema.config import TrainConfig
+from bigforest.source import open_source, spool
+from bigforest.training import plan as plan_module
+from bigforest.training.plan import check_machine, store_disk_bytes
+from tests.commands import Run, folder, run
+from tests.strategies import mixed_frames
+
+__all__ = ["folder", "run"]  # fixtures
+
+
+def frame(rows: int = 400) -> pl.DataFrame:
+    """Columns of every kind of bound: by type, by statistics, by rows."""
+    draw = np.random.default_rng(3)
+    return pl.DataFrame(
+        {
+            "flag": draw.integers(0, 2, rows).astype(bool),
+            "byte": draw.integers(-5, 5, rows).astype(np.int8),
+            "year": draw.integers(1990, 2020, rows),
+            "wide": draw.integers(0, 10**9, rows),
+            "real": draw.normal(size=rows).astype(np.float32),
+            "kind": draw.choice(["a", "b", "c"], rows),
+        }
+    )
+
+
+def shape(data: Any, target: str, scratch: Path, **config: Any) -> Shape:
+    return shape_of(open_source(data, scratch=scratch), data, target, (), TrainConfig(**config))
+
+
+def test_check_machine__refuses_what_it_cannot_hold_however_it_goes(tmp_path: Path) -> None:
+    """20,000 classes of a row each: the counts of the nodes alone are gigabytes, and so are the votes."""
+    rows = np.arange(20_000)
+    table = pl.DataFrame({"x": rows, "y": rows.astype(str)})
+    store = bigforest.encode_store(table, tmp_path / "s", target="y")
+    config = TrainConfig().settled("classification")
+    with pytest.raises(ConfigError, match=r"the stage grow needs up to \d+MB of memory for 20000 rows, 1 features and"):
+        check_machine(store, config, Resources(), 4 << 30)
+    check_machine(store, config, Resources(), 1 << 50)
+    check_machine(store, config, Resources(memory=1 << 40), 4 << 30)
+    machine = machine_bytes()
+    if machine is not None and machine < 40e9:
+        with pytest.raises(ConfigError, match="and this machine has"):
+            bigforest.train(store)
+
+
+@pytest.mark.parametrize("codes", [0, 30_000, 200_000])
+@pytest.mark.parametrize("classes", [1, 2, 3])
+def test_levels_bytes__are_those_that_are_made(codes: int, classes: int) -> None:
+    made = sum(array.nbytes for array in make_levels(codes, 100_000, classes))
+    assert 0 <= made - levels_bytes(codes, 100_000, classes) < 40_000  # what does not grow with rows or levels
+
+
+def test_shape__of_parquet_files_by_their_statistics(tmp_path: Path) -> None:
+    frame().head(150).write_parquet(tmp_path / "a.parquet", row_group_size=40)
+    frame().tail(250).write_parquet(tmp_path / "b.parquet")
+    found = shape(tmp_path, "kind", tmp_path)
+    assert found == Shape(400, (1, 1, 1, 2, 2), 2 + 10 + 30 + 400 + 400, 3, (1, 1, 8, 8, 4))
+
+
+def test_shape__without_statistics_is_bounded_by_types_and_rows(tmp_path: Path) -> None:
+    frame().write_parquet(tmp_path / "a.parquet", statistics=False)
+    found = shape(frame(), "kind", tmp_path)
+    assert found == Shape(400, (1, 1, 2, 2, 2), 2 + 256 + 3 * 400, 3, (1, 1, 8, 8, 4))
+    found = shape(tmp_path / "a.parquet", "kind", tmp_path)
+    assert found == Shape(400, (1, 2, 2, 2, 2), 3 + 257 + 3 * 400, 3, (1, 1, 8, 8, 4))  # values may be missing
+    binned = shape(frame(), "kind", tmp_path, max_bins=10)
+    assert binned == Shape(400, (1,) * 5, 2 + 4 * 10, 3, (1, 1, 8, 8, 4))
+
+
+@pytest.mark.parametrize(
+    ("target", "task", "classes"),
+    [
+        ("flag", None, 2),
+        ("year", None, 30),
+        ("kind", None, 3),
+        ("wide", None, 1),
+        ("wide", "classification", 400),
+        ("real", None, 1),
+    ],
+)
+def test_shape__classes(tmp_path: Path, target: str, task: Any, classes: int) -> None:
+    table = tmp_path / "a.parquet"
+    frame().write_parquet(table)
+    exclude = [] if target == "kind" else ["kind"]
+    found = shape_of(open_source(table, scratch=tmp_path), table, target, exclude, TrainConfig(task=task))
+    assert found.classes == classes
+
+
+@given(mixed_frames(), st.sampled_from(["exact", 2, 5]), st.booleans())
+def test_shape__is_never_less_than_that_of_the_store(data: pl.DataFrame, max_bins: str | int, in_file: bool) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        table: Any = data
+        if in_file and pl.Int128 not in data.dtypes:
+            table = folder / "table.parquet"
+            data.write_parquet(table)
+        most = shape(table, "target", folder, max_bins=max_bins)
+        store = bigforest.encode_store(data, folder / "s", target="target", max_bins=max_bins)
+        exact = shape_of(store, None, None, (), TrainConfig())
+        assert exact.codes <= most.codes
+        assert exact.classes <= most.classes
+        assert all(ours <= bound for ours, bound in zip(exact.widths, most.widths, strict=True))
+        binned = max_bins != "exact"
+        files = sum(path.stat().st_size for path in store.path.iterdir() if path.suffix == ".bin")
+        numbers = 8 * store.rows if store.spec.dropped else 0
+        assert store_disk_bytes(exact, binned=binned) + numbers == files
+        assert store_disk_bytes(most, binned=binned) >= files - numbers
+
+
+def test_plan__of_a_table_and_of_a_store(tmp_path: Path) -> None:
+    frame().write_parquet(tmp_path / "a.parquet")
+    found = bigforest.plan_training(tmp_path / "a.parquet", "kind", trees=7, out=tmp_path / "f", threads=1)
+    assert (found.rows, found.features, found.classes, found.widths) == (400, 5, 3, {1: 3, 2: 2, 4: 0})
+    assert [stage.stage for stage in found.stages] == ["encode", "grow", "oob"]
+    assert found.fits
+    assert 0 < found.seconds == found.compiling + sum(stage.seconds for stage in found.stages)
+    assert found.store <= found.scratch
+    assert not list(tmp_path.glob("f*"))
+    bigforest.encode_store(tmp_path / "a.parquet", tmp_path / "s", target="kind")
+    kept = bigforest.plan_training(tmp_path / "s", bootstrap=False)
+    assert [stage.stage for stage in kept.stages] == ["grow"]
+    assert kept.store == 0
+
+
+def test_plan__counts_what_streaming_a_table_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    frame().write_csv(tmp_path / "t.csv")
+    plan = bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2)
+    assert [stage.stage for stage in plan.stages] == ["read", "encode", "grow", "oob"]
+    read = plan.stages[0].need
+    assert 0 < read.scratch < plan.scratch
+    assert plan.stages[0].seconds > 0
+    lazy = bigforest.plan_training(frame().lazy(), "kind", trees=2)
+    assert lazy.stages[0].stage == "read"
+    assert "read" not in [stage.stage for stage in bigforest.plan_training(frame(), "kind", trees=2).stages]
+    monkeypatch.setattr(spool, "_SMALL_BYTES", 600_000_000)
+    assert bigforest.plan_training(tmp_path / "t.csv", "kind", trees=2, memory="500MB").smallest == 650_000_000
+    with pytest.raises(ConfigError, match="the stage read needs"):
+        bigforest.train(frame().lazy(), "kind", trees=2, memory="500MB")
+
+
+def test_plan__more_trees_and_fewer_threads_take_longer() -> None:
+    times = [
+        bigforest.plan_training(frame(), "kind", trees=trees, threads=threads).seconds
+        for trees, threads in ((10, 4), (20, 4), (20, 1))
+    ]
+    assert times == sorted(times)
+
+
+def test_plan__wrong_input(tmp_path: Path) -> None:
+    for options, message in (
+        ({"target": "kin"}, "did you mean 'kind'"),
+        ({"target": "flag", "categories": ["real"]}, "'real' has type Float32"),
+        ({"target": "real", "sampling": "balanced"}, "which a regression has not"),
+        ({"target": "kind", "memory": "much"}, "memory must be a size"),
+        ({"target": "kind", "out": tmp_path / "no/f"}, "does not exist"),
+        ({"target": "kind", "tres": 3}, "did you mean trees"),
+    ):
+        with pytest.raises(bigforest.BigForestError, match=message):
+            bigforest.plan_training(frame(), **options)
+
+
+def needs(*smallest: int, scratch: int = 0) -> tuple[Any, ...]:
+    names = ("encode", "grow", "oob")
+    return tuple(
+        lambda shape, config, resources, name=name, least=least: MemoryEstimate(name, least + 7, least, scratch, 3)
+        for name, least in zip(names, smallest, strict=True)
+    )
+
+
+def test_plan__says_no_with_the_smallest_budget_that_would_do(
+    run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plan_module, "_STAGES", needs(3 * 10**8, 512_345_678, 4 * 10**8))
+    facts = json.loads(run("plan", "things.parquet", "--memory", "500MB", "--json").out)
+    assert (run.code, run.err) == (1, "")
+    assert (facts["fits"], facts["smallest"], facts["memory"]) == (False, 512_345_678, 500_000_000)
+    assert [stage["need"]["smallest"] for stage in facts["stages"]] == [3 * 10**8, 512_345_678, 4 * 10**8]
+    run("plan", "things.parquet", "--memory", "500MB")
+    assert "it does not fit; the memory is too little: give at least 513MB" in run.out
+    run("train", "things.parquet", "--memory", "500MB")
+    assert (run.code, run.out) == (2, "")
+    assert "the stage grow needs at least 513MB of memory and may use 500MB" in run.err
+    assert sorted(path.name for path in folder.iterdir()) == ["scratch", "things.parquet"]
+    assert run("plan", "things.parquet", "--memory", "513MB").code == 0
+    assert "it fits" in run.out
+    assert run("train", "things.parquet", "--memory", "513MB", "--trees", "2", "--no-bootstrap").code == 0
+
+
+def test_plan__says_no_when_the_disk_is_too_small(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan_module, "_STAGES", needs(1, 1, 1, scratch=10**18))
+    assert run("plan", "things.parquet").code == 1
+    assert "the disk lacks" in run.out
+    assert run("plan", "things.parquet", "--quiet").code == 2  # there is no such option: it prints one thing
+    stages = bigforest.plan_training("things.parquet", bootstrap=False).stages
+    assert [stage.stage for stage in stages] == ["encode", "grow"]
+
+
+def test_plan__is_of_resources_and_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Shape, TrainConfig, Resources]] = []
+
+    def note(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
+        seen.append((shape, config, resources))
+        return MemoryEstimate("grow", 1, 1)
+
+    monkeypatch.setattr(plan_module, "_STAGES", (note,))
+    bigforest.plan_training(frame(), "kind", memory="1GiB", threads=3, trees=5, max_bins=4)
+    [(shape, config, resources)] = seen
+    assert (shape.rows, config.trees, config.max_bins) == (400, 5, 4)
+    assert resources == Resources(threads=3, memory=2**30)
