@@ -21,49 +21,22 @@ PACKAGE = ROOT / "bigforest"
 BENCHMARKS = ROOT / "benchmarks"
 SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")])
 
-# What a stage may know besides itself and the modules that belong to no stage. `forest` knows `predict` to its
-# right, because Forest.predict hands on to it.
-COMMON = {
-    *(
-        "columns",
-        "compiling",
-        "config",
-        "copies",
-        "errors",
-        "events",
-        "held",
-        "levels",
-        "memory",
-        "metrics",
-        "objects",
-        "options",
-        "output",
+# The layers of ARCHITECTURE.md from the bottom up: a module imports from its own layer and from those before it.
+LAYERS = (
+    *("kernels", "common", "schema", "storage", "execution", "metrics", "source", "store", "encode", "sampling"),
+    *("forest", "images", "simulation", "grow", "predict", "oob", "revise", "training", "api", "sklearn"),
+)
+# The same within a layer.
+SUBLAYERS = {
+    "kernels": (
+        *("compiler", "common", "presort", "columns", "categories", "scan", "oblique", "subspace", "tree"),
+        *("out_of_core", "predict"),
     ),
-    *("arguments", "arrow", "places", "regular", "resources", "schedule", "sizes", "version"),
+    "forest": ("format", "load"),
+    "grow": ("shared", "out_of_core", "families"),
 }
-MAY_IMPORT = {
-    "source": set(),
-    "encode": {"source", "store", "kernels"},
-    "store": {"encode.dataspec", "kernels.layout"},
-    "levels": {"encode.dataspec"},
-    "sample": {"kernels", "store"},
-    "grow": {
-        *("store", "sample", "kernels", "encode.dataspec", "encode.ranks"),
-        *("forest.nodes", "forest.table", "forest.trees", "forest.ranks"),
-    },
-    "forest": {"encode.dataspec", "kernels", "predict", "sample"},
-    "oob": {"store", "sample", "kernels", "encode.dataspec", "forest"},
-    "predict": {"source", "encode.dataspec", "forest"},
-    "revise": {"source", "kernels", "forest"},
-    "prune": {"kernels", "forest", "revise"},
-    "calibrate": {"kernels", "forest", "revise"},
-    "validate": {"source", "encode.dataspec", "forest", "predict.columns"},
-    "tablefile": {"forest.files"},
-    "images": {"source", "encode.target", "tablefile"},
-    "simulation": {"tablefile"},
-    "sklearn": {"source.memory", "forest.forest", "forest.tree", "forest.votes", "read_forest", "train"},
-}
-COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL", "sklearn"}
+MOST_FILES = 16  # of one folder
+COSTLY = {"numba", "dask", "distributed", "pyarrow", "PIL"}
 
 
 def _modules(folder: Path) -> list[Path]:
@@ -88,6 +61,10 @@ def _stage(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
+def _dotted(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 @pytest.mark.parametrize("path", _modules(PACKAGE / "kernels"), ids=lambda path: path.stem)
 def test_kernels__import_numpy_numba_and_kernels_only(path: Path) -> None:
     foreign = {
@@ -99,11 +76,11 @@ def test_kernels__import_numpy_numba_and_kernels_only(path: Path) -> None:
     assert not foreign
 
 
-def test_dask__imported_by_schedule_only() -> None:
+def test_dask__imported_by_execution_only() -> None:
     users = {
         _stage(path) for path in _modules(PACKAGE) if any(_within(n, {"dask", "distributed"}) for n in _imports(path))
     }
-    assert users <= {"schedule"}
+    assert users <= {"execution"}
 
 
 def test_pillow__imported_where_images_are_decoded_only() -> None:
@@ -113,13 +90,6 @@ def test_pillow__imported_where_images_are_decoded_only() -> None:
     assert users == {Path("images/decode.py")}
 
 
-def test_scikit_learn__imported_by_the_estimators_only() -> None:
-    users = {
-        _stage(path) for path in _modules(PACKAGE) if any(_within(n, {"sklearn", "scipy"}) for n in _imports(path))
-    }
-    assert users == {"sklearn"}
-
-
 def test_cli__imported_by_nothing() -> None:
     users = [
         path for path in _modules(PACKAGE) for n in _imports(path) if _within(n, {"cli", "bigforest_cli", "typer"})
@@ -127,37 +97,70 @@ def test_cli__imported_by_nothing() -> None:
     assert not users
 
 
-@pytest.mark.parametrize("stage", MAY_IMPORT)
-def test_stage__knows_its_left_neighbours_only(stage: str) -> None:
-    allowed = {f"bigforest.{name}" for name in MAY_IMPORT[stage] | COMMON | {stage}}
+# All modules but the package itself, which gives the public names.
+MODULES = {_dotted(path): path for path in _modules(PACKAGE) if path.parent != PACKAGE}
+
+
+def _known(path: Path) -> set[str]:
+    """Modules of the package that a file imports, anywhere and for whatever purpose."""
+    found = {name if name in MODULES else name.rpartition(".")[0] for name in _imports(path)}
+    return {name for name in found if name in MODULES}
+
+
+def test_layers__are_all_folders_of_the_package() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    assert folders == set(LAYERS)
+    assert {path.name for path in PACKAGE.glob("*.py")} == {"__init__.py"}
+
+
+def test_layers__import_from_those_below_only() -> None:
     strangers = {
-        f"{path.relative_to(ROOT)}: {name}"
-        for path in _modules(PACKAGE)
-        if _stage(path) == stage
-        for name in _imports(path)
-        if _within(name, {"bigforest"}) and not _within(name, allowed)
+        f"{module}: {name}"
+        for module, path in MODULES.items()
+        for name in _known(path)
+        if _place(LAYERS, name, 1) > _place(LAYERS, module, 1)
     }
     assert not strangers
 
 
-def test_stages__all_listed() -> None:
-    outside = {
-        "__init__",
-        "ahead",
-        "api",
-        "kernels",
-        "namespaces",
-        "plan",
-        "run",
-        "settle",
-        "shape",
-        "state",
-        "task",
-        "lock",
-        "unfinished",
-        "weigh",
+@pytest.mark.parametrize("layer", SUBLAYERS)
+def test_sublayers__import_from_those_below_only(layer: str) -> None:
+    within = f"bigforest.{layer}"
+    strangers = {
+        f"{module}: {name}"
+        for module, path in MODULES.items()
+        for name in _known(path)
+        if _within(module, {within}) and _within(name, {within})
+        if _place(SUBLAYERS[layer], name, 2) > _place(SUBLAYERS[layer], module, 2)
     }
-    assert {_stage(path) for path in _modules(PACKAGE)} <= set(MAY_IMPORT) | COMMON | outside
+    assert not strangers
+
+
+def _place(layers: tuple[str, ...], module: str, depth: int) -> int:
+    """Where the folder at this depth of a module's name stands; what is in no folder comes last."""
+    parts = module.split(".")
+    return layers.index(parts[depth]) if len(parts) > depth and parts[depth] in layers else len(layers)
+
+
+def test_modules__import_in_no_circle() -> None:
+    waiting = {module: _known(path) - {module} for module, path in MODULES.items()}
+    while free := {module for module, known in waiting.items() if not known & waiting.keys()}:
+        waiting = {module: known for module, known in waiting.items() if module not in free}
+    assert not waiting
+
+
+def test_folders__can_be_taken_in() -> None:
+    sizes = {folder: len(list(folder.glob("[!_]*.py"))) for folder in {path.parent for path in MODULES.values()}}
+    assert not {folder: size for folder, size in sizes.items() if size > MOST_FILES}
+
+
+def test_class_names__stand_for_one_thing() -> None:
+    owners: dict[str, list[str]] = {}
+    for module, path in MODULES.items():
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.ClassDef):
+                owners.setdefault(node.name, []).append(module)
+    assert not {name: modules for name, modules in owners.items() if len(modules) > 1}
 
 
 def _loaded(code: str) -> set[str]:

@@ -20,6 +20,6 @@ class FrameNamespace:
 
     def train(self, target: str | None = None, **options: Any) -> Forest:
         """Grow a forest on the frame: `bigforest.train` with its options and errors."""
-        import bigforest
+        from bigforest.api.functions import train
 
-        return bigforest.train(self._frame, target, **options)
+        return train(self._frame, target, **options)

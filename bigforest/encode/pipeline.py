@@ -23,8 +23,7 @@ from bigforest.execution.compiling import ENCODING, announced
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.schema.columns import Leaf, leaves
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import check_features
+from bigforest.schema.config import TrainConfig, check_features
 from bigforest.source import Source
 from bigforest.storage.atomic import TemporaryFolder, naming_full_disk, staged
 from bigforest.storage.paths import copy, is_remote

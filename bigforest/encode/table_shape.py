@@ -14,9 +14,8 @@ from bigforest.encode.features import feature_kinds
 from bigforest.encode.pipeline import check_roles
 from bigforest.encode.sortable_keys import value_bytes
 from bigforest.schema.columns import Leaf, leaves
-from bigforest.schema.config import TrainConfig
+from bigforest.schema.config import TrainConfig, check_features
 from bigforest.schema.dataspec import MAX_CLASSES, code_width
-from bigforest.schema.options import check_features
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
 from bigforest.source.source import reading_parquet

@@ -33,7 +33,7 @@ from bigforest.storage.paths import as_path, downloads, write_atomically
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from bigforest.predict.forest import Forest
+    from bigforest.forest.grown import GrownForest
     from bigforest.source import Source
 
 KIND = "predictions"
@@ -50,7 +50,7 @@ def is_prediction(path: Path) -> bool:
 
 
 def predict_file(
-    forest: Forest,
+    forest: GrownForest,
     source: Source,
     out: str | Path,
     *,
@@ -114,7 +114,7 @@ def _check_apart(out: Path, source: Source) -> None:
 class _Job:
     """The arguments of `predict_file` for one process."""
 
-    forest: Forest
+    forest: GrownForest
     source: Source
     keep: tuple[str, ...]
     proba: bool

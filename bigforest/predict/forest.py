@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from bigforest.common.errors import ConfigError, FormatError
-from bigforest.execution.resources import Resources
-from bigforest.forest.contents import Contents
+from bigforest.common.errors import FormatError
 from bigforest.forest.format import ranks as training_ranks
-from bigforest.forest.format.files import Header, check_bytes, check_file, file_kind, read_header
+from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.format.schema import FEATURES, RANKS, RUN
-from bigforest.forest.load.loader import Loader
-from bigforest.forest.load.reader import Reader
-from bigforest.forest.load.vote_rule import VoteRule, label_type
-from bigforest.predict.tree import Tree
+from bigforest.forest.grown import GrownForest
+from bigforest.forest.load.vote_rule import label_type
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path
 from bigforest.storage.regular_files import copy_regular
@@ -28,10 +24,6 @@ from bigforest.storage.regular_files import copy_regular
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-    from bigforest.common.memory_estimate import Shape
-    from bigforest.forest.load.predictor import Predictor
-    from bigforest.forest.load.row_passes import AnswerPasses
 
 
 def is_forest(path: Path) -> bool:
@@ -67,12 +59,8 @@ def grown_forest(directory: Path) -> Forest:
     return Forest(directory, check_parts(paths), paths)
 
 
-class Forest(Contents):
+class Forest(GrownForest):
     """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads."""
-
-    def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
-        super().__init__(directory, header, parts, holding)
-        self._loader = Loader(directory, self._parts, header)
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
         """A forest is handed to other processes as its place, and read there once for as long as it does not change.
@@ -101,10 +89,6 @@ class Forest(Contents):
         if not -self.trees <= place < self.trees:
             raise IndexError(f"the forest has the trees 0 to {self.trees - 1}, and no tree {number}")
         return Tree(self, place % self.trees)
-
-    def check(self) -> None:
-        """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
-        self._loader.whole()
 
     def predict(
         self,
@@ -245,76 +229,6 @@ class Forest(Contents):
                 if read_header(target, None)[0].identity != self._identity:
                     raise FormatError(f"{source} belongs to another forest: its dataspec or configuration differs")
 
-    def rule(
-        self,
-        vote: str | None = None,
-        ties: str | None = None,
-        unseen: str = "larger",
-        quantiles: Sequence[float] = (),
-        trees: Iterable[int] | None = None,
-    ) -> VoteRule:
-        """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
-        shares, some = _shares(quantiles), self._numbers(trees)
-        if shares and some:
-            raise ConfigError("quantiles are those of all trees together; drop trees or quantiles")
-        if shares and not self.is_regression:
-            raise ConfigError("the forest predicts classes, which have no quantiles; ask for their probabilities")
-        if shares and not self.has_targets:
-            raise ConfigError("the forest does not know the training targets in its leaves: train it with keep_targets")
-        if self.is_regression and (vote is not None or ties is not None):
-            raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
-        vote = self.config.vote if vote is None else vote
-        own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
-        return VoteRule(vote, own if ties is None else ties, self.config.seed, unseen, shares, some)
-
-    def _numbers(self, trees: Iterable[int] | None) -> tuple[int, ...]:
-        """Numbers of trees, ascending; none for all. Raises ConfigError."""
-        if trees is None:
-            return ()
-        try:
-            numbers = sorted({operator.index(tree) for tree in trees})
-        except TypeError as error:
-            raise ConfigError(f"trees must be numbers of trees, such as range(50), not {trees!r}") from error
-        if not numbers or numbers[0] < 0 or numbers[-1] >= self.trees:
-            raise ConfigError(f"trees must be numbers from 0 to {self.trees - 1}, at least one, not {trees!r}")
-        return tuple(numbers)
-
-    def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
-        """The trees, ready to answer rows by a rule.
-
-        Raises ConfigError where all trees together take more than `memory`, and FormatError for damaged nodes.
-        """
-        return self._loader.predictor(rule, self.ranks, memory, threads)
-
-    def reader(self, rule: VoteRule) -> Reader:
-        """How rows are read that are answered by a rule. Raises FormatError."""
-        return Reader(self.spec, self.levels, rule.unseen)
-
-    def passes(
-        self,
-        rule: VoteRule,
-        shape: Callable[[NDArray[np.int64]], Shape],
-        resources: Resources,
-        held: int,
-        narrow: Callable[[], bool],
-    ) -> AnswerPasses:
-        """How to answer a table.
-
-        shape    gives the Shape of the table as it is read for features in use (see passes.plan_passes).
-        held     bytes of it that are in memory already.
-        narrow   whether all its values are float32.
-
-        Raises ConfigError, also where the memory of `resources` is too little, and FormatError for damaged nodes.
-        """
-        return self._loader.passes(rule, self.ranks, shape, resources, held, narrow)
-
-
-def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
-    try:
-        return tuple(float(share) for share in quantiles)
-    except (TypeError, ValueError) as error:
-        raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {quantiles!r}") from error
-
 
 def _carried(files: dict[str, bytes]) -> Forest:
     """The forest of these files, in a temporary folder of its own. Raises FormatError."""
@@ -328,6 +242,51 @@ def _carried(files: dict[str, bytes]) -> Forest:
     except BaseException:
         home.remove()
         raise
+
+
+class Tree:
+    """A tree of a forest, `forest[number]`.
+
+    forest  whose tree it is.
+    number  of the tree, from 0.
+    """
+
+    def __init__(self, forest: Forest, number: int) -> None:
+        self.forest = forest
+        self.number = number
+
+    def __len__(self) -> int:
+        return self.nodes.height
+
+    def __repr__(self) -> str:
+        return f"Tree({self.number}, {len(self)} nodes, {self.leaves} leaves, depth {self.depth})"
+
+    @cached_property
+    def nodes(self) -> pl.DataFrame:
+        """One row per node, in the order of their numbers; columns as in forest/format/schema.py NODES."""
+        return self.forest.nodes.filter(pl.col("tree") == self.number).collect()
+
+    @property
+    def leaves(self) -> int:
+        """Number of leaves."""
+        return int(self.nodes["left"].null_count())
+
+    @property
+    def depth(self) -> int:
+        """Level of the deepest leaf, the root having 0."""
+        return int(self.nodes["depth"].to_numpy().max())
+
+    def predict(self, data: Any, **options: Any) -> Any:
+        """`Forest.predict` by this tree alone."""
+        return self.forest.predict(data, trees=[self.number], **options)
+
+    def predict_proba(self, data: Any, **options: Any) -> Any:
+        """`Forest.predict_proba` by this tree alone."""
+        return self.forest.predict_proba(data, trees=[self.number], **options)
+
+    def apply(self, data: Any, threads: int | None = None) -> Any:
+        """Number of the leaf that each row of `data` ends in, uint32 [rows]."""
+        return self.forest.apply(data, trees=[self.number], threads=threads)[:, 0]
 
 
 @lru_cache(maxsize=2)

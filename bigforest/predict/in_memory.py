@@ -30,11 +30,11 @@ from bigforest.schema.columns import columns_named
 from bigforest.source.in_memory import plain_array
 
 if TYPE_CHECKING:
-    from bigforest.predict.forest import Forest
+    from bigforest.forest.grown import GrownForest
 
 
 def predict(
-    forest: Forest,
+    forest: GrownForest,
     data: Any,
     rule: VoteRule,
     *,
@@ -63,7 +63,7 @@ def predict(
     return answered
 
 
-def find_leaves(forest: Forest, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
+def find_leaves(forest: GrownForest, data: Any, rule: VoteRule, threads: int | None) -> NDArray[np.uint32]:
     """`Forest.apply`."""
     workers = resources_of(threads, None, None).workers
     predictor, reader = forest.predictor(rule), forest.reader(rule)
@@ -96,7 +96,9 @@ def _frame_of(data: Any) -> pl.DataFrame:
     )
 
 
-def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: VoteRule, proba: bool, resources: Resources) -> Any:
+def _predict_matrix(
+    forest: GrownForest, matrix: NDArray[Any], rule: VoteRule, proba: bool, resources: Resources
+) -> Any:
     spec, reader = forest.spec, forest.reader(rule)
     matrix = plain_array(matrix)
     rows = reader.matrix(matrix, np.arange(len(spec.features)))
@@ -122,7 +124,7 @@ def _predict_matrix(forest: Forest, matrix: NDArray[Any], rule: VoteRule, proba:
 
 
 def _predict_frame(
-    forest: Forest, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
+    forest: GrownForest, frame: pl.DataFrame, rule: VoteRule, keep: list[str], proba: bool, resources: Resources
 ) -> pl.DataFrame:
     spec, reader, schema = forest.spec, forest.reader(rule), frame.schema
     found = check_schema(schema, spec)

@@ -17,7 +17,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 
 if TYPE_CHECKING:
-    from bigforest.predict.forest import Forest
+    from bigforest.forest.grown import GrownForest
 
 
 class BagInputs(NamedTuple):
@@ -41,7 +41,7 @@ class BagInputs(NamedTuple):
         return Shape(self.rows, (), 0, max(1, len(self.spec.target.classes)))
 
 
-def bags_of(forest: Forest, trees: Sequence[int], group: Any) -> pl.DataFrame:
+def bags_of(forest: GrownForest, trees: Sequence[int], group: Any) -> pl.DataFrame:
     """`Forest.inbag` for these trees. Raises ConfigError and DataError."""
     from bigforest.sampling.bags import Sampler
 
@@ -60,7 +60,7 @@ def bags_of(forest: Forest, trees: Sequence[int], group: Any) -> pl.DataFrame:
     return pl.DataFrame(columns)
 
 
-def _origin(forest: Forest, tree: int) -> tuple[int, int]:
+def _origin(forest: GrownForest, tree: int) -> tuple[int, int]:
     """The seed a tree was grown with, and its number among the trees of that seed."""
     for piece in forest.origin.merged if forest.origin is not None else ():
         if piece.first_tree <= tree < piece.first_tree + piece.trees:
@@ -68,7 +68,7 @@ def _origin(forest: Forest, tree: int) -> tuple[int, int]:
     return forest.config.seed, tree
 
 
-def _row_numbers(forest: Forest) -> NDArray[np.uint64]:
+def _row_numbers(forest: GrownForest) -> NDArray[np.uint64]:
     """Numbers of the training rows in their table. Raises ConfigError where they are not kept with the forest."""
     if not forest.spec.dropped:
         return np.arange(forest.spec.rows, dtype=np.uint64)
@@ -80,7 +80,7 @@ def _row_numbers(forest: Forest) -> NDArray[np.uint64]:
     return forest.oob.rows.select("row").collect().to_series().to_numpy()
 
 
-def _classes(forest: Forest) -> NDArray[np.uint16]:
+def _classes(forest: GrownForest) -> NDArray[np.uint16]:
     """The class of each training row. Raises ConfigError where they are not kept with the forest."""
     truth = forest.oob.rows.select("truth").collect().to_series()
     codes = label_codes(truth, forest.spec)

@@ -17,7 +17,7 @@ from bigforest.predict.columns import PREDICTION, answer_names, answer_table, ch
 from bigforest.schema.columns import columns_named
 
 if TYPE_CHECKING:
-    from bigforest.predict.forest import Forest
+    from bigforest.forest.grown import GrownForest
 
 
 # The struct of an answer of several columns.
@@ -25,7 +25,7 @@ SEVERAL = "probabilities"
 
 
 def expression(
-    forest: Forest,
+    forest: GrownForest,
     rule: VoteRule,
     *,
     proba: bool,
@@ -80,7 +80,7 @@ def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
 
 
 def predict_lazy(
-    forest: Forest,
+    forest: GrownForest,
     frame: pl.LazyFrame,
     rule: VoteRule,
     keep: list[str],

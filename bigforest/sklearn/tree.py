@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.predict.tree import Tree
-
-if TYPE_CHECKING:
-    from bigforest.sklearn.base import BaseBigForest
+from bigforest.predict.forest import Tree
 
 
 class FittedArrays(NamedTuple):
@@ -42,7 +39,7 @@ class FittedArrays(NamedTuple):
 class FittedTree:
     """A tree of an estimator. It predicts what the tree alone says; classes as the estimator names them."""
 
-    def __init__(self, estimator: BaseBigForest, tree: Tree) -> None:
+    def __init__(self, estimator: Any, tree: Tree) -> None:
         self._estimator = estimator
         self._tree = tree
 

@@ -13,8 +13,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.encode.weights import class_weight_of, for_all_classes
 from bigforest.execution.resources import Resources
 from bigforest.schema.columns import kind_of
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import check_features
+from bigforest.schema.config import TrainConfig, check_features
 from bigforest.source import Source, open_source
 from bigforest.storage.paths import absolute, as_path
 from bigforest.store.format import is_store

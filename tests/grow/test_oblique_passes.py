@@ -84,7 +84,7 @@ def test_train__under_a_budget_gives_the_same_forest(
     options: dict[str, Any] = {"target": "y", "family": family, "trees": 3, "threads": 1}
     whole = bigforest.train(table, out=tmp_path / "whole", **options)
     limits = MemoryLimits(rows=500, keys=1_000, cells=1 << 8, room=1 << 12)
-    monkeypatch.setattr("bigforest.grow.forest.choose_way", lambda *_: GrowPlan(1, limits, 2, 0))
+    monkeypatch.setattr("bigforest.grow.forest.choose_grow_plan", lambda *_: GrowPlan(1, limits, 2, 0))
     passes = bigforest.train(table, out=tmp_path / "passes", memory="2GB", scratch=tmp_path, **options)
     assert passes.nodes.collect().equals(whole.nodes.collect())
     assert passes.oob.metrics.equals(whole.oob.metrics)

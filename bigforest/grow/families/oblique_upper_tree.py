@@ -15,10 +15,10 @@ from bigforest.grow.out_of_core.projection_search import AxisSearch, Direction, 
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
 from bigforest.kernels.common.layout import OBLIQUE
+from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.projections import ProjectionSplits
 from bigforest.kernels.tree.builder import CodeTree
-from bigforest.kernels.tree.finalize import midpoints
 
 # From a feature and some of its values to the largest value of the same code of each.
 Ends = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.kernels.tree.bags import count_classes
 from bigforest.store.store import Store
 
 # int64 [parts], or one such row for each of some buckets.
@@ -71,3 +72,16 @@ class NodeStats(NamedTuple):
             total[SUM] += by * total[WEIGHT]
             total[ABOVE] = 0
         return total
+
+
+def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats) -> Counts:
+    """What rows with these targets, classes or numbers, and weights hold, int64 [parts]."""
+    total = np.zeros(stats.parts, np.int64)
+    if stats.numbers:
+        total[WEIGHT] = weight.sum(dtype=np.int64)
+        total[SUM] = (target * weight.astype(np.int64)).sum()
+    else:
+        count_classes(target, weight, total)
+    if stats.weighted:
+        total[-1] = np.count_nonzero(weight)
+    return total

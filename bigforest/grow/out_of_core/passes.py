@@ -18,11 +18,11 @@ from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.grow.out_of_core.assemble import remove_subtree
 from bigforest.grow.out_of_core.levels import TableView, split_large
-from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
+from bigforest.grow.out_of_core.node_stats import Counts, NodeStats, total_of
 from bigforest.grow.out_of_core.requests import merged_all
 from bigforest.grow.out_of_core.spill import BlockRows, NodeRows, Spilled, rows_of, write_rows
 from bigforest.grow.out_of_core.upper_tree import UpperTree
-from bigforest.grow.shared.weighted_bags import check_bag, total_of, weighed_block
+from bigforest.grow.shared.weighted_bags import check_bag, weighed_block
 from bigforest.sampling.bags import Sampler
 
 Top = TypeVar("Top", bound=UpperTree)

@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from bigforest.encode.ranks import dense_ranks
 from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.tree.builder import CodeTree
-from bigforest.kernels.tree.finalize import midpoints
 from bigforest.store.store import Dictionaries
 
 

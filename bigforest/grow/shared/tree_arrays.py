@@ -10,12 +10,13 @@ from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.kernels.common.layout import LevelLists, Terms
+from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
 from bigforest.kernels.scan.impurity import NUMBERS
 from bigforest.kernels.tree.builder import CodeTree
-from bigforest.kernels.tree.finalize import finalize_nodes, midpoints
+from bigforest.kernels.tree.finalize import finalize_nodes
 from bigforest.schema.options import Impurity
 from bigforest.store.store import Dictionaries
 

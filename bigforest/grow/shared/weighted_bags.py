@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
-from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
 from bigforest.kernels.common.rng import PURPOSE_WEIGHT, draw_rows, stream_key
-from bigforest.kernels.tree.bags import count_classes
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.dataspec import MOST_BAG_WEIGHT
 
@@ -62,16 +58,3 @@ def check_bag(weight: int) -> None:
 def weighed_block(sampler: Sampler, tree: int, block: int) -> NDArray[np.uint16]:
     """How much each row of a block weighs in the bag of a tree, uint16 [rows of the block]; raises as `weighed`."""
     return weighed(sampler, tree, block * sampler.store.block_rows, sampler.block(tree, block))
-
-
-def total_of(target: NDArray[Any], weight: NDArray[np.uint16], stats: NodeStats) -> Counts:
-    """What rows with these targets, classes or numbers, and weights hold, int64 [parts]."""
-    total = np.zeros(stats.parts, np.int64)
-    if stats.numbers:
-        total[WEIGHT] = weight.sum(dtype=np.int64)
-        total[SUM] = (target * weight.astype(np.int64)).sum()
-    else:
-        count_classes(target, weight, total)
-    if stats.weighted:
-        total[-1] = np.count_nonzero(weight)
-    return total

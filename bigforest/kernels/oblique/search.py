@@ -25,6 +25,7 @@ from bigforest.kernels.columns.project import (
 )
 from bigforest.kernels.columns.value_cache import ValueCache, make_value_cache, take_near
 from bigforest.kernels.common.layout import OBLIQUE, Codes, RowMajorCodes
+from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.common.node_scan import FEATURE, ONE, SHIFT32, ZERO, CachedColumn
 from bigforest.kernels.compiler.jit import inlined
 from bigforest.kernels.oblique.directions import PLACED, Drawn, Sparse, draw_cells, draw_column, make_drawn
@@ -40,7 +41,6 @@ from bigforest.kernels.oblique.mean_difference import (
 from bigforest.kernels.oblique.scan import MOST_CODES, codes_of_whole, cut_after_code, scan_projection
 from bigforest.kernels.scan.features import draw_feature, fetch_codes, prepare, put_back, scan_codes, split_by_feature
 from bigforest.kernels.scan.present_classes import with_present_classes
-from bigforest.kernels.tree.finalize import midpoint
 
 
 class Oblique(NamedTuple):

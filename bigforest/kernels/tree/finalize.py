@@ -6,6 +6,7 @@ import numpy as np
 
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.limbs import add_product, as_float, carry
+from bigforest.kernels.common.midpoint import midpoint
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
 from bigforest.kernels.scan.impurity import ERROR, GINI
@@ -24,23 +25,6 @@ def impurity_of(impurity, counts, weight):
         elif share > 0.0:
             value -= share * np.log2(share)
     return value if impurity != GINI and impurity != ERROR else 1.0 - value
-
-
-@inlined
-def midpoint(below, above):
-    """Threshold between neighbouring values: below <= threshold < above, always.
-
-    The middle where it separates them; the lower value where the middle rounds up to the upper one or is not finite.
-    """
-    middle = below / 2.0 + above / 2.0
-    return middle if below <= middle and middle < above else below
-
-
-@kernel
-def midpoints(below, above, out):
-    """out[i] = midpoint(below[i], above[i]), float64 [n]."""
-    for i in range(np.uint64(out.size)):
-        out[i] = midpoint(below[i], above[i])
 
 
 @inlined

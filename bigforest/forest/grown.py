@@ -1,0 +1,106 @@
+"""A grown forest, ready to answer rows."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bigforest.common.errors import ConfigError
+from bigforest.execution.resources import Resources
+from bigforest.forest.contents import Contents
+from bigforest.forest.format.files import Header
+from bigforest.forest.load.loader import Loader
+from bigforest.forest.load.reader import Reader
+from bigforest.forest.load.vote_rule import VoteRule
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from bigforest.common.memory_estimate import Shape
+    from bigforest.forest.load.predictor import Predictor
+    from bigforest.forest.load.row_passes import AnswerPasses
+
+
+class GrownForest(Contents):
+    """A forest whose trees are ready to answer rows. May be used from several threads."""
+
+    def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
+        super().__init__(directory, header, parts, holding)
+        self._loader = Loader(directory, self._parts, header)
+
+    def check(self) -> None:
+        """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
+        self._loader.whole()
+
+    def rule(
+        self,
+        vote: str | None = None,
+        ties: str | None = None,
+        unseen: str = "larger",
+        quantiles: Sequence[float] = (),
+        trees: Iterable[int] | None = None,
+    ) -> VoteRule:
+        """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
+        shares, some = _shares(quantiles), self._numbers(trees)
+        if shares and some:
+            raise ConfigError("quantiles are those of all trees together; drop trees or quantiles")
+        if shares and not self.is_regression:
+            raise ConfigError("the forest predicts classes, which have no quantiles; ask for their probabilities")
+        if shares and not self.has_targets:
+            raise ConfigError("the forest does not know the training targets in its leaves: train it with keep_targets")
+        if self.is_regression and (vote is not None or ties is not None):
+            raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
+        vote = self.config.vote if vote is None else vote
+        own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
+        return VoteRule(vote, own if ties is None else ties, self.config.seed, unseen, shares, some)
+
+    def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
+        """The trees, ready to answer rows by a rule.
+
+        Raises ConfigError where all trees together take more than `memory`, and FormatError for damaged nodes.
+        """
+        return self._loader.predictor(rule, self.ranks, memory, threads)
+
+    def reader(self, rule: VoteRule) -> Reader:
+        """How rows are read that are answered by a rule. Raises FormatError."""
+        return Reader(self.spec, self.levels, rule.unseen)
+
+    def passes(
+        self,
+        rule: VoteRule,
+        shape: Callable[[NDArray[np.int64]], Shape],
+        resources: Resources,
+        held: int,
+        narrow: Callable[[], bool],
+    ) -> AnswerPasses:
+        """How to answer a table.
+
+        shape    gives the Shape of the table as it is read for features in use (see passes.plan_passes).
+        held     bytes of it that are in memory already.
+        narrow   whether all its values are float32.
+
+        Raises ConfigError, also where the memory of `resources` is too little, and FormatError for damaged nodes.
+        """
+        return self._loader.passes(rule, self.ranks, shape, resources, held, narrow)
+
+    def _numbers(self, trees: Iterable[int] | None) -> tuple[int, ...]:
+        """Numbers of trees, ascending; none for all. Raises ConfigError."""
+        if trees is None:
+            return ()
+        try:
+            numbers = sorted({operator.index(tree) for tree in trees})
+        except TypeError as error:
+            raise ConfigError(f"trees must be numbers of trees, such as range(50), not {trees!r}") from error
+        if not numbers or numbers[0] < 0 or numbers[-1] >= self.trees:
+            raise ConfigError(f"trees must be numbers from 0 to {self.trees - 1}, at least one, not {trees!r}")
+        return tuple(numbers)
+
+
+def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:
+    try:
+        return tuple(float(share) for share in quantiles)
+    except (TypeError, ValueError) as error:
+        raise ConfigError(f"quantiles must be different numbers from 0 to 1, not {quantiles!r}") from error
