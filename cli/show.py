@@ -107,7 +107,7 @@ def table_size(facts: Facts) -> list[tuple[str, str]]:
 
 
 def stop_lines(facts: Facts) -> list[tuple[str, str]]:
-    """The line that says why there are so many trees, where the out-of-bag error decided it."""
+    """The line that says why there are this many trees, where the out-of-bag error decided it."""
     stop = facts["stop"]
     if stop is None:
         return []

@@ -108,6 +108,6 @@ def _bayes(bayes: Facts | None) -> str:
     from .show import percent
 
     if bayes is None:
-        return "not worked out, because that takes long with so many dims (see bigforest.bayes_error)"
+        return "not worked out, because that takes long with this many dims (see bigforest.bayes_error)"
     spread = f" +- {percent(bayes['standard_error'])}" if bayes["standard_error"] else ""
     return f"{percent(bayes['error'])}{spread}, {bayes['how']}"

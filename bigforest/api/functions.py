@@ -54,7 +54,7 @@ def train(
     data       a path, glob or folder (Parquet, Arrow, CSV, NDJSON), a Polars, pandas or pyarrow table, a pair
                (X, y) of numpy arrays, or a store made by `encode_store`.
     target     the column to learn; None for the first of target, label, class and y that there is.
-    out        folder the forest is written to; None keeps it in a temporary folder for as long as the Forest
+    out        folder the forest is written to; None keeps it in a temporary folder as long as the Forest
                object lives (`Forest.write` keeps it for good). A run that is interrupted leaves the folder
                `out`.unfinished, from which `resume` goes on.
     listener   is told of every event of the run (common/events.py). Unless given, the logger "bigforest" says when
@@ -84,7 +84,7 @@ def train(
     """
     task = TrainingJob(data, target_of(target), tuple(column_names(exclude, "exclude")), options_of(config), validate)
     if resume is not None and (out is not None or overwrite):
-        raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; leave them away")
+        raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
     if data is None and resume is None:
         raise ConfigError("there is no table to train on; give data, or the forest to resume")
     place = out if resume is None else named_output(resume)

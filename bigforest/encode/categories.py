@@ -18,7 +18,8 @@ from bigforest.store.writer import PartWriter
 
 # Levels are held in a set, in what is to be added to it, and in what the two are made into.
 _COPIES = 3
-# New levels wait until there are as many as there were, and so many at least: then all together are sorted a few times.
+# New levels wait until there are as many as there were, and this many at least: then all together are sorted a few
+# times.
 _LEAST_WAITING = 1 << 18
 
 

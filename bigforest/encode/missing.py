@@ -39,7 +39,7 @@ class MissingRows:
         return any(bits is not None for bits in self._bits)
 
     def add(self, absent: Absent | None, rows: int) -> None:
-        """The next rows, so many."""
+        """The next rows, this many."""
         self._rows.append(rows)
         self._bits.append(None if absent is None else np.packbits(absent))
 

@@ -94,7 +94,7 @@ def compile_presort() -> None:
 
 
 def sort_bytes(rows: int) -> int:
-    """Most bytes `presort` needs for so many rows, besides the keys."""
+    """Most bytes `presort` needs for this many rows, besides the keys."""
     return 8 * rows + 8 * min(rows, BUCKET_ROWS) + (36 << CELL_BITS) + (1 << 15)
 
 

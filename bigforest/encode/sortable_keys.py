@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from bigforest.kernels.presort.ranking import HIGH, LOW, VARYING, order_keys, raw_values
 from bigforest.schema.columns import divisor_of, physical
 
-# float64 tells all integers apart up to here, and all decimals of so many digits.
+# float64 tells all integers apart up to here, and all decimals of this many digits.
 MAX_EXACT_INTEGER = 2**53
 MAX_EXACT_DECIMAL = 10**15
 # Values converted and codes mapped at a time.

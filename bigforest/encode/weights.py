@@ -60,7 +60,7 @@ def row_weights(series: pl.Series, name: str) -> NDArray[np.float64]:
 
 
 def class_weights(target: TargetSpec, told: ClassWeight, counts: NDArray[np.int64]) -> tuple[float, ...]:
-    """The weight of each class, which has so many rows; none where nothing is told. Raises ConfigError."""
+    """The weight of each class, which has this many rows; none where nothing is told. Raises ConfigError."""
     if told is None:
         return ()
     if isinstance(told, str):
@@ -70,7 +70,7 @@ def class_weights(target: TargetSpec, told: ClassWeight, counts: NDArray[np.int6
 
 
 def balanced_divisor(counts: NDArray[np.int64]) -> float:
-    """The greatest common divisor of balanced weights of classes with so many rows, which come to 1 in the mean."""
+    """The greatest common divisor of balanced weights of classes with this many rows, which come to 1 in the mean."""
     return int(counts.sum()) / (len(counts) * math.lcm(*counts.tolist()))
 
 

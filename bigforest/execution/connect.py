@@ -57,7 +57,7 @@ def connected(
     key: str | None = None,
     listener: Listener = silent,
 ) -> Iterator[Any]:
-    """A client of the scheduler at the address, or at that in the scheduler file, for as long as the block runs.
+    """A client of the scheduler at the address, or at that in the scheduler file, as long as the block runs.
 
     ca, cert, key  PEM files for tls://; what is not given is taken from Dask's own configuration.
     listener       hears when the scheduler does not answer soon.
@@ -86,7 +86,7 @@ def connected(
 
 
 def _client(address: str | None, security: Any, listener: Listener) -> Any:
-    """A client whose scheduler has answered. Raises OSError when it does not for as long as Dask is set to wait."""
+    """A client whose scheduler has answered. Raises OSError when it does not as long as Dask is set to wait."""
     import dask
     from distributed import Client
 

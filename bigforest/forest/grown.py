@@ -52,7 +52,7 @@ class GrownForest(Contents):
         if shares and not self.has_targets:
             raise ConfigError("the forest does not know the training targets in its leaves: train it with keep_targets")
         if self.is_regression and (vote is not None or ties is not None):
-            raise ConfigError("the forest predicts numbers, which are averaged, not voted on; leave vote and ties away")
+            raise ConfigError("the forest predicts numbers, which are averaged, not voted on; drop vote and ties")
         vote = self.config.vote if vote is None else vote
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
         return VoteRule(vote, own if ties is None else ties, self.config.seed, unseen, shares, some)

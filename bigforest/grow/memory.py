@@ -41,7 +41,7 @@ from bigforest.schema.config import TrainConfig
 _PART_ROWS = 1_000_000
 # At least this many parts where trees allow, so that cores stay busy to the end and a crash loses little; fewer where
 # they would hold fewer rows' worth of trees than this: writing a part and reading it back takes some milliseconds,
-# as much as growing so many.
+# as much as growing this many.
 _PARTS = 16
 _FEWEST_PARTS = 4
 _PART_LEAST = 1 << 15

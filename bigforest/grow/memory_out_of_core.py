@@ -43,15 +43,15 @@ _LOOKED_UP = 20
 _LISTED_ABOVE = 12
 # Bytes of a count that a node keeps until its bucket has been looked into; most buckets never are.
 _KEPT_COUNT = 8
-# A node has one part in so many of the room for its counts, or its keys: while it is judged, a count of its histograms
-# takes as many bytes as this, and a key as many as Passes.judged.
+# A node has one part in this many of the room for its counts, or its keys: while it is judged, a count of its
+# histograms takes as many bytes as this, and a key as many as Passes.judged.
 _NODES = 8
 _JUDGED = 48
 # Bytes of a count of a category besides, which may take all the room, while its levels are put in order, and of lists
 # of levels for each count that there is room for.
 _ORDERED = 96
 LISTS = 16
-# Nodes that are split by passes are so many times the bag's rows over those that are grown in memory: children are of
+# Nodes that are split by passes are this many times the bag's rows over those that are grown in memory: children are of
 # unequal size, and come at several depths.
 _TOP = 4
 
@@ -70,7 +70,7 @@ class PassMemory(NamedTuple):
     """What growing by passes takes, in bytes.
 
     drawn  histograms of a node, at most
-    block  of the block in hand, in each task
+    block  of the current block, in each task
     picked of its rows by node, besides, in each task that writes them to disk
     row    of a row of a subtree, besides what every family's takes: its columns, as they are grown on
     node   of a node of a finished subtree, besides
@@ -129,7 +129,8 @@ def passes_take(shape: Shape, config: TrainConfig) -> PassMemory:
 
 
 def _subspaces_take(shape: Shape, config: TrainConfig, terms: int) -> PassMemory:
-    """`passes_take` of trees in subspaces, whose nodes have so many bytes of terms: sums for means, then the stops."""
+    """`passes_take` of trees in subspaces, whose nodes have this many bytes of terms: sums for means, then the
+    stops."""
     seen = drawn_from(shape.features, config)
     value = decoded_bytes(shape)
     # Values of a row, those that a tree sees copied, and once more to be written.
@@ -191,7 +192,7 @@ def _most_rows(shape: Shape, takes: PassMemory, memory: int) -> int:
 
 
 def _top_splits(shape: Shape, config: TrainConfig, rows: int) -> int:
-    """About how many nodes of a tree are split by passes where those of so many rows are grown in memory."""
+    """About how many nodes of a tree are split by passes where those of this many rows are grown in memory."""
     return _TOP * -(-bag_size(shape.rows, config) // rows)
 
 

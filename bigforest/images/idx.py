@@ -86,7 +86,7 @@ def labels_beside(path: Path) -> Path | None:
 
 @contextmanager
 def _open(path: Path, dimensions: int) -> Iterator[Idx]:
-    """Open the IDX file of so many dimensions. Raises DataError when it is none."""
+    """Open the IDX file of this many dimensions. Raises DataError when it is none."""
     with ExitStack() as stack:
         try:
             stream: IO[bytes] = stack.enter_context(path.open("rb"))

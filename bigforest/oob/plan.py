@@ -28,7 +28,7 @@ from bigforest.schema.config import TrainConfig
 # them in proportion to what growing took.
 _GROUP_BYTES = 48 << 20
 _GROUP_ROW_BYTES = 16
-# And their number in any case: each thread holds the bags of so many trees for a block.
+# And their number in any case: each thread holds the bags of this many trees for a block.
 _GROUP_TREES = 32
 # More where the table is small: this divided by its rows.
 _GROUP_DRAWS = 1 << 21
@@ -75,12 +75,12 @@ def _with_votes(need: MemoryEstimate, shape: Shape, config: TrainConfig) -> Memo
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
-    """Leaves that may hold several classes in trees of so many nodes; all where they hold numbers."""
+    """Leaves that may hold several classes in trees of this many nodes; all where they hold numbers."""
     return np.minimum((nodes + 1) // 2, distinct // 2 if classes > 1 else distinct)
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
-    """Terms of trees of so many nodes whose inner nodes have `terms` each."""
+    """Terms of trees of this many nodes whose inner nodes have `terms` each."""
     found: NDArray[np.int64] = np.ceil(nodes // 2 * terms).astype(np.int64)
     return found
 
@@ -88,7 +88,7 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
 def choose_oob(
     shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources
 ) -> LoadPlan:
-    """How to go over the rows with trees of so many bytes; a range is a multiple of `step_rows`, or all rows.
+    """How to go over the rows with trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
 
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
     """
@@ -143,7 +143,7 @@ def range_rows(shape: Shape, most: int, executor: Executor) -> int:
 
 
 def max_scores(rows: int) -> int:
-    """Different scores held at a time: with more, rows.parquet is read again for each half of so many."""
+    """Different scores held at a time: with more, rows.parquet is read again for each half of this many."""
     return min(max(rows // 16, 1 << 14), MOST_SCORES)
 
 

@@ -49,9 +49,13 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> None:
     """Raise ConfigError when the memory of `resources` is too little for `weigh_parts`."""
     if resources.memory is not None:
-        shared, own = _bytes(store.shape, config)
-        need = MemoryEstimate("weigh", shared + own, shared + own)
-        check_load_budget("weighing what nodes hold", need, resources.memory)
+        check_load_budget("weighing what nodes hold", weigh_estimate(store.shape, config), resources.memory)
+
+
+def weigh_estimate(shape: Shape, config: TrainConfig) -> MemoryEstimate:
+    """What `weigh_parts` needs."""
+    memory = sum(_bytes(shape, config))
+    return MemoryEstimate("weigh", memory, memory)
 
 
 def weigh_parts(

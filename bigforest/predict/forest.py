@@ -37,7 +37,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     Metadata and columns of all files are checked here, the nodes before they are first used for prediction
     (or by `Forest.check`), the rows of the other files when they are asked for.
 
-    holding  an object to keep for as long as the forest or a LazyFrame of its files is in use.
+    holding  an object to keep as long as the forest or a LazyFrame of its files is in use.
 
     Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
     or of a newer version.
@@ -63,7 +63,7 @@ class Forest(GrownForest):
     """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads."""
 
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
-        """A forest is handed to other processes as its place, and read there once for as long as it does not change.
+        """A forest is handed to other processes as its place, and read there once as long as it does not change.
 
         One in a temporary folder, which goes away with this object, is handed on as the bytes of its files.
         """

@@ -142,7 +142,7 @@ def _again(store: Store, config: TrainConfig) -> Sampler:
 
 
 def class_draws(rows: NDArray[np.int64], config: TrainConfig) -> NDArray[np.int64]:
-    """Draws of one bag from each class, int64 [classes], of which there are so many rows; at least 1 each."""
+    """Draws of one bag from each class, int64 [classes], of which there are this many rows; at least 1 each."""
     share = np.full_like(rows, rows.min()) if config.sampling == "balanced" else rows
     return np.maximum(1, (config.sample_fraction * share + 0.5).astype(np.int64))
 

@@ -50,7 +50,7 @@ def cells(frame: pl.DataFrame, name: str) -> pl.Series:
 
 
 class Field(NamedTuple):
-    """A field of a struct: its name, its place among so many."""
+    """A field of a struct: its name, its place among this many."""
 
     name: str
     place: int

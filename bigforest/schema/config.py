@@ -38,7 +38,7 @@ from bigforest.schema.options import (
     weights_of,
 )
 
-# Features of a subspace where nothing is said: so many, and at most half of them (Ho 1995, section 4).
+# Features of a subspace where nothing is said: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
 
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
@@ -221,7 +221,7 @@ class TrainConfig:
             raise ConfigError(f"the target was encoded for {task}, not {self.task}; encode the table again")
         if task == "classification":
             if self.keep_targets:
-                raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; leave it away")
+                raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; drop it")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
             return replace(
@@ -234,7 +234,7 @@ class TrainConfig:
         if self.vote != "soft":
             raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
         if self.sampling != "uniform" or self.class_weight is not None:
-            raise ConfigError("sampling and class_weight are by class, which a regression has not; leave them away")
+            raise ConfigError("sampling and class_weight are by class, which a regression has not; drop them")
         config = replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 2)
         return replace(config, mtry=config.draw_rule)
 

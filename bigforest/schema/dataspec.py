@@ -16,7 +16,7 @@ from bigforest.schema.options import Task
 MAX_CLASSES = 65_535
 MAX_FEATURES = 2**31 - 1
 MAX_CODES = 2**32
-# Weights of rows have so many bits that a row may be in a bag 64 times: together they fit the 16 of an item.
+# Weights of rows have this many bits that a row may be in a bag 64 times: together they fit the 16 of an item.
 MOST_WEIGHT = 1023
 # A bag of weighted rows weighs no more than this.
 MOST_BAG_WEIGHT = 2**31 - 1
@@ -191,7 +191,7 @@ def code_width(codes: int) -> int:
 
 
 def max_number(rows: int, *, weighted: bool) -> int:
-    """What the whole numbers of a regression's targets stay below, in size, where there are so many rows."""
+    """What the whole numbers of a regression's targets stay below, in size, where there are this many rows."""
     weight = min(rows * MOST_WEIGHT, MOST_BAG_WEIGHT) if weighted else rows
     return min(1 << _NUMBER_BITS, (1 << _SUM_BITS) // weight)
 

@@ -60,7 +60,7 @@ def parameters(seed: int, purpose: Purpose) -> np.random.Generator:
 def blocks(
     rows: int, dims: int, seed: int, sample: int, purpose: Purpose, spread: float = 1.0
 ) -> Iterator[RandomBlock]:
-    """All blocks of a table of so many rows and columns, in order; only the last may be shorter than the others."""
+    """All blocks of a table of this many rows and columns, in order; only the last may be shorter than the others."""
     size = max(1, min(BLOCK_ROWS, BLOCK_CELLS // dims))
     for at in range(0, rows, size):
         yield RandomBlock(seed, sample, purpose, at // size, min(size, rows - at), spread)

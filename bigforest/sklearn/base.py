@@ -276,7 +276,7 @@ def _files_of(forest: Forest) -> dict[str, bytes]:
 
 
 def _forest_of(files: Mapping[str, bytes]) -> Forest:
-    """The forest of such files, in a temporary folder for as long as it is in use. Raises FormatError."""
+    """The forest of such files, in a temporary folder as long as it is in use. Raises FormatError."""
     home = tempfile.TemporaryDirectory(prefix="bigforest-")
     for name, content in files.items():
         path = Path(home.name) / "forest" / name

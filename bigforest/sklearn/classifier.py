@@ -27,7 +27,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     Parameters
     ----------
     n_estimators : int, default=100
-        Number of trees; at most so many with `stop_oob`. 1 in the family tree.
+        Number of trees; at most this many with `stop_oob`. 1 in the family tree.
     criterion : {"gini", "entropy", "log_loss", "error"}, default="gini"
         Impurity; "log_loss" is "entropy", "error" the share of rows that are not of the largest class.
     family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
@@ -85,11 +85,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         depend on it.
     scratch : path, default=None
         Folder for temporary files; None is the system's.
-    min_level : int, default=1000
+    min_level : int, default=5
         A level of a category with fewer bag rows in a node is not split off by itself there, unless it is among
         the few largest; 1: every level may be.
     max_bins : "exact" or int, default="exact"
-        Every distinct value may be a threshold, or so many quantiles of each feature.
+        Every distinct value may be a threshold, or this many quantiles of each feature.
     constants : {"redraw", "count"}, default="redraw"
         Whether a feature that is constant in the node uses up a draw (count), as in scikit-learn, or not.
     splitter : {"best", "random"}, default="best"
@@ -211,7 +211,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         categories: Any = None,
         memory: int | str | None = None,
         scratch: Any = None,
-        min_level: int = 1000,
+        min_level: int = 5,
         max_bins: str | int = "exact",
         constants: str = "redraw",
         splitter: str = "best",

@@ -26,7 +26,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     Parameters
     ----------
     n_estimators : int, default=100
-        Number of trees; at most so many with `stop_oob`. 1 in the family tree.
+        Number of trees; at most this many with `stop_oob`. 1 in the family tree.
     criterion : {"squared_error"}, default="squared_error"
         Impurity: the variance.
     family : {"axis", "tree"}, default="axis"
@@ -41,7 +41,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     min_samples_split : int or float, default=2
         A node with fewer bag rows is a leaf. A float is a fraction of the rows. Where rows have weights, rows
         beyond 2 count as their mean weight.
-    min_samples_leaf : int or float, default=5
+    min_samples_leaf : int or float, default=2
         No child has fewer bag rows. A float is a fraction of the rows. Of rows with weights as
         `min_samples_split`.
     min_weight_fraction_leaf : float, default=0.0
@@ -76,11 +76,11 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         depend on it.
     scratch : path, default=None
         Folder for temporary files; None is the system's.
-    min_level : int, default=1000
+    min_level : int, default=5
         A level of a category with fewer bag rows in a node is not split off by itself there, unless it is among
         the few largest; 1: every level may be.
     max_bins : "exact" or int, default="exact"
-        Every distinct value may be a threshold, or so many quantiles of each feature.
+        Every distinct value may be a threshold, or this many quantiles of each feature.
     constants : {"redraw", "count"}, default="redraw"
         Whether a feature that is constant in the node uses up a draw (count), as in scikit-learn, or not.
     splitter : {"best", "random"}, default="best"
@@ -154,7 +154,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         max_features: str | int | float | None = "auto",
         max_depth: int | None = None,
         min_samples_split: int | float = 2,
-        min_samples_leaf: int | float = 5,
+        min_samples_leaf: int | float = 2,
         min_weight_fraction_leaf: float = 0.0,
         bootstrap: bool | str = "auto",
         max_samples: int | float | None = None,
@@ -168,7 +168,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         categories: Any = None,
         memory: int | str | None = None,
         scratch: Any = None,
-        min_level: int = 1000,
+        min_level: int = 5,
         max_bins: str | int = "exact",
         constants: str = "redraw",
         splitter: str = "best",

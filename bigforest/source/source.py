@@ -100,7 +100,7 @@ class Source:
                     at += batch.num_rows
                     if wanted.num_rows:
                         frame = frame_of(wanted.select(list(names)), str(path))
-                        yield pl.DataFrame([frame[name].cast(self.schema[name]) for name in names]).rechunk()
+                        yield pl.DataFrame({name: frame[name].cast(self.schema[name]) for name in names}).rechunk()
                 if groups and at != ends[groups[-1] + 1]:
                     raise _unreadable(str(path), "it has fewer rows than it says")
                 begin = ends[-1]

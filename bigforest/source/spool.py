@@ -27,12 +27,13 @@ _LEAST_GROUP_ROWS = 1 << 12
 
 
 def spool_bytes(size: int) -> int:
-    """Anonymous memory of streaming a table of so many bytes into scratch, beside that of the process."""
+    """Anonymous memory of streaming a table of this many bytes into scratch, beside that of the process."""
     return min(SPOOL_BYTES, _SMALL_BYTES + _SMALL_TIMES * size)
 
 
 def check_spool(size: int, memory: int | None, where: str) -> None:
-    """Raise ConfigError, naming `where`, when a budget is too small to stream a table of so many bytes into scratch."""
+    """Raise ConfigError, naming `where`, when a budget is too small to stream a table of this many bytes into
+    scratch."""
     needed = BASE_BYTES + spool_bytes(size)
     if memory is not None and memory < needed:
         what = f"{where}: streaming a table that is not Parquet into the scratch folder"

@@ -25,7 +25,7 @@ SCHEME = "s3://"
 ROOT = "s3:/"
 # Bytes carried at a time.
 PIECE = 8 << 20
-# A server-side copy of one object may have so many bytes in S3.
+# A server-side copy of one object may have this many bytes in S3.
 _COPIED_THERE = 5 << 30
 
 

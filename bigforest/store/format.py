@@ -191,7 +191,7 @@ def blocks(rows: int, block_rows: int) -> range:
 
 
 def _contradiction(spec: DataSpec) -> str | None:
-    """What a table of so many rows cannot have, if anything."""
+    """What a table of this many rows cannot have, if anything."""
     target = spec.target
     if len(target.classes) > spec.rows:
         return f"it names {len(target.classes):,} classes of {spec.rows:,} rows"

@@ -27,7 +27,7 @@ from bigforest.storage.paths import readable
 FILE = "levels.parquet"
 KIND = "levels"
 
-# Rows of a row group: levels pass through memory so many at a time where they are only copied.
+# Rows of a row group: levels pass through memory this many at a time where they are only copied.
 GROUP_LEVELS = 1 << 16
 
 # feature  position in the training table

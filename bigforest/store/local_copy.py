@@ -50,7 +50,7 @@ class _Column(NamedTuple):
 
 
 class LocalCopy:
-    """The copy of the store at `place`, for as long as this object lives. May be used from several threads.
+    """The copy of the store at `place`, as long as this object lives. May be used from several threads.
 
     folder  where the files are.
     """

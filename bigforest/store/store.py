@@ -47,7 +47,7 @@ from bigforest.store.format import (
 from bigforest.store.levels import Levels, read_levels
 from bigforest.store.local_copy import LocalCopy
 
-# Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for so many
+# Rows decoded at a time. Eight neighbouring features share the cache lines they are written to; for this many
 # rows the lines stay in the cache until the last of the eight, while fewer rows would cost more in calls.
 DECODE_ROWS = 2_048
 

@@ -2,7 +2,7 @@
 
 Trees are grown some at a time, in a folder and files of their own, and judged in their order. How many at a time
 depends on the machine, where they stop does not: trees beyond that are dropped. The others are cut into the parts of a
-forest of so many trees, which then is in no way different from one that was asked for.
+forest of this many trees, which then is in no way different from one that was asked for.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def grow_until_settled(
     settled   trees of the forest, where an earlier run found that out; None where it is to be found.
     remember  is told of it once it is found, before anything else is written.
 
-    Returns the configuration of the forest, that of so many trees, and what decided it. What an interrupted run has
+    Returns the configuration of the forest, that of this many trees, and what decided it. What an interrupted run has
     grown is gone on with. Raises what `grow_forest` and `write_oob` raise.
     """
     assert config.stop_oob is not None
@@ -87,7 +87,8 @@ def _grow(
 
 
 def _rounds(parts: Sequence[range], trees: int) -> Iterator[list[range]]:
-    """The parts that are grown and judged together: at first all that have to be there, then at least so many trees."""
+    """The parts that are grown and judged together: at first all that have to be there, then at least this many
+    trees."""
     wanted = 2 * WINDOW
     round_: list[range] = []
     for part in parts:

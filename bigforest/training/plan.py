@@ -19,6 +19,7 @@ from bigforest.grow.memory import grow_estimate
 from bigforest.grow.shared.memory_in_memory import drawn_from
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
+from bigforest.oob.weigh import weigh_estimate
 from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
@@ -192,6 +193,10 @@ def _needs(table: Source | Store, shape: Shape, config: TrainConfig, resources: 
     if not config.keep_targets:
         skipped.add("targets")
     needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
+    if (
+        isinstance(table, Store) and table.spec.wide_weights
+    ):  # whether weights of a table are wide is known once encoded
+        needs.append(weigh_estimate(shape, config))
     if isinstance(table, Source) and table.spooled:
         memory = BASE_BYTES + table.spooled
         needs.insert(0, MemoryEstimate("read", memory, memory, sum(file.stat().st_size for file in table.files)))
@@ -199,7 +204,7 @@ def _needs(table: Source | Store, shape: Shape, config: TrainConfig, resources: 
 
 
 def _most_scratch(needs: Collection[MemoryEstimate]) -> int:
-    """Scratch besides the store; what was streamed there stays for as long as the run."""
+    """Scratch besides the store; what was streamed there stays as long as the run."""
     return sum(need.scratch for need in needs if need.stage == "read") + max(
         need.scratch for need in needs if need.stage != "read"
     )
@@ -217,6 +222,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
         "grow": visits * _GROW_VISIT,
         "oob": config.trees * shape.rows * _OOB_ROW_TREE,
         "targets": config.trees * shape.rows * _TARGETS_ROW_TREE,
+        "weigh": config.trees * shape.rows * _TARGETS_ROW_TREE,
     }
     threads = resources.executor().size
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}

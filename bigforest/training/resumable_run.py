@@ -2,7 +2,7 @@
 
 A forest that will be `X` is made in the folder `X.unfinished` beside it:
 
-    lock          locked by the process that works here, for as long as it lives; empty
+    lock          locked by the process that works here, as long as it lives; empty
     state.json    one object, see `RunState`; replaced as a whole, with a checksum
     forest/       the forest as far as it is grown; only whole files have their final names
     work/         table.store, the presorted table once it is complete, and temporary/; elsewhere with `scratch`. A file

@@ -283,7 +283,9 @@ def test_error__is_one_line_and_an_exit_code(
     failing(monkeypatch, error)
     for options in ([], ["--json"], ["--quiet"]):
         run("train", "x.parquet", "--out", "f", *options)
-        assert (run.code, run.out, run.err) == (code, "", message)
+        assert (run.code, run.err) == (code, message)
+        told = {"error": message[len("error: ") : -1], "kind": type(error).__name__}
+        assert run.out == (json.dumps(told) + "\n" if options == ["--json"] else "")
 
 
 @pytest.mark.parametrize(

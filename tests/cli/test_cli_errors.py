@@ -144,10 +144,10 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
 
 def assert_refused(run: Run, before: dict[str, bytes], folder: Path, message: str) -> None:
     assert run.code == 2
-    assert run.out == ""
     assert run.err.startswith("error: ")
     assert run.err.count("\n") == 1
     assert message in run.err
+    assert run.out == "" or json.loads(run.out)["error"] == run.err[len("error: ") : -1]  # with --json
     assert contents(folder) == before
 
 

@@ -173,7 +173,7 @@ def test_rules__count_weight_in_rows_of_the_mean(tmp_path: Path) -> None:
     rules = rules_of(store, TrainConfig())
     assert (rules.min_split, rules.min_leaf) == (2, 1)
     numbers = bigforest.encode_store(frame, tmp_path / "n", task="regression")
-    assert rules_of(numbers, TrainConfig()).min_leaf == 5
+    assert rules_of(numbers, TrainConfig()).min_leaf == 2
 
 
 def test_weighed__a_weight_is_a_row_so_often(tmp_path: Path) -> None:

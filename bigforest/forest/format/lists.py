@@ -23,7 +23,7 @@ def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
 
 
 def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | None:
-    """The lists of nodes that follow each other, of which each part has so many; None when there are none."""
+    """The lists of nodes that follow each other, of which each part has this many; None when there are none."""
     found = [part for part in parts if part is not None]
     if not found:
         return None
@@ -36,7 +36,7 @@ def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | N
 
 
 def join_columns(pieces: Sequence[Sequence[Any]], sizes: Sequence[int]) -> list[Any]:
-    """The columns of nodes that follow each other, of which each piece has so many.
+    """The columns of nodes that follow each other, of which each piece has this many.
 
     The last three are a value, levels and terms, each of which some pieces may not have.
     """

@@ -170,7 +170,8 @@ def _entries_per_node(group: pq.RowGroupMetaData) -> float:
 
 
 def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
-    """Raise FormatError unless files that begin with the trees `firsts` and hold so many follow from `expected` on."""
+    """Raise FormatError unless files that begin with the trees `firsts` and hold this many follow from `expected`
+    on."""
     for path, first, count in zip(paths, firsts, trees, strict=True):
         if first != expected:
             what = "is missing" if first > expected else "is there more than once"

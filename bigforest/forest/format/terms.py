@@ -15,7 +15,7 @@ from bigforest.schema.dataspec import DataSpec
 
 
 def terms_column(terms: Terms | None, nodes: int, names: Sequence[str], kind: pa.DataType) -> Any:
-    """The column `terms`, of the Arrow type `kind`, of so many nodes; features are called `names`."""
+    """The column `terms`, of the Arrow type `kind`, of this many nodes; features are called `names`."""
     if terms is None:
         return pa.nulls(nodes, kind)
     words = pa.array(names, pa.string()).take(pa.array(terms.feature))

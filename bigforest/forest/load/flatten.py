@@ -53,7 +53,7 @@ def load(
 
 
 def pack(parts: Sequence[Nodes], features: int) -> FlatTrees:
-    """Pack checked nodes, each entry whole trees, of a forest with so many features."""
+    """Pack checked nodes, each entry whole trees, of a forest with this many features."""
     words = _words(sum(part.feature.size for part in parts))
     return _join(words, [words], [_pack_pieces(parts, words, features)], None)
 

@@ -34,7 +34,7 @@ _CHOICES = 64
 def tree_bytes(
     nodes: NDArray[np.int64], mixed: NDArray[np.int64], entries: NDArray[np.int64], classes: int
 ) -> NDArray[np.int64]:
-    """Bytes that trees of so many nodes, mixed leaves, and terms or levels take while they are loaded.
+    """Bytes that trees of this many nodes, mixed leaves, and terms or levels take while they are loaded.
 
     classes  of the target; 1 where it is a number.
     """

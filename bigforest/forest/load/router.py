@@ -13,7 +13,7 @@ from bigforest.forest.load.row_batch import CHUNK_BYTES, RowBatch
 if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import RouteInputs
 
-# Bytes of tiles that go through a tree before the next, where trees are small beside them: so many stay in the core's
+# Bytes of tiles that go through a tree before the next, where trees are small beside them: this many stay in the core's
 # own cache together with a tree. Measured on MNIST: a third less time than with all tiles of a chunk.
 _OWN_CACHE_BYTES = 512 << 10
 _SMALL_TREE = 4
@@ -51,7 +51,7 @@ class RowRouter:
         return RouteInputs(tiles, rows.rows, together, layout, packed.directions, packed.sets, missing)
 
     def _empty(self, rows: RowBatch, narrow: bool) -> NDArray[Any]:
-        """Tiles of a Way for so many rows."""
+        """The inputs of routing for this many rows."""
         from bigforest.kernels.predict.flat_tree import TILE
 
         kind, by_rows = rows.tile_type(narrow), self.packed.directions is not None

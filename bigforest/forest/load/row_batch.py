@@ -25,7 +25,7 @@ CHUNK_BYTES = 8 << 20
 
 
 def tile_bytes(features: int) -> int:
-    """Bytes of a tile of so many features, of the widest type."""
+    """Bytes of a tile of this many features, of the widest type."""
     from bigforest.kernels.predict.flat_tree import TILE
 
     return 8 * TILE * features

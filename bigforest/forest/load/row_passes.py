@@ -105,7 +105,7 @@ def located(error: DataError, start: int, rows: int) -> DataError:
 
 
 def default_batch(columns: int) -> int:
-    """Rows read at a time when memory is not limited, of a table with so many columns."""
+    """Rows read at a time when memory is not limited, of a table with this many columns."""
     return max(1, min(BATCH_ROWS, BATCH_CELLS // max(1, columns)))
 
 

@@ -67,7 +67,7 @@ class ObliqueFamily(Protocol):
         """Features that it takes to know these columns."""
 
     def view(self, own: Any, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
-        """The columns of a block of so many rows, all or these alone, from the features."""
+        """The columns of a block of this many rows, all or these alone, from the features."""
 
     def layout(self, decoded: DecodedTable) -> DecodedTable:
         """Where the columns are in their cells: `place` and `matrices` are used."""

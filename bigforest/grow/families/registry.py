@@ -18,7 +18,7 @@ from bigforest.store.store import Store
 def passed_table(
     store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
 ) -> PassTable:
-    """The table as trees of the family see it; `folder` is scratch for as long as it is used."""
+    """The table as trees of the family see it; `folder` is scratch as long as it is used."""
     if config.family in BY_VALUES:
         return prepare_directions(store, config, context, folder, executor)
     return FeatureTable(store, Sampler.of(store, config), context)

@@ -25,7 +25,7 @@ _BLOCK = 4096
 # Rodriguez 2006, section 5: three features per subset, components of 75% of the rows.
 _SUBSET = 3
 _SAMPLE = 0.75
-# Values are counted in so many steps of their column's range, so that sums of products are exact in 64 bits.
+# Values are counted in this many steps of their column's range, so that sums of products are exact in 64 bits.
 _STEPS = 2.0**15
 _MOST_SWEEPS = 60
 

@@ -61,7 +61,7 @@ class SubspaceTrees(NamedTuple):
 
 
 def scratch_in(space: SubspaceColumns, config: TrainConfig, features: int, classes: int, rows: int) -> Subspace:
-    """What nodes of up to `rows` rows need that see these columns of a table of so many features."""
+    """What nodes of up to `rows` rows need that see these columns of a table of this many features."""
     drawn = min(config.subspace_size(features), space.feature.size)
     epochs = config.max_epochs if config.family == "subspace-perceptron" else 0
     return make_subspace(space, drawn, config.steps, epochs, classes, rows)
@@ -187,7 +187,7 @@ def with_cells(space: SubspaceColumns, cells: Sequence[NDArray[Any]], rows: int)
 
 
 def _with_room(space: SubspaceColumns, rows: int) -> SubspaceColumns:
-    """The same columns for so many rows, whose values are still to be filled in."""
+    """The same columns for this many rows, whose values are still to be filled in."""
     if words := space.bits.shape[1]:
         return space._replace(bits=np.empty((rows, words), np.uint64))
     return space._replace(value=np.zeros((rows, space.feature.size)))

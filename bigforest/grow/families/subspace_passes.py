@@ -154,7 +154,7 @@ def _place(width: int, columns: int) -> NDArray[np.uint32]:
 
 
 def _no_codes(columns: int) -> Codes:
-    """The codes of so many columns, of no rows: trees in subspaces see values."""
+    """The codes of this many columns, of no rows: trees in subspaces see values."""
     u8, u16, u32 = np.empty((columns, 0), np.uint8), np.empty((0, 0), np.uint16), np.empty((0, 0), np.uint32)
     codes = Codes(u8, u16, u32, _place(1, columns))
     for array in codes:

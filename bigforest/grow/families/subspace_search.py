@@ -79,13 +79,13 @@ class SubspaceAim(NamedTuple):
         return None
 
     def _drawn(self, wanted: int) -> Subspace:
-        """Scratch with so many columns drawn."""
+        """Scratch with this many columns drawn."""
         subspace = self.scratch()
         choose_columns(subspace, self.key, np.uint64(wanted))
         return subspace
 
     def _axis(self, wanted: int, sums: NDArray[np.int64]) -> MeanAxis | None:
-        """The axis in so many columns of these sums; None where all means are one."""
+        """The axis in this many columns of these sums; None where all means are one."""
         subspace = self._drawn(wanted)
         first, second = place_means(subspace, self.total, sums)
         if first == second:
@@ -98,7 +98,7 @@ class SubspaceAim(NamedTuple):
         return MeanAxis(direction, subspace.stop if begin < end and end - begin <= LARGEST else None, subspace.far)
 
     def _learnt(self, wanted: int, far: NDArray[np.bool_]) -> Generator[Probe, Answer, SubspaceSplit | None]:
-        """A perceptron in so many columns, see perceptron.cut_perceptron."""
+        """A perceptron in this many columns, see perceptron.cut_perceptron."""
         subspace = self._drawn(wanted)
         place = subspace.column[:wanted].astype(np.int64)
         space = some_columns(subspace.space, place)

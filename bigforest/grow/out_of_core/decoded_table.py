@@ -223,13 +223,13 @@ class ValueReader:
 
 
 def column_of(cells: BlockValues, feature: int, rows: int) -> NDArray[np.float64]:
-    """A column of a block of so many rows."""
+    """A column of a block of this many rows."""
     width, slot = cells.place[feature].tolist()
     return matrix_of(cells, width)[slot, :rows].astype(np.float64, copy=False)
 
 
 def matrix_of(cells: BlockValues, width: int) -> NDArray[Any]:
-    """The matrix of the columns whose values have so many bytes."""
+    """The matrix of the columns whose values have this many bytes."""
     found: NDArray[Any] = cells[MATRIX[width]]
     return found
 

@@ -22,8 +22,8 @@ from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.kernels.out_of_core.codes import BY_CODE
 from bigforest.kernels.scan.categorical_missing import UNSEEN
 
-# A histogram of a node of n bag rows has about one bucket for so many times n**(1/4) rows, within these limits. With b
-# rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows to be looked at twice where nothing tells
+# A histogram of a node of n bag rows has about one bucket for this many times n**(1/4) rows, within these limits. With
+# b rows in a bucket there are n / b counts, and about n * b / n**(1/2) rows to be looked at twice where nothing tells
 # classes apart: there the bound of a bucket is above its edges by about b / n**(1/2) of what splits differ by. The sum
 # is least where b**2 goes with n**(1/2).
 ROWS_PER_BUCKET = 6
@@ -140,7 +140,7 @@ class HistogramSearch(ABC):
             self._offer_edges(probe, answer)
 
     def _most(self, rows: int) -> int:
-        """Buckets for a histogram of so many rows."""
+        """Buckets for a histogram of this many rows."""
         return buckets_for(rows, self.scorer.stats.parts, self.max_cells)
 
     def _offer_edges(self, probe: Histogram, answer: Answer) -> None:
@@ -230,6 +230,6 @@ class HistogramSearch(ABC):
 
 
 def buckets_for(rows: int, parts: int, max_cells: int) -> int:
-    """Buckets of the histogram of a feature in a node of so many rows, each of so many counts; at least 2."""
+    """Buckets of the histogram of a feature in a node of this many rows, each of this many counts; at least 2."""
     wanted = min(max(int(rows**0.75 / ROWS_PER_BUCKET), LEAST_BUCKETS), MOST_BUCKETS)
     return max(min(wanted, max_cells // parts), 2)

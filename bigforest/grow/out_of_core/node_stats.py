@@ -20,7 +20,7 @@ WEIGHT, SUM, ABOVE = range(3)
 class NodeStats(NamedTuple):
     """The parts of a total.
 
-    classes   the weights of so many classes come first. 0 where numbers are predicted: first come their weight, their
+    classes   the weights of this many classes come first. 0 where numbers are predicted: first come their weight, their
               sum by weight and, of a bucket, the sum of those above zero; numbers are counted from a centre
     weighted  whether rows have weights. The number of rows comes last then: the weight does not tell it
     """

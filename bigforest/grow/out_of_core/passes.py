@@ -55,7 +55,7 @@ class PassTable(TableView, Protocol):
     """See TableView."""
 
     def ranges(self, tasks: int) -> list[tuple[range]]:
-        """The runs of blocks, for so many tasks."""
+        """The runs of blocks, for this many tasks."""
 
     def tops(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor

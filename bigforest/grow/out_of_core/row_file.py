@@ -66,7 +66,7 @@ class RowLayout(NamedTuple):
         return [tags if which == 0 else matrices[which - 1] for which in self.order]
 
     def cut(self, words: NDArray[np.uint64], rows: int) -> Iterator[NDArray[Any]]:
-        """The matrices of a chunk of so many rows, in the order of the file."""
+        """The matrices of a chunk of this many rows, in the order of the file."""
         content, first = words.view(np.uint8), 0
         for dtype, columns in self.kinds:
             stop = first + dtype.itemsize * columns * rows
@@ -75,7 +75,7 @@ class RowLayout(NamedTuple):
 
 
 def word_count(row_bytes: int, rows: Any) -> Any:
-    """Words of 64 bits that so many rows take."""
+    """Words of 64 bits that this many rows take."""
     return (row_bytes * rows + _WORD.itemsize - 1) // _WORD.itemsize
 
 

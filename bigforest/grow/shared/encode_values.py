@@ -21,7 +21,7 @@ def code_columns(
 ) -> tuple[Codes, Dictionaries]:
     """Codes of 4 bytes for `count` columns, none of whose values is NaN, and the distinct values of each.
 
-    own  the rows that the columns are of, of so many `rows`; those of others get the code 0. None for all.
+    own  the rows that the columns are of, of this many `rows`; those of others get the code 0. None for all.
     """
     matrix = (np.empty if own is None else np.zeros)((count, rows), np.uint32)
     where = slice(None) if own is None else own

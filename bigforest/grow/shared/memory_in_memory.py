@@ -81,7 +81,7 @@ def written_bytes(classes: int) -> int:
 
 
 def in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
-    """Growing so many whole trees at a time."""
+    """Growing this many whole trees at a time."""
     together = trees_together(shape, config)
     rows = together * distinct_rows(shape.rows, config, shape.classes)
     nodes = together * max_nodes(shape.rows, config, shape.classes)
@@ -99,7 +99,7 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
 
 
 def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
-    """What each tree of so many rows and nodes takes besides, for what is more than numbers and classes."""
+    """What each tree of this many rows and nodes takes besides, for what is more than numbers and classes."""
     extras = shape.extras
     size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.numbers else 0
     if extras.odd:
@@ -117,7 +117,7 @@ def base_bytes(shape: Shape, config: TrainConfig) -> int:
 
 
 def _oblique_bytes(shape: Shape, config: TrainConfig, rows: int, splits: int) -> tuple[int, int]:
-    """What oblique splits take besides: for all trees together, and for each tree of so many rows and splits."""
+    """What oblique splits take besides: for all trees together, and for each tree of this many rows and splits."""
     if config.family in ON_FEATURES:
         return 0, 0
     terms = math.ceil(splits * config.max_terms(shape.features))
