@@ -86,10 +86,20 @@ def spool_batches(reader: Any, scratch: Path, where: str) -> list[Path]:
     with naming_faults(lambda what: DataError(f"{where}: the table cannot be read: {what}")):
         for batch in reader:
             held.append(batch)
-            size += batch.nbytes
+            size += _bytes_of(batch)
             if size >= PART_BYTES:
                 write(held)
                 held, size = [], 0
         if held or not files:
             write(held)
     return files
+
+
+def _bytes_of(batch: Any) -> int:
+    """Bytes of a batch; Arrow before 24 cannot tell those of string views alone."""
+    import pyarrow as pa
+
+    try:
+        return int(batch.nbytes)
+    except pa.ArrowTypeError:
+        return int(batch.get_total_buffer_size())
