@@ -26,7 +26,7 @@ def warm_up(
     quiet: options.Quiet = False,
     scheduler: dict[str, Any],
 ) -> None:
-    """Compile kernels ahead, once per machine, so that training starts at once.
+    """Compile kernels ahead, once per machine.
 
     Example: bigforest warm-up --kinds all
     """

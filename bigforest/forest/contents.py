@@ -17,7 +17,14 @@ from bigforest.forest.format.leaf_targets import targets_files
 from bigforest.forest.format.levels import has_levels, read_forest_levels
 from bigforest.forest.format.origin import Origin, read_origin
 from bigforest.forest.format.parts import Span, batches
-from bigforest.forest.format.schema import CALIBRATED, NODES, PRUNED, RUN, VALIDATION, VALIDATION_KIND
+from bigforest.forest.format.schema import (
+    CALIBRATED,
+    PRUNED,
+    RUN,
+    VALIDATION,
+    VALIDATION_KIND,
+    nodes_schema,
+)
 from bigforest.forest.format.summary import read_features
 from bigforest.forest.oob_report import OobReport
 from bigforest.schema.config import TrainConfig
@@ -65,7 +72,10 @@ class Contents:
         """One row per node, by tree and node; columns as in forest/format/schema.py NODES."""
         classes = len(self.spec.target.classes)
         return scan(
-            self._parts, NODES, lambda path, names: batches(Span(path, 0, sys.maxsize), classes, names), self._holding
+            self._parts,
+            nodes_schema(self.spec),
+            lambda path, names: batches(Span(path, 0, sys.maxsize), classes, names),
+            self._holding,
         )
 
     @property

@@ -45,7 +45,9 @@ class OobReport:
 
         def read(name: str, columns: pa.Schema) -> pl.DataFrame:
             file = directory / f"{name}.parquet"
-            table = with_rows(read_table(file, f"oob-{name}", columns, identity)[1], file)
+            table = read_table(file, f"oob-{name}", columns, identity)[1]
+            if name != "confusion":  # which has no rows where no row is out of bag
+                table = with_rows(table, file)
             try:
                 return _as_target(to_frame(table), columns, dtype)
             except pl.exceptions.PolarsError as error:

@@ -283,9 +283,9 @@ PRINCIPAL = {"family": "rotation", "rotation": "pca"}
 @pytest.mark.parametrize(
     ("task", "options"),
     [
-        *((task, {}) for task in ("answer", "spill", "grow_seedling", "write_stems")),
+        *((task, {}) for task in ("answer", "spill", "grow_subtree_task", "write_stems")),
         *((task, MEANS) for task in ("decode_blocks", "answer")),
-        *((task, PRINCIPAL) for task in ("sample", "grow_seedling")),
+        *((task, PRINCIPAL) for task in ("sample", "grow_subtree_task")),
         ("learn", PERCEPTRONS),
     ],
 )

@@ -21,8 +21,7 @@ from bigforest.execution.executor import Threads
 from bigforest.kernels.compiler.cache import folders
 from bigforest.kernels.compiler.jit import helper, kernel
 from bigforest.schema.config import TrainConfig
-
-from .commands import Run, folder, frame, run  # noqa: F401
+from tests.commands import Run, folder, frame, run  # noqa: F401
 
 needs_compiler = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
 

@@ -130,7 +130,15 @@ def _tried(case: tuple[str, int, str | None], originals: Path) -> str:
 
 def _warm_up(originals: Path) -> None:
     """Load and compile what cases need, as far as it can be done without threads of Polars."""
-    for name in ("calibrate", "prune", "plan", "predict.files", "predict.memory", "forest.merge", "source.spool"):
+    for name in (
+        "revise.calibrate",
+        "revise.prune",
+        "revise.merge",
+        "training.plan",
+        "predict.files",
+        "predict.in_memory",
+        "source.spool",
+    ):
         importlib.import_module(f"bigforest.{name}")
     importlib.import_module("tests.fuzz.cases")
     for place in sorted((originals / "forest").iterdir()):

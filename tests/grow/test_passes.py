@@ -129,7 +129,7 @@ def flip(path: Path, place: int) -> None:
 @pytest.mark.parametrize("place", [0, 12, 40, -1])
 def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: int) -> None:
     store = store_of(wide_table(500, 2), tmp_path)
-    grow = passes.grow_seedling
+    grow = passes.grow_subtree_task
     damaged: list[Path] = []
 
     def damage(*arguments: Any) -> int:
@@ -138,7 +138,7 @@ def test_load__refuses_a_flipped_byte(tmp_path: Path, monkeypatch: pytest.Monkey
             flip(damaged[0], place)
         return grow(*arguments)
 
-    monkeypatch.setattr(passes, "grow_seedling", damage)
+    monkeypatch.setattr(passes, "grow_subtree_task", damage)
     with pytest.raises(FormatError, match=r"rows-0-.*(damaged|checksum)"):
         parts(store, TrainConfig(trees=1), GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 3, 0))
 
@@ -206,7 +206,7 @@ for options in ({}, *others):
     config = TrainConfig.of(trees=2, **options)
     compile_for(store.shape.extras, config, True, None)
     before = compiled()
-    parts(store, config, Way(1, Limits(50, 100, 64, 1000), 2, 0))
+    parts(store, config, GrowPlan(1, MemoryLimits(50, 100, 64, 1000), 2, 0))
     print(*compiled() - before)
 """
 

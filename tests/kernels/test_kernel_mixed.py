@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from bigforest.kernels.categories.ordering import make_levels, order_levels
 from bigforest.kernels.common.node_scan import Node
+from bigforest.kernels.compiler.jit import kernel
 from bigforest.schema.config import TrainConfig
 from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_groups, level_order, principal_component
@@ -117,6 +118,12 @@ def test_principal_component__is_that_of_linear_algebra(classes: int) -> None:
     assert abs(found @ leading) / np.linalg.norm(found) > 0.9999
 
 
+@kernel
+def ordered(places, low, high, node, least, levels, table, sums, key):  # type: ignore[no-untyped-def]
+    """What is compiled into kernels only, as a kernel."""
+    return order_levels(places, low, high, node, least, levels, table, sums, key)
+
+
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("classes", [2, 3])
 def test_order_levels__of_thousands(classes: int) -> None:
@@ -134,7 +141,7 @@ def test_order_levels__of_thousands(classes: int) -> None:
     places = codes.copy()
     with np.errstate(over="ignore"):
         node = Node(items, total, rows, int((total**2).sum()))
-        groups, found = order_levels(places, codes.min(), codes.max(), node, 1, levels, None, None, np.uint64(0))
+        groups, found = ordered(places, codes.min(), codes.max(), node, 1, levels, None, None, np.uint64(0))
     assert groups == found == len(expected)
     assert levels.first[levels.order[: len(expected)]].tolist() == expected
     assert np.array_equal(np.array(expected)[places], codes)

@@ -119,7 +119,7 @@ def naive_quantiles(forest: Forest, store: Store, table: pl.DataFrame, new: pl.D
     sampler = Sampler.of(store, forest.config)
     trees = forest.nodes.collect().partition_by("tree", maintain_order=True)
     target = store.spec.target
-    values = (target.offset + store.target * target.step).tolist()
+    values = (target.values(store.target) if target.exact else store.numbers(0, store.rows)).tolist()
     weights = [1] * store.rows if store.weight is None else store.weight.tolist()
     rows, asked = table.rows(named=True), new.rows(named=True)
     reached: list[list[dict[float, int]]] = [[] for _ in asked]
@@ -363,4 +363,4 @@ def test_cli__quantiles(folder: Path, run: Run) -> None:
     assert run("predict", "t.forest", "t.parquet", "--quantiles", "0.1,0.9", "--out", "p", "--keep", "w").code == 0
     assert pl.read_parquet("p").columns == ["w", "prediction", "q0.1", "q0.9"]
     assert run("predict", "t.forest", "t.parquet", "--quantiles", "0.1;0.9", "--out", "q").code == 2
-    assert run.err.startswith("error: quantiles must be different numbers from 0 to 1")
+    assert run.err.startswith("error: --quantiles must be different numbers from 0 to 1")

@@ -108,5 +108,5 @@ def test_levels__damage_is_refused(case: str, tmp_path: Path) -> None:
 
 def test_levels__no_parquet_is_refused(tmp_path: Path) -> None:
     (tmp_path / "levels.parquet").write_bytes(b"levels")
-    with pytest.raises(FormatError, match=r"levels\.parquet: not a readable Parquet file"):
+    with pytest.raises(FormatError, match=r"levels\.parquet: not readable Parquet"):
         read_levels(tmp_path / "levels.parquet", SPEC)
