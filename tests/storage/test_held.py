@@ -128,7 +128,8 @@ def test_temporary_folder__removes_those_of_killed_processes(tmp_path: Path) -> 
 def test_copies__of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("BIGFOREST_CACHE", str(tmp_path))
     killed(
-        "from bigforest.storage.object_cache import ObjectCache\nc = ObjectCache(); (c.folder / 'file-1').write_text('x')"
+        "from bigforest.storage.object_cache import ObjectCache\n"
+        "c = ObjectCache(); (c.folder / 'file-1').write_text('x')"
     )
     assert len(list(tmp_path.glob("bigforest-copies-*/file-1"))) == 1
     living = ObjectCache()
