@@ -108,6 +108,8 @@ def _plain_parent(pattern: Path) -> str:
 
 def _scan_file(file: Path, kind: str, scratch: Path) -> tuple[pl.LazyFrame, Schema]:
     """The lazy scan of one file and its schema."""
+    if kind in ("CSV", "NDJSON"):
+        _check_filled(file)
     if kind == "CSV":
         _check_header(file)
     try:
@@ -119,6 +121,17 @@ def _scan_file(file: Path, kind: str, scratch: Path) -> tuple[pl.LazyFrame, Sche
         raise DataError(f"{file}: the file is empty; check that it was written to the end") from error
     except (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError) as error:
         raise DataError(f"{file}: not a readable {kind} file: {reason(error)}") from error
+
+
+def _check_filled(file: Path) -> None:
+    """Raise DataError where a text begins with a zero byte: one that was never filled may claim any size."""
+    try:
+        with file.open("rb") as content:
+            start = content.read(1)
+    except OSError as error:
+        raise DataError(f"{file}: the file cannot be read: {reason(error)}") from error
+    if start == b"\0":
+        raise DataError(f"{file}: the file begins with zero bytes and is no text; check that it was written")
 
 
 def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:

@@ -167,3 +167,11 @@ def test_open_source__files_that_take_more_memory_to_stream_than_there_is(tmp_pa
         open_source(tmp_path / "t.csv", scratch=tmp_path, memory=200_000_000)
     assert open_source(tmp_path / "t.csv", scratch=tmp_path, memory=240_000_000).spooled > 0
     assert open_source(tmp_path / "t.parquet", scratch=tmp_path, memory=1).spooled == 0
+
+
+@pytest.mark.parametrize("name", ["t.csv", "t.ndjson"])
+def test_open_source__a_text_that_was_never_filled(name: str, tmp_path: Path) -> None:
+    with (tmp_path / name).open("wb") as file:
+        file.truncate(1 << 40)  # on the disk it takes no room
+    with pytest.raises(DataError, match="begins with zero bytes"):
+        open_source(tmp_path / name, scratch=tmp_path)
