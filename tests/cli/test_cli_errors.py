@@ -97,7 +97,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     "bad impurity": (lambda: ["things.parquet", "--impurity", "giny"], "impurity must be one of"),
     "bad threads": (lambda: ["things.parquet", "--threads", "0"], "threads must be"),
     "bad scratch": (lambda: ["things.parquet", "--scratch", "nowhere"], "scratch folder"),
-    "bad bins": (lambda: ["things.parquet", "--max-bins", "1"], "max_bins must be"),
+    "bad bins": (lambda: ["things.parquet", "--max-bins", "1"], "--max-bins must be"),
     "bad seed": (lambda: ["things.parquet", "--seed", "-1"], "seed must be"),
     "a forest": (a_forest, "a.forest is a forest, not a table; give the rows"),
     "an unfinished run": (an_unfinished_run, "a.forest.unfinished is an unfinished run, not a table; resume it"),
@@ -128,7 +128,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
     ),
     "scope of no means": (
         lambda: ["things.parquet", "--family", "sparse-oblique", "--mean-difference-scope", "node"],
-        "mean_difference_scope is of the means",
+        "--mean-difference-scope is of the means",
     ),
     "oblique components": (
         lambda: ["things.parquet", "--family", "rotation", "--rotation", "pca", "--no-orthogonal"],
@@ -255,7 +255,7 @@ def test_encode__wrong_input_is_one_clear_line(run: Run, folder: Path) -> None:
     for args, message in (
         (["things.parquet", "--out", "no/s"], "does not exist"),
         (["things.parquet", "--out", "things.parquet", "--overwrite"], "not a bigforest store"),
-        (["things.parquet", "--out", "s", "--max-bins", "many"], "max_bins must be"),
+        (["things.parquet", "--out", "s", "--max-bins", "many"], "--max-bins must be"),
         (["nowhere.csv", "--out", "s"], "nowhere.csv"),
     ):
         run("encode", *args)

@@ -76,7 +76,7 @@ ODD_COLUMNS: list[Callable[[int], Any]] = [
     lambda rows: pa.array([["a"]] * rows, pa.list_view(pa.string())),
     lambda rows: pa.array([0] * rows, pa.int8()).cast(pa.bool_()),
 ]
-ODD_NAMES = ["", "\0", "a\0b", "y", "x0", "x" * 70_000, "p_0", "prediction", "\ud7ff", "a.b", "a[0]"]
+ODD_NAMES = ["", "*", "^.*$", "\0", "a\0b", "y", "x0", "x" * 70_000, "p_0", "prediction", "\ud7ff", "a.b", "a[0]"]
 
 
 def flip(draw: random.Random, path: Path, most: int = 4) -> None:

@@ -185,10 +185,10 @@ from numba.core.dispatcher import Dispatcher
 import bigforest.kernels.out_of_core.codes, bigforest.kernels.out_of_core.projections
 from bigforest.schema.config import TrainConfig
 from bigforest.grow.forest import compile_for
-from bigforest.grow.memory import Way
-from bigforest.grow.out_of_core.upper_tree import Limits, UpperTree
+from bigforest.grow.memory import GrowPlan
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits, UpperTree
 from bigforest.store.store import Store
-from tests.test_passes import parts
+from tests.grow.test_passes import parts
 
 def compiled():
     modules = [module for name, module in sys.modules.items() if name.startswith("bigforest.kernels.")]

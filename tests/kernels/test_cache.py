@@ -230,7 +230,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.grow.forest import compile_for
 from bigforest.grow.in_memory import grow_tree
 from bigforest.kernels.tree.grow import grow_while_room
-from bigforest.kernels.tree.finalize import fill_values
+from bigforest.kernels.tree.finalize import finalize_nodes
 
 plain = pl.DataFrame({"a": [1.0, 2.0, 3.0, 4.0], "b": [4.0, 1.0, 2.0, 2.5]})
 mixed = plain.with_columns(c=pl.Series(list("abab")))
@@ -250,9 +250,9 @@ for place, (table, target, options) in enumerate([
     store = bigforest.encode_store(table.with_columns(target), Path(sys.argv[1]) / str(place), target="y")
     config = TrainConfig.of(trees=1, **options).settled(store.spec.target.task)
     compile_for(store.shape.extras, config, False, None)
-    before = [len(kernel.signatures) for kernel in (grow_while_room, fill_values)]
+    before = [len(kernel.signatures) for kernel in (grow_while_room, finalize_nodes)]
     grow_tree(store, config, 0)
-    after = [len(kernel.signatures) for kernel in (grow_while_room, fill_values)]
+    after = [len(kernel.signatures) for kernel in (grow_while_room, finalize_nodes)]
     assert before == after, (options, before, after)
 """
 

@@ -140,7 +140,8 @@ def _as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
         places = pc.index_in(columns[name].cast(pa.string()), value_set=values)
         columns[name] = pa.DictionaryArray.from_arrays(places.cast(NODES.field(name).type.index_type), values)
     columns["tree"] = pc.add(columns["tree"], pa.scalar(offset, pa.uint32()))
-    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=table.schema.remove_metadata())
+    schema = pa.schema([table.schema.field(name) for name in NODES.names])
+    return pa.Table.from_arrays([columns[name] for name in NODES.names], schema=schema)
 
 
 def _starts(table: pa.Table) -> NDArray[np.int64]:
