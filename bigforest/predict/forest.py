@@ -18,8 +18,8 @@ from bigforest.forest.format.schema import FEATURES, RANKS, RUN
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.vote_rule import label_type
 from bigforest.storage.atomic import TemporaryFolder, staged
-from bigforest.storage.paths import as_path
-from bigforest.storage.regular_files import copy_regular
+from bigforest.storage.paths import as_path, local_path
+from bigforest.storage.regular_files import copy_regular, open_regular
 
 if TYPE_CHECKING:
     import numpy as np
@@ -223,6 +223,8 @@ class Forest(GrownForest):
             for source in self._files():
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
+                with open_regular(local_path(source)):
+                    check_bytes(source)  # before the copy: what is no file of ours may be of any size
                 copy_regular(source, target)
                 # The copy, which nobody else changes, is what is looked at.
                 check_bytes(target)

@@ -69,6 +69,13 @@ def _report_that_is_another_file(forest: Path) -> None:
 
 
 @case("forest", "mixed")
+def _report_of_a_terabyte(forest: Path) -> None:
+    (forest / "oob/curve.parquet").unlink()
+    with (forest / "oob/curve.parquet").open("wb") as file:
+        file.truncate(1 << 40)
+
+
+@case("forest", "mixed")
 def _run_that_is_a_pipe(forest: Path) -> None:
     (forest / "run.parquet").unlink()
     os.mkfifo(forest / "run.parquet")

@@ -37,6 +37,8 @@ VERSION = 3
 METADATA_KEY = b"bigforest"
 CHECKSUM_KEY = b"bigforest.crc32"
 _BLANK = b"00000000"
+# The last bytes of every Parquet file.
+_MAGIC = b"PAR1"
 # What is before the digits: Thrift has one byte for the field and one for the length of its value.
 _ENTRY = CHECKSUM_KEY + bytes([0x18, len(_BLANK)])
 # Bytes read at a time where a whole file is read.
@@ -131,6 +133,12 @@ def _seal(path: Path) -> None:
         file.write(digits)
 
 
+def _ends_as_parquet(file: BinaryIO) -> bool:
+    size = file.seek(0, os.SEEK_END)
+    file.seek(max(0, size - len(_MAGIC)))
+    return file.read() == _MAGIC
+
+
 def _checksum_place(file: BinaryIO) -> int | None:
     """Position of the digits in a Parquet file; None where the footer has no such entry."""
     size = file.seek(0, os.SEEK_END)
@@ -160,10 +168,13 @@ def _checksum(file: BinaryIO, place: int) -> int:
 def check_bytes(path: Path) -> None:
     """Read the whole file and raise FormatError if a byte of it is not as it was written.
 
-    Takes a nanosecond per byte. A file that was written without a checksum passes.
+    Takes a nanosecond per byte. A Parquet file that was written without a checksum passes; a file that does not
+    end as a Parquet file is refused without being read, whatever its size.
     """
     try:
         with _local(path).open("rb") as file:
+            if not _ends_as_parquet(file):
+                raise _unreadable(path, "it has no footer")
             place = _checksum_place(file)
             if place is None:
                 return
