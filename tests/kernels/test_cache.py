@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import ast
 import fcntl
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections import namedtuple
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numba
 import pytest
 
 from bigforest.kernels.compiler import cache, jit
-from bigforest.kernels.compiler.cache import stamp_of
 from bigforest.kernels.compiler.parts import PartDispatcher
 
 # Two kernels, which are compiled in a moment; what they give, and how often the cache served each.
@@ -169,21 +172,57 @@ def test_cache__goes_on_when_the_other_has_died_or_takes_too_long(kept: Path) ->
 SOURCES = Path(jit.__file__).parents[1]
 
 
-def test_stamp__is_of_every_source_at_any_depth(tmp_path: Path) -> None:
+def importers(module: Path, sources: Path) -> set[Path]:
+    """Modules that import `module`, directly or not, and itself: by Python's own parser."""
+
+    def name(path: Path) -> str:
+        return ".".join(("bigforest.kernels", *path.relative_to(sources).with_suffix("").parts))
+
+    imported = {
+        path: {node.module for node in ast.walk(ast.parse(path.read_bytes())) if isinstance(node, ast.ImportFrom)}
+        for path in sources.rglob("*.py")
+    }
+    found = {module}
+    while more := {path for path in imported if imported[path] & set(map(name, found))} - found:
+        found |= more
+    return found
+
+
+def test_stamp__is_of_every_source_that_a_kernel_imports(tmp_path: Path) -> None:
     copy = tmp_path / "kernels"
     shutil.copytree(SOURCES, copy, ignore=shutil.ignore_patterns("__pycache__"))
-    assert stamp_of(copy) == cache.STAMP
-    stamps = {cache.STAMP}
-    deep = copy / "deep" / "er"
-    deep.mkdir(parents=True)
-    added = [deep.parent / "one.py", deep / "one.py"]
-    for number, path in enumerate([*added, *sorted(copy.rglob("*.py")), *added]):
+    grow, sort, grown = copy / "tree" / "grow.py", copy / "common" / "sort.py", copy / "deep" / "er" / "own.py"
+    grown.parent.mkdir(parents=True)
+    grown.write_text("from bigforest.kernels.tree.grow import grow")
+
+    def stamps() -> dict[Path, str]:
+        cache._imports.cache_clear()
+        cache.stamp_of.cache_clear()
+        return {path: cache.stamp_of(path, copy) for path in copy.rglob("*.py")}
+
+    assert stamps()[grow] == cache.stamp_of(SOURCES / "tree" / "grow.py", SOURCES)
+    for path in (grow, sort, grown, copy / "common" / "layout.py", copy / "predict" / "quantile.py"):
+        before = stamps()
         with path.open("a") as file:
             file.write("#")
-        stamps.add(stamp_of(copy))
-        assert len(stamps) == number + 2, path
-    (deep / "one.py").rename(deep / "two.py")
-    assert stamp_of(copy) not in stamps
+        after = stamps()
+        assert {one for one in before if before[one] != after[one]} == importers(path, copy), path
+    assert grown in importers(sort, copy)
+
+
+def test_key__knows_the_fields_of_a_named_tuple() -> None:
+    def key(*names: str) -> Any:
+        pair = namedtuple("pair", names)
+        return cache._fields(numba.typeof((1, pair(0, 0.5)))), cache._fields(numba.typeof((1, pair(0, 0))))
+
+    assert key("left", "right") == key("left", "right")
+    for one, other in zip(key("left", "right"), key("right", "left"), strict=True):
+        assert one != other
+
+
+def test_stamp__no_import_is_relative_or_of_a_name() -> None:
+    for path in SOURCES.rglob("*.py"):
+        assert not re.search(r"^\s*from \.|importlib|__import__", path.read_text(), re.MULTILINE), path
 
 
 @needs_compiler

@@ -10,11 +10,12 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import pickle
+import re
 import secrets
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import IO, Any
@@ -32,6 +33,8 @@ except ImportError:  # not POSIX: processes that start together compile side by 
     fcntl = None  # type: ignore[assignment]
 
 _SOURCES = Path(__file__).resolve().parents[1]
+# A module or a folder of kernels where it is named in an import. In a comment it does no harm.
+_NAMES = re.compile(rb"\bbigforest\.kernels\.(\w+(?:\.\w+)*)")
 # Settings of Numba that change machine code, beside those of the processor, which are in the key.
 _SETTINGS = (
     *("OPT", "LOOP_VECTORIZE", "SLP_VECTORIZE", "USING_SVML", "BOUNDSCHECK", "DEBUGINFO_DEFAULT"),
@@ -43,25 +46,44 @@ _BETWEEN_LOOKS = 0.05
 _CHECKSUM = hashlib.sha256().digest_size
 
 
-def stamp_of(sources: Path) -> str:
-    """Of all that decides machine code beside a kernel's signature and the processor; `sources` has the kernels.
+@cache
+def stamp_of(source: Path, root: Path = _SOURCES) -> str:
+    """Of all that decides machine code beside a kernel's signature and the processor; `root` has the kernels.
 
-    Numba's own cache looks at the file that a kernel stands in, and at its own version, only.
+    A kernel is stamped with its own file and all files that this imports, directly or not: an edit compiles again
+    what it may change and nothing else. Numba's own cache looks at the kernel's file and at Numba's version only.
     """
+    found, waiting = {source}, [source]
+    while waiting:
+        new = _imports(waiting.pop(), root) - found
+        found |= new
+        waiting.extend(new)
+    return _digest(found)
+
+
+def _digest(files: Iterable[Path]) -> str:
     digest = hashlib.sha256(repr(_surroundings()).encode())
-    for path in sorted(sources.rglob("*.py")):
+    for path in sorted(files):
         content = path.read_bytes()
-        digest.update(f"{path.relative_to(sources).as_posix()} {len(content)} ".encode() + content)
+        digest.update(f"{path.parent.name}/{path.name} {len(content)} ".encode() + content)
     return digest.hexdigest()
+
+
+@cache
+def _imports(source: Path, root: Path) -> set[Path]:
+    """The files below `root` that a file names, or all files of a folder that it names."""
+    found = set()
+    for name in set(_NAMES.findall(source.read_bytes())):
+        place = root.joinpath(*name.decode().split("."))
+        file = place.with_suffix(".py")
+        found |= {file} if file.is_file() else set(place.rglob("*.py"))
+    return found
 
 
 def _surroundings() -> tuple[Any, ...]:
     versions = (sys.version, numba.__version__, llvmlite.__version__, llvmlite.binding.llvm_version_info)
     settings = {name: repr(getattr(config, name, None)) for name in _SETTINGS}
     return *versions, np.__version__, sorted(settings.items())
-
-
-STAMP = stamp_of(_SOURCES)
 
 
 @cache
@@ -71,7 +93,7 @@ def folders() -> tuple[Path, ...]:
     Beside the sources, which is where an installation may bring them along, they are also read when they cannot be
     written.
     """
-    own = f"bigforest-{STAMP[:16]}"
+    own = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR and _is_writable(given := Path(config.CACHE_DIR) / own):
         return (given,)
     beside = _SOURCES / "__pycache__" / own
@@ -93,12 +115,12 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def __init__(self, function: Callable[..., Any]) -> None:
         source = Path(function.__code__.co_filename)
-        more = b""
-        if source.is_file() and not source.is_relative_to(_SOURCES):  # a kernel of the tests, say, not in the stamp
+        own = ""
+        if source.is_file() and not source.is_relative_to(_SOURCES):  # a kernel of the tests, say
             closure = [cell.cell_contents for cell in function.__closure__ or ()]
-            more = source.read_bytes() + serialize.dumps((function.__code__.co_firstlineno, closure))
-        own = hashlib.sha256(more).hexdigest()
-        self._key = (STAMP, own, function.__module__, function.__qualname__)
+            own = hashlib.sha256(serialize.dumps((function.__code__.co_firstlineno, closure))).hexdigest()
+        stamp = stamp_of(source, _SOURCES) if source.is_file() else repr(_surroundings())
+        self._key = (stamp, own, function.__module__, function.__qualname__)
         self._name = f"{source.stem}.{function.__name__}".replace("<", "").replace(">", "")
 
     @property
@@ -158,7 +180,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
                 lock.close()
 
     def _key_of(self, signature: Any, codegen: Any) -> str:
-        return hashlib.sha256(repr((self._key, signature, codegen.magic_tuple())).encode()).hexdigest()
+        key = (self._key, signature, *map(_fields, signature), codegen.magic_tuple())
+        return hashlib.sha256(repr(key).encode()).hexdigest()
 
     def _file(self, folder: Path, key: str) -> Path:
         return folder / f"{self._name}-{key[:24]}.nbc"
@@ -171,6 +194,11 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def flush(self) -> None:
         """See _Cache."""
+
+
+def _fields(given: Any) -> Any:
+    """The names of the fields of a named tuple and of those in it, which its type does not show."""
+    return getattr(given, "fields", ()), [_fields(one) for one in getattr(given, "types", ())]
 
 
 def is_noted(kind: str) -> bool:
@@ -186,7 +214,8 @@ def note(kind: str) -> None:
 
 def _note(folder: Path, kind: str) -> Path:
     machine = registry.cpu_target.target_context.codegen().magic_tuple()
-    return folder / f"{kind}-{hashlib.sha256(repr(machine).encode()).hexdigest()[:24]}.done"
+    key = (_digest(_SOURCES.rglob("*.py")), machine)
+    return folder / f"{kind}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.done"
 
 
 def _checksum(key: str, content: bytes) -> bytes:
