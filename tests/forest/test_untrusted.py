@@ -281,12 +281,16 @@ def test_store__numbers_of_a_feature_are_whole(store: Path, name: str, value: ob
         Manifest.read(store)
 
 
-def test_store__of_a_tiny_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "message"),
+    [(2.0**-1000, "numbers.bin: the targets are not those described"), (2.0**1000, "too large to be learned")],
+)
+def test_store__of_a_step_that_its_numbers_do_not_have(tmp_path: Path, step: float, message: str) -> None:
     path = bigforest.encode_store(rows(), tmp_path / "s", target="x0", task="regression").path
     raw = json.loads((path / "manifest.json").read_text())
-    raw["dataspec"]["target"]["step"] = 2.0**-1000
+    raw["dataspec"]["target"]["step"] = step
     (path / "manifest.json").write_text(json.dumps(raw))
-    with pytest.raises(FormatError):
+    with pytest.raises(FormatError, match=message):
         bigforest.train(path, trees=2)
 
 
