@@ -22,6 +22,7 @@ def warm_up(
         ),
     ] = "classes",
     *,
+    passes: Annotated[bool, typer.Option("--passes", help="Also those for tables larger than memory.")] = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     scheduler: dict[str, Any],
@@ -36,6 +37,9 @@ def warm_up(
 
     with running(scheduler, quiet=quiet) as (client, ledger):
         named = bigforest.warm_up(
-            kinds if kinds == "all" else [kind.strip() for kind in kinds.split(",")], listener=ledger, scheduler=client
+            kinds if kinds == "all" else [kind.strip() for kind in kinds.split(",")],
+            passes=passes,
+            listener=ledger,
+            scheduler=client,
         )
     show({"kinds": named}, lambda console, facts: lines(console, [("compiled", ", ".join(facts["kinds"]))]), json=json)

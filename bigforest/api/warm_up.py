@@ -15,13 +15,16 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, by_logging, silent, stage
+from bigforest.common.memory_estimate import Extras
 from bigforest.execution.arguments import column_names
+from bigforest.execution.compiling import announced, growing
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
+from bigforest.grow.forest import compile_for
 
 # Whether there are categories and missing values, whether numbers are predicted, and options of training.
-_KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
+KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
     "classes": (False, False, {}),
     "categories": (True, False, {}),
     "numbers": (False, True, {}),
@@ -34,55 +37,66 @@ _KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
 }
 ALL = "all"
 _ROWS = 64
-_IN_A_PROCESS = "import sys; from bigforest.api.functions.warm_up import warm_here; warm_here(sys.argv[1])"
+IN_A_PROCESS = """
+import sys
+from bigforest.api.warm_up import warm_here
+
+for kind in sys.argv[2:]:
+    warm_here(kind, passes=sys.argv[1] == "passes")
+"""
 
 
 def warm_up(
-    kinds: str | Sequence[str] = ("classes",), *, scheduler: Any = None, listener: Listener = by_logging
+    kinds: str | Sequence[str] = ("classes",),
+    *,
+    passes: bool = False,
+    scheduler: Any = None,
+    listener: Listener = by_logging,
 ) -> list[str]:
-    """Compile the kernels of some kinds of forests grown in memory, so that training them starts at once.
+    """Compile the kernels of some kinds of forests, so that training them starts at once.
 
     kinds      of "classes", "categories" (and missing values), "numbers" to predict, "categories-numbers", "random"
                splits, "sparse-oblique", "rotation", "subspace-cap" and "subspace-perceptron"; "all" for all of these.
+    passes     also those for tables that are larger than memory, which are grown by passes.
     scheduler  as in `train`: on a cluster, they are compiled once on each machine.
     listener   is told of every event (common/events.py).
 
     Kernels are kept for all processes of this machine, and what is there already is not compiled again. Several kinds
     are compiled by as many processes as there are processors. Returns the kinds. Raises ConfigError, and ClusterError.
     """
-    named = list(_KINDS) if kinds == ALL else column_names([kinds] if isinstance(kinds, str) else kinds, "kinds")
+    named = list(KINDS) if kinds == ALL else column_names([kinds] if isinstance(kinds, str) else kinds, "kinds")
     for name in named:
-        if name not in _KINDS:
-            raise ConfigError(f"there is no kind {name!r}; kinds are {', '.join(_KINDS)}, or {ALL}")
+        if name not in KINDS:
+            raise ConfigError(f"there is no kind {name!r}; kinds are {', '.join(KINDS)}, or {ALL}")
     with cluster_of(scheduler, listener) as cluster:
         if cluster is not None:
             cluster.check()
         with stage("compile", len(named), "kinds", listener) as progress:
-            _warm_all(named, cluster, progress)
+            _warm_all(named, passes, cluster, progress)
     return named
 
 
-def _warm_all(kinds: Sequence[str], cluster: Cluster | None, progress: Stage) -> None:
+def _warm_all(kinds: Sequence[str], passes: bool, cluster: Cluster | None, progress: Stage) -> None:
     at_once = min(len(kinds), Resources().workers)
     if cluster is not None or at_once == 1:
         for kind in kinds:
             if cluster is not None:
-                cluster.on_each(warm_here, kind)
+                cluster.on_each(warm_here, kind, passes)
             else:
-                warm_here(kind)
+                warm_here(kind, passes)
             progress.advance()
         return
     with ThreadPoolExecutor(at_once) as pool:
-        for ended in as_completed([pool.submit(_warm_apart, kind) for kind in kinds]):
+        for ended in as_completed([pool.submit(_warm_apart, kind, passes) for kind in kinds]):
             ended.result()
             progress.advance()
 
 
-def warm_here(kind: str) -> None:
+def warm_here(kind: str, passes: bool = False) -> None:
     """Compile the kernels of this kind in this process, or load them from the cache."""
     from bigforest.api.functions import train
 
-    mixed, numbers, options = _KINDS[kind]
+    mixed, numbers, options = KINDS[kind]
     draw = np.random.default_rng(0)
     number = np.arange(_ROWS) % 16 / 2.0
     table = pl.DataFrame({"a": number, "b": draw.permutation(number)})
@@ -92,11 +106,23 @@ def warm_here(kind: str) -> None:
     target = draw.permutation(number) if numbers else draw.permutation(_ROWS) % 2
     forest = train(table.with_columns(y=target), "y", trees=1, scheduler="threads", listener=silent, **options)
     forest.predict(table)
+    if passes:
+        extras = Extras(("level",) if mixed else (), category=4 if mixed else 0, numbers=numbers)
+        with announced(growing(extras, forest.config, passes=True), silent):
+            compile_for(extras, forest.config, passes=True, scratch=None)
 
 
-def _warm_apart(kind: str) -> None:
+def _warm_apart(kind: str, passes: bool) -> None:
     """Compile the kernels of this kind in a process of its own; the compiler works on one thread of a process."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path)}
-    done = subprocess.run([sys.executable, "-c", _IN_A_PROCESS, kind], env=environment, capture_output=True)
+    done = subprocess.run(
+        [sys.executable, "-c", IN_A_PROCESS, "passes" if passes else "memory", kind],
+        env={**os.environ, "PYTHONPATH": search_path()},
+        capture_output=True,
+    )
     if done.returncode:
-        warm_here(kind)  # which raises the error
+        warm_here(kind, passes)  # which raises the error
+
+
+def search_path() -> str:
+    """PYTHONPATH of a process that is to find the modules that this one finds."""
+    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)

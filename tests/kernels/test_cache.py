@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import fcntl
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -42,6 +43,18 @@ print(twice(7), thrice(7), *(sum(one.stats.cache_hits.values()) for one in (twic
 ANSWER = (14, 21)
 
 needs_compiler = pytest.mark.skipif(bool(os.environ.get("NUMBA_DISABLE_JIT")), reason="nothing is compiled")
+
+
+# The same with kernels that an installation brought along, for a processor of these levels.
+SHIPPED = (
+    """
+import os, pathlib
+from bigforest.kernels.compiler import cache
+cache.SHIPPED = pathlib.Path(os.environ["SHIPPED"])
+cache.levels_of_host = lambda: tuple(os.environ["LEVELS"].split())
+"""
+    + OWN
+)
 
 
 def begin(folder: Path, source: str = OWN, **settings: str) -> subprocess.Popen[str]:
@@ -120,6 +133,62 @@ def test_cache__files_of_other_kernels_and_machines_are_not_loaded(kept: Path) -
     assert call(elsewhere, NUMBA_CPU_NAME="x86-64", NUMBA_CPU_FEATURES="") == (*ANSWER, 0, 0)
     shutil.copyfile(file_of(elsewhere, "twice"), one)
     assert call(kept) == (*ANSWER, 0, 1)
+
+
+@pytest.fixture
+def shipped(tmp_path: Path) -> Path:
+    """A folder with both kernels, compiled for levels of processors that every x86-64 runs."""
+    for level in LEVELS:
+        where = tmp_path / level
+        settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "SHIPPED": "", "LEVELS": ""}
+        assert call(where, SHIPPED, **settings) == (*ANSWER, 0, 0)
+        (tmp_path / "shipped").mkdir(exist_ok=True)
+        for path in where.rglob("*.nbc"):
+            shutil.copyfile(path, tmp_path / "shipped" / path.name)
+    return tmp_path / "shipped"
+
+
+LEVELS = ("x86-64-v2", "x86-64")
+needs_x86 = pytest.mark.skipif(platform.machine() not in {"x86_64", "AMD64"}, reason="levels of x86-64")
+
+
+@needs_compiler
+@needs_x86
+def test_shipped__kernels_are_read_by_the_best_level_and_nothing_is_written(shipped: Path, tmp_path: Path) -> None:
+    def ask(levels: str, cache: str) -> tuple[int, ...]:
+        return call(tmp_path / cache, SHIPPED, SHIPPED=str(shipped), LEVELS=levels)
+
+    assert len(list(shipped.iterdir())) == 2 * len(LEVELS)
+    before = {path: path.read_bytes() for path in shipped.iterdir()}
+    for path in before:
+        path.chmod(0o444)
+    assert ask(" ".join(LEVELS), "a") == (*ANSWER, 1, 1)
+    assert ask(LEVELS[1], "a") == (*ANSWER, 1, 1)
+    assert not list((tmp_path / "a").rglob("*.nbc"))
+    assert ask("", "a") == (*ANSWER, 0, 0)  # a processor without these levels compiles, and keeps that
+    assert len(list((tmp_path / "a").rglob("*.nbc"))) == 2
+    # Damaged files: the next level has the kernel; or it is compiled. Nothing is mended in the installation.
+    for number, (path, content) in enumerate(sorted(before.items())):
+        path.chmod(0o644)
+        path.write_bytes(content[: len(content) // 2])
+        assert ask(" ".join(LEVELS), f"b{number}")[:2] == ANSWER
+    assert ask(" ".join(LEVELS), "c") == (*ANSWER, 0, 0)
+    assert all(len(path.read_bytes()) == len(content) // 2 for path, content in before.items())
+
+
+@needs_compiler
+@needs_x86
+def test_shipped__kernels_of_other_sources_or_settings_are_not_read(shipped: Path, tmp_path: Path) -> None:
+    settings = {"SHIPPED": str(shipped), "LEVELS": " ".join(LEVELS)}
+    edited = SHIPPED.replace("number * 2", "number * 5")
+    assert call(tmp_path / "a", edited, **settings) == (35, 21, 0, 0)
+    assert call(tmp_path / "b", SHIPPED, NUMBA_OPT="1", **settings) == (*ANSWER, 0, 0)
+
+
+@needs_compiler
+def test_shipped__files_name_no_place_of_the_machine_that_compiled(kept: Path) -> None:
+    for path in kept.rglob("*.nbc"):
+        assert str(kept.parent).encode() not in path.read_bytes()
 
 
 @needs_compiler

@@ -3,6 +3,9 @@
 A file's name and checksum are of its key: sources, versions, settings, processor and signature. So a file that is
 damaged, of another kernel, of other sources or of another machine is never loaded, and costs a compilation. It is
 written beside its place and renamed. A process that finds a kernel missing locks it, so that others wait for its file.
+
+A wheel may carry kernels in `shipped`, for levels of processors (levels.py). They are read like those of the cache, by
+the best level that the processor has, and never written.
 """
 
 from __future__ import annotations
@@ -27,12 +30,15 @@ import numpy as np
 from numba.core import caching, compiler, config, registry, serialize
 from numba.misc.appdirs import AppDirs
 
+from bigforest.kernels.compiler.levels import levels_of_host
+
 try:
     import fcntl
 except ImportError:  # not POSIX: processes that start together compile side by side
     fcntl = None  # type: ignore[assignment]
 
-_SOURCES = Path(__file__).resolve().parents[1]
+SOURCES = Path(__file__).resolve().parents[1]
+SHIPPED = SOURCES / "shipped"
 # A module or a folder of kernels where it is named in an import. In a comment it does no harm.
 _NAMES = re.compile(rb"\bbigforest\.kernels\.(\w+(?:\.\w+)*)")
 # Settings of Numba that change machine code, beside those of the processor, which are in the key.
@@ -47,7 +53,7 @@ _CHECKSUM = hashlib.sha256().digest_size
 
 
 @cache
-def stamp_of(source: Path, root: Path = _SOURCES) -> str:
+def stamp_of(source: Path, root: Path = SOURCES) -> str:
     """Of all that decides machine code beside a kernel's signature and the processor; `root` has the kernels.
 
     A kernel is stamped with its own file and all files that this imports, directly or not: an edit compiles again
@@ -58,10 +64,11 @@ def stamp_of(source: Path, root: Path = _SOURCES) -> str:
         new = _imports(waiting.pop(), root) - found
         found |= new
         waiting.extend(new)
-    return _digest(found)
+    return digest_of(found)
 
 
-def _digest(files: Iterable[Path]) -> str:
+def digest_of(files: Iterable[Path]) -> str:
+    """Of the files, and of all else that decides machine code beside them."""
     digest = hashlib.sha256(repr(_surroundings()).encode())
     for path in sorted(files):
         content = path.read_bytes()
@@ -96,7 +103,7 @@ def folders() -> tuple[Path, ...]:
     own = f"bigforest-{hashlib.sha256(repr(_surroundings()).encode()).hexdigest()[:16]}"
     if config.CACHE_DIR and _is_writable(given := Path(config.CACHE_DIR) / own):
         return (given,)
-    beside = _SOURCES / "__pycache__" / own
+    beside = SOURCES / "__pycache__" / own
     users = Path(AppDirs(appname="numba", appauthor=False).user_cache_dir) / own
     return (beside, users) if _is_writable(beside) or not _is_writable(users) else (users, beside)
 
@@ -116,10 +123,10 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
     def __init__(self, function: Callable[..., Any]) -> None:
         source = Path(function.__code__.co_filename)
         own = ""
-        if source.is_file() and not source.is_relative_to(_SOURCES):  # a kernel of the tests, say
+        if source.is_file() and not source.is_relative_to(SOURCES):  # a kernel of the tests, say
             closure = [cell.cell_contents for cell in function.__closure__ or ()]
             own = hashlib.sha256(serialize.dumps((function.__code__.co_firstlineno, closure))).hexdigest()
-        stamp = stamp_of(source, _SOURCES) if source.is_file() else repr(_surroundings())
+        stamp = stamp_of(source, SOURCES) if source.is_file() else repr(_surroundings())
         self._key = (stamp, own, function.__module__, function.__qualname__)
         self._name = f"{source.stem}.{function.__name__}".replace("<", "").replace(">", "")
 
@@ -131,10 +138,9 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """What was compiled for the signature, or None."""
         target_context.refresh()
-        key = self._key_of(signature, target_context.codegen())
-        for folder in folders():
+        for path, key in self._places(signature, target_context.codegen()):
             with contextlib.suppress(Exception):  # whatever is wrong with a file costs a compilation and no more
-                content = self._file(folder, key).read_bytes()
+                content = path.read_bytes()
                 if content[:_CHECKSUM] != _checksum(key, content[_CHECKSUM:]):
                     continue
                 parts = pickle.loads(content[_CHECKSUM:])
@@ -147,11 +153,11 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
         """Keep what was compiled, where a disk takes it."""
         if compiled.library.has_dynamic_globals:  # addresses of this process
             return
-        key = self._key_of(signature, compiled.codegen)
-        place = self._file(folders()[0], key)
+        place, key = next(self._places(signature, compiled.codegen))
         temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
         with contextlib.suppress(Exception):  # a full disk costs others a compilation and no more
-            content = serialize.dumps(compiled._reduce())
+            # The only text among the parts are types with places of sources on this machine, which nobody reads.
+            content = serialize.dumps(tuple("" if isinstance(part, str) else part for part in compiled._reduce()))
             try:
                 temporary.write_bytes(_checksum(key, content) + content)
                 temporary.replace(place)
@@ -164,8 +170,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
         Others wait for us until the block ends. Where files cannot be locked, nobody waits.
         """
-        key = self._key_of(signature, target_context.codegen())
-        places = [self._file(folder, key) for folder in folders()]
+        places = [path for path, _ in self._places(signature, target_context.codegen())]
         lock = None
         if not any(place.exists() for place in places):
             lock = locked(places[0].with_suffix(".lock"), places[0].exists, patience)
@@ -179,12 +184,12 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
                         fcntl.flock(lock, fcntl.LOCK_UN)  # a forked process may have the file open, too
                 lock.close()
 
-    def _key_of(self, signature: Any, codegen: Any) -> str:
-        key = (self._key, signature, *map(_fields, signature), codegen.magic_tuple())
-        return hashlib.sha256(repr(key).encode()).hexdigest()
-
-    def _file(self, folder: Path, key: str) -> Path:
-        return folder / f"{self._name}-{key[:24]}.nbc"
+    def _places(self, signature: Any, codegen: Any) -> Iterator[tuple[Path, str]]:
+        """Files that may have the kernel, and the key of each; what is compiled is written to the first."""
+        for folder, machine in _machines(codegen.magic_tuple()):
+            parts = (self._key, signature, *map(_fields, signature), machine)
+            key = hashlib.sha256(repr(parts).encode()).hexdigest()
+            yield folder / f"{self._name}-{key[:24]}.nbc", key
 
     def enable(self) -> None:
         """See _Cache."""
@@ -201,21 +206,30 @@ def _fields(given: Any) -> Any:
     return getattr(given, "fields", ()), [_fields(one) for one in getattr(given, "types", ())]
 
 
+def _machines(own: tuple[str, ...]) -> Iterator[tuple[Path, tuple[str, ...]]]:
+    """Folders that may have kernels for the processor `own`, and what those in them were compiled for."""
+    for folder in folders():
+        yield folder, own
+    for level in levels_of_host():
+        yield SHIPPED, (own[0], level, "")
+
+
 def is_noted(kind: str) -> bool:
-    """Whether the kernels of this kind, whatever that is to the caller, have been compiled on this machine."""
-    return bool(config.DISABLE_JIT) or any(_note(folder, kind).exists() for folder in folders())
+    """Whether the kernels of this kind, whatever that is to the caller, have been compiled for this machine."""
+    return bool(config.DISABLE_JIT) or any(note.exists() for note in _notes(kind))
 
 
 def note(kind: str) -> None:
     """Remember that the kernels of this kind have been compiled, where a disk takes it."""
-    with contextlib.suppress(OSError):
-        _note(folders()[0], kind).touch()
+    if not is_noted(kind):
+        with contextlib.suppress(OSError):
+            next(_notes(kind)).touch()
 
 
-def _note(folder: Path, kind: str) -> Path:
-    machine = registry.cpu_target.target_context.codegen().magic_tuple()
-    key = (_digest(_SOURCES.rglob("*.py")), machine)
-    return folder / f"{kind}-{hashlib.sha256(repr(key).encode()).hexdigest()[:24]}.done"
+def _notes(kind: str) -> Iterator[Path]:
+    sources = digest_of(SOURCES.rglob("*.py"))
+    for folder, machine in _machines(registry.cpu_target.target_context.codegen().magic_tuple()):
+        yield folder / f"{kind}-{hashlib.sha256(repr((sources, machine)).encode()).hexdigest()[:24]}.done"
 
 
 def _checksum(key: str, content: bytes) -> bytes:
