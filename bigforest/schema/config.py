@@ -37,6 +37,7 @@ from bigforest.schema.options import (
     names_of,
     weights_of,
 )
+from bigforest.schema.registered import families, impurities, options_of
 
 # Features of a subspace where nothing is said: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
@@ -207,7 +208,8 @@ class TrainConfig:
     def of(cls, **options: Any) -> TrainConfig:
         """The configuration of these options, with the defaults of their family where it has its own."""
         family = options.get("family", "axis")
-        own = _DEFAULTS.get(family, {}) if isinstance(family, str) else {}
+        family = options_of(family) if isinstance(family, str) else ""
+        own = _DEFAULTS.get(family, {})
         if family == "rotation" and options.get("rotation") == "pca":
             own = own | {"bootstrap": False}
         return cls(**{**own, **options})
@@ -254,18 +256,6 @@ class TrainConfig:
         near = round(wanted)  # 1000**(2/3) is not quite 100 in float64
         return min(max(1, near if abs(wanted - near) < 1e-9 * wanted else math.ceil(wanted)), MAX_PROJECTIONS)
 
-    def max_terms(self, features: int) -> float:
-        """Terms of an oblique node that is larger than most, when the table has `features` features; 0 if none is."""
-        if self.family in ("axis", "tree"):
-            return 0.0
-        if self.in_subspaces:
-            return self.subspace_size(features)
-        if self.family == "rotation":
-            return min(3.0, features) if self.rotation == "pca" else features
-        share = {"rerf": 1 / features, "sporf": 1 / features, "gaussian": 1.0, "very-sparse": features**-0.5}
-        terms = features * (self.density or share[self.projection_kind])
-        return features if self.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
-
     @property
     def criterion(self) -> Impurity:
         """The impurity, also where it was not said."""
@@ -280,7 +270,7 @@ class TrainConfig:
     @property
     def in_subspaces(self) -> bool:
         """Whether trees or nodes see a subspace of the features."""
-        return self.family in SUBSPACE_FAMILIES
+        return options_of(self.family) in SUBSPACE_FAMILIES
 
     @property
     def tie_rule(self) -> Ties:
@@ -347,7 +337,7 @@ def check_trees(config: TrainConfig) -> None:
     _check_int("trees", config.trees, 1, MAX_TREES)
     _check_int("seed", config.seed, 0, 2**63 - 1)
     if config.impurity is not None:
-        _check_choice("impurity", config.impurity, get_args(Impurity))
+        _check_choice("impurity", config.impurity, impurities())
     _check_choice("vote", config.vote, get_args(Vote))
     _check_choice("sampling", config.sampling, get_args(Sampling))
     _check_choice("constants", config.constants, get_args(Constants))
@@ -405,8 +395,8 @@ def check_column_options(config: TrainConfig) -> None:
 
 def check_family(config: TrainConfig) -> None:
     """Raise ConfigError for the options of a family, or for one of another."""
+    _check_choice("family", config.family, families())
     for name, choices in (
-        ("family", Family),
         ("projection_kind", ProjectionKind),
         ("mean_difference", MeanDifference),
         ("mean_difference_scope", Scope),
@@ -418,9 +408,9 @@ def check_family(config: TrainConfig) -> None:
     _check_bool("ranks", config.ranks)
     _check_bool("orthogonal", config.orthogonal)
     unsaid = {field.name: (field.default,) for field in fields(config)} | _UNSAID
-    for name, families in _FAMILIES.items():
-        if config.family not in families and getattr(config, name) not in unsaid[name]:
-            raise ConfigError(f"{name} is an option of the family {' or '.join(families)}, not of {config.family}")
+    for name, owners in _FAMILIES.items():
+        if options_of(config.family) not in owners and getattr(config, name) not in unsaid[name]:
+            raise ConfigError(f"{name} is an option of the family {' or '.join(owners)}, not of {config.family}")
     for name in ("feature_fraction", "density"):
         share = getattr(config, name)
         if share is not None and (not is_number(share) or not 0.0 < share <= 1.0):
@@ -437,7 +427,7 @@ def check_family(config: TrainConfig) -> None:
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if config.axes is not None:
         _check_int("axes", config.axes, 1, MAX_AXES)
-    if config.family == "tree" and (config.trees != 1 or config.bootstrap):
+    if options_of(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
         raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
     _check_subspaces(config)
 

@@ -13,10 +13,11 @@ from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape, 
 from bigforest.common.sizes import megabytes, over_budget
 from bigforest.encode.memory import encode_estimate
 from bigforest.encode.table_shape import shape_of
-from bigforest.execution.compiling import ENCODING, growing, is_compiled
+from bigforest.execution.compiling import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
+from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory import grow_estimate
-from bigforest.grow.shared.memory_in_memory import drawn_from
+from bigforest.grow.warm_up import kernels_of
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
 from bigforest.oob.weigh import weigh_estimate
@@ -118,7 +119,7 @@ def make_plan(
     times = _seconds(shape, config, resources)
     stages = tuple(StagePlan(stage, need, times[stage] + _pass_seconds(need, shape)) for stage, need in needs.items())
     kinds = [] if kept else [ENCODING]
-    kinds.append(growing(shape.extras, config, needs["grow"].passes > 1))
+    kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
     return Plan(
         rows=shape.rows,
         features=shape.features,
@@ -215,7 +216,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     drawn = config.sample_fraction * (_DRAWN if config.replace else 1.0) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
     levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
-    visits = config.trees * bag * levels * _looks(shape.features, config)
+    visits = config.trees * bag * levels * family_of(config).looks(shape.features, config)
     total = {
         "read": shape.rows * shape.features * _READ_CELL,
         "encode": shape.rows * shape.features * _ENCODE_CELL,
@@ -226,18 +227,6 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     }
     threads = resources.executor().size
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}
-
-
-def _looks(features: int, config: TrainConfig) -> float:
-    """How often a node looks at each of its rows, about: for a feature, or for a term of a projection."""
-    if config.family == "sparse-oblique":
-        return config.drawn_projections(features) * config.max_terms(features)
-    if config.in_subspaces:
-        passes = 2 if config.family == "subspace-cap" else 2 * config.max_epochs
-        return passes * config.max_terms(features)
-    if config.feature_fraction is not None:
-        return config.feature_fraction * drawn_from(features, config)
-    return config.drawn_features(drawn_from(features, config))
 
 
 def _pass_seconds(need: MemoryEstimate, shape: Shape) -> float:

@@ -24,7 +24,7 @@ import llvmlite
 import llvmlite.binding
 import numba
 import numpy as np
-from numba.core import caching, compiler, config, registry, serialize
+from numba.core import caching, compiler, config, registry, serialize, types
 from numba.misc.appdirs import AppDirs
 
 try:
@@ -130,6 +130,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """What was compiled for the signature, or None."""
+        if _of_process(signature):
+            return None
         target_context.refresh()
         key = self._key_of(signature, target_context.codegen())
         for folder in folders():
@@ -145,7 +147,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep what was compiled, where a disk takes it."""
-        if compiled.library.has_dynamic_globals:  # addresses of this process
+        if compiled.library.has_dynamic_globals or _of_process(signature):  # addresses of this process
             return
         key = self._key_of(signature, compiled.codegen)
         place = self._file(folders()[0], key)
@@ -164,6 +166,9 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
         Others wait for us until the block ends. Where files cannot be locked, nobody waits.
         """
+        if _of_process(signature):
+            yield
+            return
         key = self._key_of(signature, target_context.codegen())
         places = [self._file(folder, key) for folder in folders()]
         lock = None
@@ -194,6 +199,11 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def flush(self) -> None:
         """See _Cache."""
+
+
+def _of_process(signature: Any) -> bool:
+    """Whether a kernel is handed a compiled function, such as a criterion from outside: its type is an address."""
+    return any(isinstance(argument, types.Dispatcher) for argument in signature)
 
 
 def _fields(given: Any) -> Any:
