@@ -23,7 +23,6 @@ from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.load.groups import outline
-from bigforest.forest.load.load_plan import check_load_budget
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
@@ -48,12 +47,11 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> None:
     """Raise ConfigError when the memory of `resources` is too little for `weigh_parts`."""
-    if resources.memory is not None:
-        check_load_budget("weighing what nodes hold", weigh_estimate(store.shape, config), resources.memory)
+    weigh_estimate(store.shape, config, resources).check(resources.memory, "weighing what nodes hold")
 
 
-def weigh_estimate(shape: Shape, config: TrainConfig) -> MemoryEstimate:
-    """What `weigh_parts` needs."""
+def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
+    """What `weigh_parts` needs, a task at a time."""
     memory = sum(_bytes(shape, config))
     return MemoryEstimate("weigh", memory, memory)
 

@@ -38,6 +38,7 @@ from bigforest.schema.options import (
     weights_of,
 )
 from bigforest.schema.registered import families, impurities, options_of
+from bigforest.schema.tasks import TASKS
 
 # Features of a subspace where nothing is said: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
@@ -226,9 +227,7 @@ class TrainConfig:
                 raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; drop it")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
-            return replace(
-                self, task=task, impurity=self.impurity or "gini", min_leaf=self.min_leaf or 1, mtry=self.draw_rule
-            )
+            return self._with_defaults(task)
         if self.in_subspaces:
             raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
         if self.impurity not in (None, "variance"):
@@ -237,8 +236,12 @@ class TrainConfig:
             raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
         if self.sampling != "uniform" or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; drop them")
-        config = replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 2)
-        return replace(config, mtry=config.draw_rule)
+        return self._with_defaults(task)
+
+    def _with_defaults(self, task: Task) -> TrainConfig:
+        config = replace(self, task=task)
+        min_leaf = self.min_leaf or TASKS[task].min_leaf
+        return replace(config, impurity=config.criterion, min_leaf=min_leaf, mtry=config.draw_rule)
 
     def drawn_projections(self, features: int) -> int:
         """Columns of the random matrix of a node when the table has `features` features; at least 1."""
@@ -259,13 +262,12 @@ class TrainConfig:
     @property
     def criterion(self) -> Impurity:
         """The impurity, also where it was not said."""
-        return self.impurity or ("variance" if self.task == "regression" else "gini")
+        return self.impurity or TASKS[self.task or "classification"].impurity
 
     @property
     def draw_rule(self) -> str | int | float:
         """mtry, also where it was not said."""
-        unsaid = "half" if self.task == "regression" else "sqrt"
-        return unsaid if self.mtry is None else self.mtry
+        return TASKS[self.task or "classification"].mtry if self.mtry is None else self.mtry
 
     @property
     def in_subspaces(self) -> bool:
