@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.tree_arrays import Ends, drawn_thresholds, tree_arrays
 from bigforest.kernels.common.layout import Codes, RowMajorCodes
 from bigforest.kernels.scan.categorical_missing import (
@@ -19,7 +20,6 @@ from bigforest.kernels.scan.categorical_missing import (
     UNSEEN,
     make_categorical_missing,
 )
-from bigforest.kernels.scan.impurity import NUMBERS, entropy_table
 from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
@@ -150,10 +150,10 @@ def kernel_arguments(data: Data, weights: Sequence[int], config: TrainConfig, co
         target.value.flags.writeable = False
     else:
         items |= data.target.astype(np.uint64)[rows] << np.uint64(16)
-        target = ClassTarget(data.classes, entropy_table())
+        target = ClassTarget(data.classes, criterion_of(config).table)
     rules = Rules(
         config.drawn_features(data.values.shape[1]),
-        NUMBERS[config.criterion],
+        criterion_of(config).number,
         -1 if config.max_depth is None else config.max_depth,
         config.min_split,
         config.min_leaf,
@@ -181,7 +181,7 @@ def in_values(found: CodeTree, dictionaries: list[dict[int, float]], config: Tra
     numbers = np.arange(found.feature.size, dtype=np.uint64)
     known = drawn_thresholds(Ends.of(nodes, dictionary), numbers, config.seed, 0)
     known = known if config.splitter == "random" else None
-    return tree_arrays(nodes, dictionary, config.criterion, known=known)
+    return tree_arrays(nodes, dictionary, criterion_of(config), known=known)
 
 
 def encoded(values: NDArray[np.float64], width: int, gaps: Sequence[int]) -> tuple[list[dict[int, float]], Codes]:

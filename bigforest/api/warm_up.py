@@ -17,11 +17,12 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, by_logging, silent, stage
 from bigforest.common.memory_estimate import Extras
 from bigforest.execution.arguments import column_names
-from bigforest.execution.compiling import announced, growing
+from bigforest.execution.compiling import announced
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.grow.forest import compile_for
+from bigforest.grow.warm_up import kernels_of
 
 # Whether there are categories and missing values, whether numbers are predicted, and options of training.
 KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
@@ -108,7 +109,7 @@ def warm_here(kind: str, passes: bool = False) -> None:
     forest.predict(table)
     if passes:
         extras = Extras(("level",) if mixed else (), category=4 if mixed else 0, numbers=numbers)
-        with announced(growing(extras, forest.config, passes=True), silent):
+        with announced(kernels_of(extras, forest.config, passes=True), silent):
             compile_for(extras, forest.config, passes=True, scratch=None)
 
 

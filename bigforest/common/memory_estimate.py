@@ -1,5 +1,6 @@
 """What a stage will need, from one small model, so that a run is refused before it starts instead of killed in its
-middle. Every stage has a function that says its `MemoryEstimate` for a `Shape`; training/plan.py puts them together.
+middle. Every stage has a function beside its code that says its `MemoryEstimate` for (shape, config, resources);
+training/memory.py puts them together.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
+
+from bigforest.common.sizes import over_budget
 
 # Anonymous memory of a process that has loaded everything: interpreter, libraries, kernels from their cache. Measured:
 # 140 MB after training on a small table. Compiling them takes up to 350 MB once more, which is no part of a budget.
@@ -89,6 +92,14 @@ class MemoryEstimate:
     scratch: int = 0
     passes: int = 1
     trees: int = 0
+
+    def check(self, budget: int | None, what: str = "") -> None:
+        """Raise ConfigError, naming the smallest budget, where it is more than `budget`; None is no limit.
+
+        what  the stage in the words of the message.
+        """
+        if budget is not None and self.smallest > budget:
+            raise over_budget(what or f"the stage {self.stage}", self.smallest, budget)
 
 
 def machine_bytes() -> int | None:

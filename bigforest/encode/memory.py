@@ -10,6 +10,7 @@ from bigforest.common.sizes import over_budget
 from bigforest.encode.ranks import MOST_ROWS, sort_bytes
 from bigforest.encode.sortable_keys import key_size
 from bigforest.execution.resources import Resources
+from bigforest.schema.config import TrainConfig
 
 # Rows of a column read at a time.
 SLICE_ROWS = 1 << 18
@@ -114,7 +115,7 @@ def plan_encode(
     return EncodePlan(groups, int(workers), room, SLICE_ROWS, rows, dict(value_bytes))
 
 
-def encode_estimate(shape: Shape, resources: Resources) -> MemoryEstimate:
+def encode_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
     """What encoding needs. Where the shape does not say how long values are, they are taken to have 8 bytes, the most.
 
     Never raises: where the budget is too small, `memory` is what the smallest one would take.

@@ -20,7 +20,7 @@ from bigforest.schema.columns import cells
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import WeightSpec
 from bigforest.source import Source
-from bigforest.store.format import target_type
+from bigforest.store.format import TARGET_TYPES
 from bigforest.store.writer import StoreWriter
 
 
@@ -101,8 +101,8 @@ def encode_row_weights(
     classes = class_weights(rows.target.spec, config.class_weight, rows.counts)
     if config.weight is None and not classes:
         return None
-    regression = config.task == "regression"
-    target = np.memmap(writer.target(), target_type(regression=regression), "r")
+    task = rows.target.spec.task
+    target = np.memmap(writer.target(), TARGET_TYPES[task], "r")
     factors = np.array(classes)
 
     def weights() -> Iterator[NDArray[np.float64]]:
@@ -121,7 +121,7 @@ def encode_row_weights(
         weights,
         job.rows,
         writer.add_weights,
-        regression=regression,
+        regression=task == "regression",
         divisor=balanced_divisor(rows.counts) if balanced and config.weight is None else 0.0,
     )
     if found.raised:

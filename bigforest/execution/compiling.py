@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from bigforest.common.events import Compiling, Listener, stage
-from bigforest.common.memory_estimate import Extras
 from bigforest.execution.executor import Executor
 from bigforest.kernels.compiler.cache import is_noted, note
 from bigforest.kernels.compiler.watch import watching
-from bigforest.schema.config import TrainConfig
 
 # Seconds from which on it is said.
 _LONG = 2.0
@@ -33,35 +31,6 @@ class KernelKind(NamedTuple):
 
 
 ENCODING = KernelKind("encode", "to encode tables", 33, 5.0)
-# Functions and seconds by family or splitter, and what is more with categories or missing values, and by passes. Other
-# processors differ by a factor of two and more: these are estimates.
-_COSTS = {
-    "best": (142, 15.0),
-    "random": (90, 10.0),
-    "sparse-oblique": (170, 30.0),
-    "rotation": (142, 15.0),
-    "tree": (142, 15.0),
-    "subspace-cap": (80, 10.0),
-    "subspace-perceptron": (80, 10.0),
-}
-_MIXED = (60, 10.0)
-_PASSES = (100, 20.0)
-
-
-def growing(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
-    """The kernels that grow such a forest, by passes or in memory."""
-    family = config.family if config.family != "axis" else config.splitter
-    functions, seconds = _COSTS[family]
-    words: list[str] = [family]
-    if extras.odd:
-        words.append("mixed")
-        functions, seconds = functions + _MIXED[0], seconds + _MIXED[1]
-    if extras.numbers:
-        words.append("numbers")
-    if passes:
-        words.append("passes")
-        functions, seconds = functions + _PASSES[0], seconds + _PASSES[1]
-    return KernelKind("-".join(words), "for this kind of table", functions, seconds)
 
 
 def is_compiled(kind: KernelKind) -> bool:

@@ -11,22 +11,22 @@ import numpy as np
 from bigforest.common.errors import DataError
 from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import Extras
-from bigforest.execution.compiling import compiling, growing
+from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
-from bigforest.grow.families.registry import passed_table
+from bigforest.grow.families.registry import family_of
 from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.passes import PassTable, grow_by_passes
-from bigforest.grow.out_of_core.upper_tree import make_ground
+from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.grow.shared.tree_arrays import tree_arrays
-from bigforest.grow.warm_up import compile_passes
-from bigforest.kernels.oblique.search import DirectionExtras, Oblique
+from bigforest.grow.warm_up import compile_passes, kernels_of
+from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
-from bigforest.kernels.subspace.columns import Subspace
 from bigforest.kernels.tree.compile import Needs, compile_kernels
 from bigforest.sampling.bags import max_weight
 from bigforest.schema.config import TrainConfig
@@ -38,12 +38,6 @@ from bigforest.store.store import Dictionaries, Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
-# What the kernels of the families whose splits are found by projection are compiled for.
-_OBLIQUE: dict[str, type[Oblique | Subspace]] = {
-    "sparse-oblique": Oblique,
-    "subspace-cap": Subspace,
-    "subspace-perceptron": Subspace,
-}
 
 
 def grow_forest(
@@ -90,7 +84,7 @@ class Grower:
         self._table: PassTable | None = None
         self._executor = resources.executor(self._way.workers)
         passes = self._way.limits is not None
-        with compiling(growing(store.shape.extras, config, passes), self._executor, listener):
+        with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
@@ -121,9 +115,10 @@ class Grower:
         for group in _groups(wanted, self._way.group):
             if self._table is None:
                 values = store if config.splitter == "random" else None
-                context = make_ground(rules_of(store, config), NodeStats.of(store), Features.of(store), limits, values)
+                stats, features, criterion = NodeStats.of(store), Features.of(store), criterion_of(config)
+                context = GrowContext(rules_of(store, config), stats, features, criterion, limits, values)
                 kept = self._prepared.enter_context(TemporaryFolder(self._scratch))
-                self._table = passed_table(store, config, context, kept, self._executor)
+                self._table = family_of(config).passed_table(store, config, context, kept, self._executor)
             with TemporaryFolder(self._scratch) as folder:
                 grow_by_passes(self._table, group, directory, folder, executor=self._executor, on_trees=advance)
 
@@ -139,14 +134,20 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     if passes:
         compile_passes(extras, config, scratch)
         return
-    random = config.splitter == "random"
-    needs = Needs(_OBLIQUE.get(config.family), mixed=bool(extras.odd), numbers=extras.numbers, random=random)
+    criterion = criterion_of(config)
+    needs = Needs(
+        family_of(config).splits,
+        mixed=bool(extras.odd),
+        numbers=extras.numbers,
+        random=config.splitter == "random",
+        table=criterion.table,
+    )
     nodes, more = compile_kernels(needs)
     pool = more if isinstance(more, DirectionExtras) else None
     subsets = more if isinstance(more, Subsets) else None
     values = np.arange(2.0)
-    values.flags.writeable = config.family == "rotation"  # not those of a store; other flags would be compiled apart
-    tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), config.criterion, pool, subsets=subsets)
+    values.flags.writeable = False  # as in a store; other flags would be compiled apart
+    tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:

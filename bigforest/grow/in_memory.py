@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,25 +12,16 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import keep_freed
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.rotation import in_terms, rotate, tree_axes
-from bigforest.grow.families.sparse_oblique import SparseObliqueTrees, feature_scale, sparse_family
-from bigforest.grow.families.subspace import SubspaceTrees, subspace_family
-from bigforest.grow.out_of_core.random_search import dictionary_of
+from bigforest.grow.families.family import TreeCall
+from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.upper_tree import root_key
-from bigforest.grow.shared.feature_kinds import Features, grow_on_features
-from bigforest.grow.shared.memory_in_memory import drawn_from, trees_together
-from bigforest.grow.shared.row_cache import RowCache, forget_row_cache, row_cache_of
-from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
+from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
 from bigforest.grow.shared.weighted_bags import check_bag, weighed
-from bigforest.kernels.columns.decoded import no_decoded_columns
-from bigforest.kernels.columns.row_major import NO_ROWS, by_rows
 from bigforest.kernels.common.layout import RowMajorCodes
-from bigforest.kernels.scan.impurity import NUMBERS, entropy_table
-from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
-from bigforest.kernels.tree.grow import grow, grow_oblique
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.levels import Levels
@@ -50,7 +41,7 @@ def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[Tree
 
     Raises FormatError when the store is written to meanwhile.
     """
-    together = trees_together(store.shape, config)
+    together = family_of(config).together(store.shape, config)
     for first in range(trees.start, trees.stop, together):
         store.check_unchanged()
         yield _grow(shared_of(store, config), range(first, min(first + together, trees.stop)))
@@ -60,39 +51,25 @@ def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[Tree
 class SharedInputs(NamedTuple):
     """What all trees of a forest that grow in memory share.
 
-    family  of splits that are oblique, but for rotation, None otherwise
-    scale   float64 [features], of rotation (grow/families/rotation.py tree_axes); None in other families
+    family  what those of the family share besides, see Family.shared
     levels  of the categories
-    random  for random splits; None for the best
     """
 
     sampler: Sampler
     by_row: RowMajorCodes
     rules: Rules
     target: ClassTarget | RegressionTarget
-    family: SparseObliqueTrees | SubspaceTrees | None
-    scale: NDArray[np.float64] | None
-    features: Features
+    family: Any
     levels: Levels
-    random: CodeDictionary | None
 
 
 def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     keep_freed()
-    family: SparseObliqueTrees | SubspaceTrees | None = None
-    if config.family == "sparse-oblique":
-        family = sparse_family(store, config, copies.wide)
-    elif config.in_subspaces:
-        family = subspace_family(store, config)
-    scale = feature_scale(store, "zscore") if config.family == "rotation" else None
     classes = len(store.spec.target.classes)
-    target = ClassTarget(classes, entropy_table()) if classes else RegressionTarget(store.target)
-    random = dictionary_of(store) if config.splitter == "random" else None
+    target = ClassTarget(classes, criterion_of(config).table) if classes else RegressionTarget(store.target)
+    family = family_of(config).shared(store, config, copies)
     rules = rules_of(store, config)
-    features, levels = Features.of(store), store.levels()
-    return SharedInputs(
-        Sampler.of(store, config), copies.by_row, rules, target, family, scale, features, levels, random
-    )
+    return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, store.levels())
 
 
 # What the trees of the forests that grow in this process share.
@@ -102,10 +79,7 @@ _lock = threading.Lock()
 
 def shared_of(store: Store, config: TrainConfig) -> SharedInputs:
     """What trees share, made once in each process."""
-    if config.in_subspaces:  # trees have copies of their own
-        copies = RowCache(NO_ROWS, no_decoded_columns(0))
-    else:
-        copies = row_cache_of(store, wide=config.family == "sparse-oblique")
+    copies = family_of(config).row_cache(store)
     with _lock:
         if (store, config) not in _kept:
             _kept[store, config] = _share(store, config, copies)
@@ -126,8 +100,8 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
     weight = store.spec.weight
     mean = 1.0 if weight is None else weight.searched / store.rows
     return Rules(
-        mtry=config.drawn_features(drawn_from(len(store.spec.features), config)),
-        impurity=NUMBERS[config.criterion],
+        mtry=config.drawn_features(family_of(config).drawn_from(len(store.spec.features), config)),
+        impurity=criterion_of(config).number,
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=2 + round((config.min_split - 2) * mean),
         min_leaf=1 + round((config.min_leaf - 1) * mean),
@@ -142,7 +116,7 @@ def _bag(shared: SharedInputs, tree: int) -> NDArray[np.uint64]:
     store = shared.sampler.store
     multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
-    classes = store.target if isinstance(shared.target, ClassTarget) else None
+    classes = store.target if shared.target.value is None else None
     weight = weighed(shared.sampler, tree, 0, multiplicity)
     if store.weight is not None:
         check_bag(int(weight.sum(dtype=np.int64)))
@@ -155,22 +129,11 @@ def _bag(shared: SharedInputs, tree: int) -> NDArray[np.uint64]:
 
 
 def _grow(shared: SharedInputs, trees: range) -> TreeArrays:
-    """These trees, one after the other; of some families one alone, see trees_together."""
-    store, config = shared.sampler.store, shared.sampler.config
+    """These trees, one after the other; as many as go together in the family."""
+    config = shared.sampler.config
     bags = [_bag(shared, tree) for tree in trees]
-    items = np.concatenate(bags)
     start = np.cumsum([0, *(bag.size for bag in bags)], dtype=np.uint64)
     key = np.array([root_key(config, tree) for tree in trees], np.uint64)
-    arguments = (items, shared.target, Roots(start, key), shared.rules)
-    if shared.scale is not None:
-        axes = tree_axes(store, config, trees.start, shared.scale)
-        codes, dictionaries = rotate(store, axes, (items >> np.uint64(32)).astype(np.intp))
-        return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.criterion), axes)
-    if shared.family is not None and isinstance(shared.target, ClassTarget):  # others are refused, see memory.py
-        family = shared.family.scratch(store, shared.by_row, items, trees.start)
-        nodes, pool = grow_oblique(store.codes, shared.by_row, items, shared.target, *arguments[2:], family)
-        return tree_arrays(nodes, store.dictionaries, config.criterion, pool)
-    nodes, subsets = grow_on_features(store.codes, shared.by_row, *arguments, shared.features, shared.random)
-    scale = (store.spec.target.offset, store.spec.target.step)
-    known = None if shared.random is None else drawn_of_trees(nodes, store.dictionaries, config.seed, trees.start)
-    return tree_arrays(nodes, store.dictionaries, config.criterion, known=known, subsets=subsets, scale=scale)
+    items = np.concatenate(bags)
+    call = TreeCall(shared.sampler, trees.start, shared.by_row, items, shared.target, Roots(start, key), shared.rules)
+    return family_of(config).grow(call, shared.family)

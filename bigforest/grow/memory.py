@@ -1,4 +1,4 @@
-"""Whether a forest is grown in memory (grow/shared/memory_in_memory.py) or by passes over the store
+"""Whether a forest is grown in memory  or by passes over the store
 (memory_out_of_core.py); what it needs."""
 
 from __future__ import annotations
@@ -6,17 +6,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.common.sizes import over_budget
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.schema import GROUP_NODES
+from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory_out_of_core import (
     LISTS,
-    decoded_bytes,
     learning_passes,
     limits_for,
     listed_bytes,
-    passes_take,
     small_chunks,
     tally_of,
 )
@@ -25,16 +24,8 @@ from bigforest.grow.out_of_core.node_search import buckets_for
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import STANDING_ROW
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
-from bigforest.grow.shared.memory_in_memory import (
-    BY_VALUES,
-    ON_FEATURES,
-    base_bytes,
-    drawn_from,
-    in_memory,
-    store_bytes,
-    target_bytes,
-)
-from bigforest.sampling.bags import bag_size, distinct_rows, kept_trees
+from bigforest.grow.shared.memory import COPIED, base_bytes, extra_bytes, target_bytes, tree_bytes, written_bytes
+from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
@@ -51,6 +42,8 @@ _MOST_TREES = 16
 # subtrees for each of them: then the largest is not waited for long.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
+# Bytes of a row that has a weight.
+_WEIGHT = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,11 +73,12 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
 
     In memory means: the codes and the growing trees together fit, so that no page of the store is read twice.
     """
-    check_memory_family(shape, config)
+    family = family_of(config)
+    family.check(shape, config)
     budget = resources.memory
     for workers in range(resources.workers, 0, -1):
-        memory = in_memory(shape, config, workers)
-        if budget is None or memory + store_bytes(shape, config) <= budget:
+        memory, store = in_memory(shape, config, workers)
+        if budget is None or memory + store <= budget:
             whole = GrowPlan(workers, None, config.trees, memory)
             return (
                 whole if resources.cluster is None else _spread(shape, config, resources.executor(workers).size, whole)
@@ -94,7 +88,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
         limits = limits_for(shape, config, workers, budget)
         if limits is not None:
             parts = tally_of(shape).parts
-            takes = passes_take(shape, config)
+            takes = family.pass_memory(shape, config)
             buckets = takes.drawn * buckets_for(shape.rows, parts, limits.cells)
             root = takes.asks or max(buckets, shape.extras.category) * parts
             lists = LISTS * limits.room // max(listed_bytes(shape, config, limits.rows), 1)
@@ -103,30 +97,23 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
     raise over_budget("growing this forest", _smallest(shape, config), budget)
 
 
-def check_memory_family(shape: Shape, config: TrainConfig) -> None:
-    """Raise ConfigError where trees of the family cannot be grown on what the table has."""
-    extras = shape.extras
-    if config.family in ON_FEATURES:
-        if config.ranks and extras.odd:
-            raise ConfigError(
-                f"ranks are of numbers, and categories or missing values are in {_some(extras.odd)}: exclude these "
-                "columns, fill or convert them, or leave ranks away"
-            )
-        return
-    if extras.odd:
-        raise ConfigError(
-            f"the family {config.family} projects numbers, and categories or missing values are in "
-            f"{_some(extras.odd)}: exclude these columns, fill or convert them, or choose the family axis"
-        )
-    if extras.numbers:
-        raise ConfigError(f"the family {config.family} is for classes; choose the family axis to predict numbers")
-    if extras.weighted and config.in_subspaces:
-        raise ConfigError(f"the family {config.family} weighs all rows alike; choose the family axis for weighted rows")
-
-
-def _some(names: tuple[str, ...], most: int = 10) -> str:
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(map(repr, names[:most])) + rest
+def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int]:
+    """Bytes of growing this many whole trees at a time, and of what they read of the store at random."""
+    family = family_of(config)
+    together = family.together(shape, config)
+    rows = together * distinct_rows(shape.rows, config, shape.classes)
+    nodes = together * max_nodes(shape.rows, config, shape.classes)
+    tree = (
+        COPIED
+        + 4 * shape.rows
+        + draws_bytes(shape, config)
+        + tree_bytes(rows, nodes, shape.classes)
+        + min(nodes, GROUP_NODES) * written_bytes(shape.classes) // GROUP_NODES
+        + extra_bytes(shape, rows, nodes)
+        + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
+    )
+    own = family.tree_memory(shape, config, rows, nodes // 2)
+    return base_bytes(shape, config) + own.shared + workers * (tree + own.tree), own.store
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:
@@ -136,7 +123,7 @@ def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> Gr
     bag = bag_size(shape.rows, config)
     if tasks >= size or bag < _SPREAD_ROWS:
         return whole
-    limits = limits_for(shape, config, whole.workers, whole.memory + store_bytes(shape, config))
+    limits = limits_for(shape, config, whole.workers, sum(in_memory(shape, config, whole.workers)))
     if limits is None:
         return whole
     rows = min(limits.rows, bag * config.trees // (_SUBTREES * size))
@@ -151,29 +138,21 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
     way = choose_grow_plan(shape, config, resources)
     if way.limits is None:
         return MemoryEstimate("grow", way.memory, smallest)
+    takes = family_of(config).pass_memory(shape, config)
     rows = distinct_rows(shape.rows, config, shape.classes)
-    by_values = config.family in BY_VALUES
-    value = decoded_bytes(shape)
-    column = 8 if config.family == "rotation" else value  # projections, or copies
-    columns = column * drawn_from(shape.features, config) if by_values else shape.row_bytes
-    spilled = rows * (columns + TAG + target_bytes(shape)) + CHUNK * small_chunks(shape, config, way.limits)
-    scratch = way.group * (spilled + rows * STANDING_ROW)
-    scratch += value * shape.features * shape.rows if by_values else 0
+    spilled = rows * (takes.spilled + TAG + target_bytes(shape)) + CHUNK * small_chunks(shape, config, way.limits)
+    scratch = way.group * (spilled + rows * STANDING_ROW) + takes.decoded * shape.rows
     levels = max(math.ceil(math.log2(bag_size(shape.rows, config) / way.limits.rows)), 0)
-    takes = passes_take(shape, config)
     groups = -(-config.trees // way.group)
     # Bags are drawn, and rows spilled, once each.
-    level = takes.level + learning_passes(shape, config, way.limits)
-    passes = groups * (takes.before + level * levels + 2)
-    if by_values:  # decoded once; a deviation takes the mean first
-        deviations = config.family == "rotation" or config.normalize == "zscore"
-        passes += sweeps(shape, way.limits) * (3 if deviations else 1)
+    level = takes.level + learning_passes(shape, takes, way.limits)
+    passes = groups * (takes.before + level * levels + 2) + sweeps(shape, way.limits) * takes.sweeps
     return MemoryEstimate("grow", way.memory, smallest, scratch, passes, way.group)
 
 
 def _smallest(shape: Shape, config: TrainConfig) -> int:
     """The smallest budget for which `limits_for` says yes with one worker, or in which the trees grow in memory."""
-    whole = in_memory(shape, config, 1) + store_bytes(shape, config)
+    whole = sum(in_memory(shape, config, 1))
     base = base_bytes(shape, config)
     low, high = base, base + (1 << 20)
     while limits_for(shape, config, 1, high) is None:

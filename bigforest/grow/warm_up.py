@@ -1,4 +1,5 @@
-"""Compile what growing by passes needs, by growing a tree of a few rows so: its kernels are many, and small."""
+"""Compile what growing by passes needs, by growing a tree of a few rows so: its kernels are many, and small. Which
+kernels a forest needs."""
 
 from __future__ import annotations
 
@@ -9,14 +10,14 @@ import polars as pl
 
 from bigforest.common.memory_estimate import Extras
 from bigforest.encode.ranks import compile_presort
+from bigforest.execution.compiling import KernelKind
 from bigforest.execution.executor import Threads
-from bigforest.grow.families.registry import passed_table
+from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.passes import grow_by_passes
-from bigforest.grow.out_of_core.upper_tree import MemoryLimits, make_ground
+from bigforest.grow.out_of_core.upper_tree import GrowContext, MemoryLimits
+from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.memory_in_memory import BY_VALUES
-from bigforest.kernels.scan.impurity import NUMBERS
 from bigforest.kernels.tree.builder import Rules
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import TargetSpec
@@ -28,6 +29,29 @@ from bigforest.store.writer import PartWriter, StoreWriter
 _ROWS = 64
 # Two buckets of many codes, so that they are looked into, and nodes that need that more than once.
 _LIMITS = MemoryLimits(rows=12, keys=_ROWS, cells=4, room=1)
+# Functions, and seconds to compile them, besides those of the family: with categories or missing values, and by passes.
+# Other processors differ by a factor of two and more: these are estimates.
+_MIXED = (60, 10.0)
+_PASSES = (100, 20.0)
+# Of random splits, in the place of the family's.
+_RANDOM = (90, 10.0)
+
+
+def kernels_of(extras: Extras, config: TrainConfig, passes: bool) -> KernelKind:
+    """The kernels that grow such a forest, by passes or in memory."""
+    family = family_of(config)
+    words: list[str] = [config.family if family.by_values else config.splitter]
+    costs = [_RANDOM if config.splitter == "random" else family.compiling]
+    if extras.odd:
+        words.append("mixed")
+        costs.append(_MIXED)
+    if extras.numbers:
+        words.append("numbers")
+    if passes:
+        words.append("passes")
+        costs.append(_PASSES)
+    functions, seconds = zip(*costs, strict=True)
+    return KernelKind("-".join(words), "for this kind of table", sum(functions), sum(seconds))
 
 
 def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) -> None:
@@ -39,14 +63,15 @@ def compile_passes(extras: Extras, config: TrainConfig, scratch: Path | None) ->
         config = config.settled(store.spec.target.task)
         features = Features.of(store)
         drawn = len(features.codes)
-        rules = Rules(drawn, NUMBERS[config.criterion], max_depth=-1, min_split=2, min_leaf=1, redraw=True)
+        criterion, family = criterion_of(config), family_of(config)
+        rules = Rules(drawn, criterion.number, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
         values = store if config.splitter == "random" else None
-        context = make_ground(rules, NodeStats.of(store), features, _LIMITS, values)
+        context = GrowContext(rules, NodeStats.of(store), features, criterion, _LIMITS, values)
         (folder / "rows").mkdir()
         executor = Threads(1)
-        if config.family in BY_VALUES:
+        if family.by_values:
             compile_presort()  # ways to rank columns that those of a small table do not go
-        table = passed_table(store, config, context, folder, executor)
+        table = family.passed_table(store, config, context, folder, executor)
         grow_by_passes(table, [range(1)], folder, folder / "rows", executor=executor, on_trees=lambda _: None)
 
 

@@ -20,7 +20,7 @@ from bigforest.forest.format.files import write_tables
 from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaves_path, leaves_tables, write_values
 from bigforest.forest.format.schema import LEAF_TARGETS
 from bigforest.forest.load.groups import outline
-from bigforest.forest.load.load_plan import check_load_budget, loading_bytes, tree_bytes
+from bigforest.forest.load.load_plan import loading_bytes, tree_bytes
 from bigforest.oob.vote import CodeTrees, VoteInputs, leaves_in, load_group
 from bigforest.sampling.bags import Sampler, block_count, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -71,9 +71,7 @@ def write_residents(
 
     They do not depend on the resources. Raises ConfigError when the memory of `resources` is too little.
     """
-    if resources.memory is not None:
-        need = leaf_targets_estimate(store.shape, config, resources)
-        check_load_budget("keeping the targets of leaves", need, resources.memory)
+    leaf_targets_estimate(store.shape, config, resources).check(resources.memory, "keeping the targets of leaves")
     trees = outline(directory)
     entries = [range(entry, entry + 1) for entry in range(trees.nodes.size)]
     executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))

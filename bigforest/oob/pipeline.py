@@ -22,7 +22,6 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import outline, survey
-from bigforest.forest.load.load_plan import check_load_budget
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
@@ -46,8 +45,7 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
     way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources)
-    if resources.memory is not None:
-        check_load_budget("the out-of-bag report", way.need, resources.memory)
+    way.need.check(resources.memory, "the out-of-bag report")
     changes = np.zeros((3, config.trees), dtype=np.int64)
     unit = error_unit(store) if store.spec.target.task == "regression" else 1.0
     executor = resources.executor(1)  # a task uses all threads of its process

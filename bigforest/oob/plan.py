@@ -19,6 +19,7 @@ from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.load_plan import NODE_BYTES, LoadPlan, Visit, choose_load_plan, loading_bytes, tree_bytes
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
+from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
@@ -47,13 +48,13 @@ def oob_estimate(
     """What the report of a forest needs.
 
     nodes  nodes of each tree; None for as many as the bags allow. Leaves are all taken to hold several classes where
-           that takes more memory, and oblique nodes to have TrainConfig.max_terms.
+           that takes more memory, and oblique nodes to have Family.max_terms.
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
-    terms = config.max_terms(shape.features)
+    terms = family_of(config).max_terms(shape.features, config)
     numbers = np.arange(config.trees + 1)
     if nodes is None:
         most = max_nodes(shape.rows, config, shape.classes)

@@ -23,10 +23,9 @@ from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.load.groups import outline
-from bigforest.forest.load.load_plan import check_load_budget
+from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
-from bigforest.kernels.scan.impurity import NUMBERS
 from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
 from bigforest.oob.vote import CodeTrees, VoteInputs, load_group, send_rows
 from bigforest.sampling.bags import Sampler, block_count
@@ -48,12 +47,11 @@ def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
 
 def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> None:
     """Raise ConfigError when the memory of `resources` is too little for `weigh_parts`."""
-    if resources.memory is not None:
-        check_load_budget("weighing what nodes hold", weigh_estimate(store.shape, config), resources.memory)
+    weigh_estimate(store.shape, config, resources).check(resources.memory, "weighing what nodes hold")
 
 
-def weigh_estimate(shape: Shape, config: TrainConfig) -> MemoryEstimate:
-    """What `weigh_parts` needs."""
+def weigh_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
+    """What `weigh_parts` needs, a task at a time."""
     memory = sum(_bytes(shape, config))
     return MemoryEstimate("weigh", memory, memory)
 
@@ -142,7 +140,7 @@ def _described(
         gain = gain * spec.target.step * spec.target.step
         columns = {"value": pa.array(spec.target.offset + value * spec.target.step)}
     else:
-        describe_classes(starts, leaf, right, held, NUMBERS[config.criterion], weight, value, gain)
+        describe_classes(starts, leaf, right, held, criterion_of(config).impurity, weight, value, gain)
         kind = table.schema.field("counts").type
         ends = pa.array(np.arange(nodes + 1, dtype=np.int64) * held.shape[1], pa.int32())
         columns = {"counts": pa.ListArray.from_arrays(ends, pa.array(held.ravel(), kind.value_type), type=kind)}

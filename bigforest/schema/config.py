@@ -37,6 +37,8 @@ from bigforest.schema.options import (
     names_of,
     weights_of,
 )
+from bigforest.schema.registered import families, impurities, options_of
+from bigforest.schema.tasks import TASKS
 
 # Features of a subspace where nothing is said: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
@@ -207,7 +209,8 @@ class TrainConfig:
     def of(cls, **options: Any) -> TrainConfig:
         """The configuration of these options, with the defaults of their family where it has its own."""
         family = options.get("family", "axis")
-        own = _DEFAULTS.get(family, {}) if isinstance(family, str) else {}
+        family = options_of(family) if isinstance(family, str) else ""
+        own = _DEFAULTS.get(family, {})
         if family == "rotation" and options.get("rotation") == "pca":
             own = own | {"bootstrap": False}
         return cls(**{**own, **options})
@@ -224,9 +227,7 @@ class TrainConfig:
                 raise ConfigError("keep_targets is for quantiles of numbers, and the target has classes; drop it")
             if self.impurity == "variance":
                 raise ConfigError("the impurity variance is for regression; use gini, entropy or error")
-            return replace(
-                self, task=task, impurity=self.impurity or "gini", min_leaf=self.min_leaf or 1, mtry=self.draw_rule
-            )
+            return self._with_defaults(task)
         if self.in_subspaces:
             raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
         if self.impurity not in (None, "variance"):
@@ -235,8 +236,12 @@ class TrainConfig:
             raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
         if self.sampling != "uniform" or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; drop them")
-        config = replace(self, task="regression", impurity="variance", min_leaf=self.min_leaf or 2)
-        return replace(config, mtry=config.draw_rule)
+        return self._with_defaults(task)
+
+    def _with_defaults(self, task: Task) -> TrainConfig:
+        config = replace(self, task=task)
+        min_leaf = self.min_leaf or TASKS[task].min_leaf
+        return replace(config, impurity=config.criterion, min_leaf=min_leaf, mtry=config.draw_rule)
 
     def drawn_projections(self, features: int) -> int:
         """Columns of the random matrix of a node when the table has `features` features; at least 1."""
@@ -254,33 +259,20 @@ class TrainConfig:
         near = round(wanted)  # 1000**(2/3) is not quite 100 in float64
         return min(max(1, near if abs(wanted - near) < 1e-9 * wanted else math.ceil(wanted)), MAX_PROJECTIONS)
 
-    def max_terms(self, features: int) -> float:
-        """Terms of an oblique node that is larger than most, when the table has `features` features; 0 if none is."""
-        if self.family in ("axis", "tree"):
-            return 0.0
-        if self.in_subspaces:
-            return self.subspace_size(features)
-        if self.family == "rotation":
-            return min(3.0, features) if self.rotation == "pca" else features
-        share = {"rerf": 1 / features, "sporf": 1 / features, "gaussian": 1.0, "very-sparse": features**-0.5}
-        terms = features * (self.density or share[self.projection_kind])
-        return features if self.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
-
     @property
     def criterion(self) -> Impurity:
         """The impurity, also where it was not said."""
-        return self.impurity or ("variance" if self.task == "regression" else "gini")
+        return self.impurity or TASKS[self.task or "classification"].impurity
 
     @property
     def draw_rule(self) -> str | int | float:
         """mtry, also where it was not said."""
-        unsaid = "half" if self.task == "regression" else "sqrt"
-        return unsaid if self.mtry is None else self.mtry
+        return TASKS[self.task or "classification"].mtry if self.mtry is None else self.mtry
 
     @property
     def in_subspaces(self) -> bool:
         """Whether trees or nodes see a subspace of the features."""
-        return self.family in SUBSPACE_FAMILIES
+        return options_of(self.family) in SUBSPACE_FAMILIES
 
     @property
     def tie_rule(self) -> Ties:
@@ -347,7 +339,7 @@ def check_trees(config: TrainConfig) -> None:
     _check_int("trees", config.trees, 1, MAX_TREES)
     _check_int("seed", config.seed, 0, 2**63 - 1)
     if config.impurity is not None:
-        _check_choice("impurity", config.impurity, get_args(Impurity))
+        _check_choice("impurity", config.impurity, impurities())
     _check_choice("vote", config.vote, get_args(Vote))
     _check_choice("sampling", config.sampling, get_args(Sampling))
     _check_choice("constants", config.constants, get_args(Constants))
@@ -405,8 +397,8 @@ def check_column_options(config: TrainConfig) -> None:
 
 def check_family(config: TrainConfig) -> None:
     """Raise ConfigError for the options of a family, or for one of another."""
+    _check_choice("family", config.family, families())
     for name, choices in (
-        ("family", Family),
         ("projection_kind", ProjectionKind),
         ("mean_difference", MeanDifference),
         ("mean_difference_scope", Scope),
@@ -418,9 +410,9 @@ def check_family(config: TrainConfig) -> None:
     _check_bool("ranks", config.ranks)
     _check_bool("orthogonal", config.orthogonal)
     unsaid = {field.name: (field.default,) for field in fields(config)} | _UNSAID
-    for name, families in _FAMILIES.items():
-        if config.family not in families and getattr(config, name) not in unsaid[name]:
-            raise ConfigError(f"{name} is an option of the family {' or '.join(families)}, not of {config.family}")
+    for name, owners in _FAMILIES.items():
+        if options_of(config.family) not in owners and getattr(config, name) not in unsaid[name]:
+            raise ConfigError(f"{name} is an option of the family {' or '.join(owners)}, not of {config.family}")
     for name in ("feature_fraction", "density"):
         share = getattr(config, name)
         if share is not None and (not is_number(share) or not 0.0 < share <= 1.0):
@@ -437,7 +429,7 @@ def check_family(config: TrainConfig) -> None:
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if config.axes is not None:
         _check_int("axes", config.axes, 1, MAX_AXES)
-    if config.family == "tree" and (config.trees != 1 or config.bootstrap):
+    if options_of(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
         raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
     _check_subspaces(config)
 

@@ -40,7 +40,7 @@ import numpy as np
 
 from bigforest.common.errors import FormatError
 from bigforest.schema.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
-from bigforest.schema.options import MAX_BINS
+from bigforest.schema.options import MAX_BINS, Task
 from bigforest.storage.regular_files import read_json_text
 
 FORMAT = "bigforest-store"
@@ -62,8 +62,8 @@ CHECKSUMS = "checksums.bin"
 
 CODE_TYPES = {width: np.dtype(f"<u{width}") for width in CODES}
 VALUE_TYPE = np.dtype("<f8")
-CLASS_TYPE = np.dtype("<u2")
-NUMBER_TYPE = np.dtype("<i8")
+# Of a class, and of a whole number of a regression.
+TARGET_TYPES: dict[Task, np.dtype[Any]] = {"classification": np.dtype("<u2"), "regression": np.dtype("<i8")}
 WEIGHT_TYPES: dict[bool, np.dtype[Any]] = {False: np.dtype("<u2"), True: np.dtype("<u8")}
 ROW_NUMBER_TYPE = np.dtype("<u8")
 GROUP_TYPE = np.dtype("<u4")
@@ -97,7 +97,7 @@ class Manifest:
         sizes = {name: rows * width * sum(f.width == width for f in features) for width, name in CODES.items()}
         sizes[LOW] = codes * VALUE_TYPE.itemsize
         sizes[HIGH] = codes * VALUE_TYPE.itemsize if self.binned else 0
-        sizes[TARGET] = rows * target_type(regression=self.spec.target.task == "regression").itemsize
+        sizes[TARGET] = rows * TARGET_TYPES[self.spec.target.task].itemsize
         sizes[NUMBERS] = 0 if self.spec.target.exact else rows * VALUE_TYPE.itemsize
         sizes[ROW_NUMBERS] = rows * ROW_NUMBER_TYPE.itemsize if self.spec.dropped else 0
         sizes[GROUPS] = rows * GROUP_TYPE.itemsize if self.spec.group is not None else 0
@@ -170,11 +170,6 @@ def is_store(path: Path) -> bool:
     except (OSError, ValueError, RecursionError, MemoryError, FormatError):
         return False
     return isinstance(raw, dict) and raw.get("format") == FORMAT
-
-
-def target_type(*, regression: bool) -> np.dtype[Any]:
-    """Type of the targets: whole numbers of a regression, or classes."""
-    return NUMBER_TYPE if regression else CLASS_TYPE
 
 
 def target_span(spec: DataSpec) -> tuple[int, int]:

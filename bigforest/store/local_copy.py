@@ -28,10 +28,10 @@ from bigforest.store.format import (
     CODE_TYPES,
     CODES,
     TARGET,
+    TARGET_TYPES,
     Manifest,
     blocks,
     target_span,
-    target_type,
 )
 
 _ABSENT, _COMING, _HERE = 0, 1, 2
@@ -190,5 +190,5 @@ def _columns(manifest: Manifest) -> list[_Column]:
         _Column(CODES[f.width], f.slot * spec.rows * f.width, CODE_TYPES[f.width], (0, f.codes - 1))
         for f in spec.features
     ]
-    kind = target_type(regression=spec.target.task == "regression")
+    kind = TARGET_TYPES[spec.target.task]
     return [*features, _Column(TARGET, 0, kind, target_span(spec))]

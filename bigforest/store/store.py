@@ -36,13 +36,13 @@ from bigforest.store.format import (
     ROW_NUMBER_TYPE,
     ROW_NUMBERS,
     TARGET,
+    TARGET_TYPES,
     VALUE_TYPE,
     WEIGHT,
     WEIGHT_TYPES,
     Manifest,
     blocks,
     target_span,
-    target_type,
 )
 from bigforest.store.levels import Levels, read_levels
 from bigforest.store.local_copy import LocalCopy
@@ -134,7 +134,7 @@ class Store:
             max_bins=manifest.max_bins,
             block_rows=manifest.block_rows,
             _codes=Codes(u8, u16, u32, place),
-            _target=_map(here / TARGET, target_type(regression=spec.target.task == "regression"), rows),
+            _target=_map(here / TARGET, TARGET_TYPES[spec.target.task], rows),
             _numbers=None if spec.target.exact else _map(here / NUMBERS, VALUE_TYPE, rows),
             _row_numbers=_map(here / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
             _groups=_map(here / GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,

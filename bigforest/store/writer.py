@@ -38,11 +38,11 @@ from bigforest.store.format import (
     ROW_NUMBER_TYPE,
     ROW_NUMBERS,
     TARGET,
+    TARGET_TYPES,
     VALUE_TYPE,
     WEIGHT,
     WEIGHT_TYPES,
     Manifest,
-    target_type,
 )
 from bigforest.store.levels import LEVELS as LEVEL_SCHEMA
 from bigforest.store.levels import LevelsFile, level_tables
@@ -217,7 +217,8 @@ class StoreWriter:
     def add_rows(self, target: NDArray[Any], numbers: NDArray[Any] | None) -> None:
         """The next rows: class codes, or whole numbers of 64 bits; and their numbers in the source, when any row of
         that is left out."""
-        cells = np.ascontiguousarray(target, dtype=target_type(regression=target.dtype == np.int64))
+        kind = TARGET_TYPES["regression" if target.dtype == np.int64 else "classification"]
+        cells = np.ascontiguousarray(target, dtype=kind)
         self._files.append(TARGET, cells)
         self._target_checksums.add(cells)
         self._rows += len(cells)

@@ -18,7 +18,7 @@ from bigforest.source import Source, open_source
 from bigforest.storage.paths import absolute, as_path
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
-from bigforest.training.plan import check_budget, check_machine
+from bigforest.training.memory import check_budget, check_machine
 
 
 @dataclass(frozen=True, slots=True)

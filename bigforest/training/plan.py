@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape, machine_bytes
-from bigforest.common.sizes import megabytes, over_budget
-from bigforest.encode.memory import encode_estimate
+from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.encode.table_shape import shape_of
-from bigforest.execution.compiling import ENCODING, growing, is_compiled
+from bigforest.execution.compiling import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
-from bigforest.grow.memory import grow_estimate
-from bigforest.grow.shared.memory_in_memory import drawn_from
-from bigforest.oob.leaf_targets import leaf_targets_estimate
-from bigforest.oob.plan import oob_estimate
-from bigforest.oob.weigh import weigh_estimate
+from bigforest.grow.families.registry import family_of
+from bigforest.grow.warm_up import kernels_of
 from bigforest.sampling.bags import block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
 from bigforest.store.store import Store
-
-# The models of the stages, in the order in which they run.
-_STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
-    lambda shape, _, resources: encode_estimate(shape, resources),
-    grow_estimate,
-    oob_estimate,
-    leaf_targets_estimate,
-)
+from bigforest.training.memory import estimates, most_needed, settled_for
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
 # Other processors, disks and tables differ by a factor of two and more: times are estimates.
@@ -111,14 +98,14 @@ def make_plan(
     """
     kept = isinstance(table, Store)
     shape = shape_of(table, data, target, exclude, config)
-    config = _settled(config, shape)
-    needs = {need.stage: need for need in _needs(table, shape, config, resources)}
+    config = settled_for(shape, config)
+    needs = {need.stage: need for need in estimates(table, shape, config, resources)}
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
     times = _seconds(shape, config, resources)
     stages = tuple(StagePlan(stage, need, times[stage] + _pass_seconds(need, shape)) for stage, need in needs.items())
     kinds = [] if kept else [ENCODING]
-    kinds.append(growing(shape.extras, config, needs["grow"].passes > 1))
+    kinds.append(kernels_of(shape.extras, config, needs["grow"].passes > 1))
     return Plan(
         rows=shape.rows,
         features=shape.features,
@@ -129,50 +116,10 @@ def make_plan(
         scratch_free=free_bytes(resources.scratch or home),
         output_free=free_bytes(home),
         memory=resources.memory,
-        smallest=max(need.smallest for need in needs.values()),
+        smallest=most_needed(needs.values()).smallest,
         stages=stages,
         compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
     )
-
-
-def check_budget(
-    table: Source | Store,
-    data: Any,
-    target: str | None,
-    exclude: Collection[str],
-    config: TrainConfig,
-    resources: Resources,
-) -> None:
-    """Raise ConfigError when the memory budget, if there is one, is too small for a stage of the run."""
-    if resources.memory is None:
-        return
-    shape = shape_of(table, data, target, exclude, config)
-    config = _settled(config, shape)
-    needs = _needs(table, shape, config, resources)
-    worst = max(needs, key=lambda need: need.smallest)
-    if worst.smallest > resources.memory:
-        raise over_budget(f"the stage {worst.stage}", worst.smallest, resources.memory)
-
-
-def check_machine(store: Store, config: TrainConfig, resources: Resources, machine: int | None = None) -> None:
-    """Raise ConfigError where a run without a budget would need more memory than the machine has, however it goes.
-
-    machine  bytes of memory; None for those of this machine. A cluster's machines are not known.
-    """
-    machine = machine_bytes() if machine is None else machine
-    if resources.memory is not None or resources.cluster is not None or machine is None:
-        return
-    worst = max(_needs(store, store.shape, config, resources), key=lambda need: need.smallest)
-    if worst.smallest > machine:
-        raise ConfigError(
-            f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for {store.rows} rows, "
-            f"{store.shape.features} features and {store.shape.classes} classes, and this machine has "
-            f"{megabytes(machine)}; take fewer of them, or set memory to that much to try all the same"
-        )
-
-
-def _settled(config: TrainConfig, shape: Shape) -> TrainConfig:
-    return config.settled("regression" if shape.extras.numbers else "classification")
 
 
 def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> int:
@@ -183,24 +130,6 @@ def store_disk_bytes(shape: Shape, *, binned: bool, weighted: bool = False) -> i
     target = 2 if shape.classes > 1 else 8
     cells = shape.rows * (shape.row_bytes + target + (8 if weighted else 0))
     return cells + shape.codes * (16 if binned else 8) + (shape.features + 1) * block_count(shape.rows) * 4
-
-
-def _needs(table: Source | Store, shape: Shape, config: TrainConfig, resources: Resources) -> list[MemoryEstimate]:
-    """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
-    skipped = {"encode"} if isinstance(table, Store) else set()
-    if not config.bootstrap:
-        skipped.add("oob")
-    if not config.keep_targets:
-        skipped.add("targets")
-    needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
-    if (
-        isinstance(table, Store) and table.spec.wide_weights
-    ):  # whether weights of a table are wide is known once encoded
-        needs.append(weigh_estimate(shape, config))
-    if isinstance(table, Source) and table.spooled:
-        memory = BASE_BYTES + table.spooled
-        needs.insert(0, MemoryEstimate("read", memory, memory, sum(file.stat().st_size for file in table.files)))
-    return needs
 
 
 def _most_scratch(needs: Collection[MemoryEstimate]) -> int:
@@ -215,7 +144,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     drawn = config.sample_fraction * (_DRAWN if config.replace else 1.0) if config.bootstrap else 1.0
     bag = max(2.0, shape.rows * drawn)
     levels = math.log2(bag) if config.max_depth is None else min(config.max_depth, math.log2(bag))
-    visits = config.trees * bag * levels * _looks(shape.features, config)
+    visits = config.trees * bag * levels * family_of(config).looks(shape.features, config)
     total = {
         "read": shape.rows * shape.features * _READ_CELL,
         "encode": shape.rows * shape.features * _ENCODE_CELL,
@@ -226,18 +155,6 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources) -> dict[st
     }
     threads = resources.executor().size
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}
-
-
-def _looks(features: int, config: TrainConfig) -> float:
-    """How often a node looks at each of its rows, about: for a feature, or for a term of a projection."""
-    if config.family == "sparse-oblique":
-        return config.drawn_projections(features) * config.max_terms(features)
-    if config.in_subspaces:
-        passes = 2 if config.family == "subspace-cap" else 2 * config.max_epochs
-        return passes * config.max_terms(features)
-    if config.feature_fraction is not None:
-        return config.feature_fraction * drawn_from(features, config)
-    return config.drawn_features(drawn_from(features, config))
 
 
 def _pass_seconds(need: MemoryEstimate, shape: Shape) -> float:

@@ -18,6 +18,7 @@ from bigforest.common.memory_estimate import BASE_BYTES, Shape
 from bigforest.encode.memory import encode_estimate, plan_encode
 from bigforest.encode.ranks import MOST_ROWS
 from bigforest.execution.resources import Resources
+from bigforest.schema.config import TrainConfig
 from tests.encode.test_encode import content, encoded
 
 ROWS = 2_500_000
@@ -39,6 +40,7 @@ watcher.start()
 from bigforest.encode.pipeline import encode
 from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
+from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 data, out, memory, threads = sys.argv[1:]
 scratch = Path(out).parent
@@ -73,7 +75,7 @@ def test_encode__takes_no_more_than_it_says_and_writes_the_same(table: Path, tmp
     stores = []
     for spare, threads, passes in ((150, 2, 1), (85, 2, 1), (57, 1, 5)):
         resources = Resources(memory=BASE_BYTES + spare * MB, threads=threads)
-        need = encode_estimate(shape, resources)
+        need = encode_estimate(shape, TrainConfig(), resources)
         assert need.memory <= resources.memory
         assert need.passes == passes
         out = tmp_path / f"{spare}.store"
@@ -86,7 +88,7 @@ def test_encode__takes_no_more_than_it_says_and_writes_the_same(table: Path, tmp
 
 def test_encode__budget_too_small_is_refused(tmp_path: Path) -> None:
     frame = pl.DataFrame({"x": [1.5, 2.5], "y": [0, 1]})
-    smallest = encode_estimate(Shape(2, (4,), 2, 2), Resources(memory=1)).smallest
+    smallest = encode_estimate(Shape(2, (4,), 2, 2), TrainConfig(), Resources(memory=1)).smallest
     with pytest.raises(ConfigError, match=f"at least {-(-smallest // MB)}MB of memory and may use 1MB"):
         encoded(frame, tmp_path, resources=Resources(memory=MB))
     assert list(tmp_path.iterdir()) == []
@@ -104,9 +106,9 @@ def test_encode__budget_too_small_is_refused(tmp_path: Path) -> None:
 )
 def test_plan__never_more_than_the_budget(rows: int, sizes: list[int], spare: int, threads: int) -> None:
     shape = Shape(rows, tuple(min(4, size) for size in sizes), rows, 2, tuple(sizes))
-    smallest = encode_estimate(shape, Resources(memory=1)).smallest
+    smallest = encode_estimate(shape, TrainConfig(), Resources(memory=1)).smallest
     resources = Resources(memory=smallest + spare, threads=threads)
-    need = encode_estimate(shape, resources)
+    need = encode_estimate(shape, TrainConfig(), resources)
     assert need.smallest == smallest
     assert need.memory <= smallest + spare
     named = {f"x{i}": size for i, size in enumerate(sizes)}
@@ -127,4 +129,4 @@ def test_need__less_memory_first_takes_fewer_workers_then_the_disk() -> None:
         plan = plan_encode(shape.rows, dict.fromkeys("ab", 4), Resources(memory=memory, threads=2))
         seen.append((plan.workers, plan.passes))
     assert seen == [(2, 1), (2, 1), (1, 1), (2, 5), (1, 5)]
-    assert encode_estimate(shape, Resources(memory=3 * 10**8, threads=1)).scratch == 30_000_000 * 4
+    assert encode_estimate(shape, TrainConfig(), Resources(memory=3 * 10**8, threads=1)).scratch == 30_000_000 * 4

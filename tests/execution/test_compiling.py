@@ -16,8 +16,9 @@ import bigforest
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted, by_logging
 from bigforest.common.memory_estimate import PLAIN
-from bigforest.execution.compiling import KernelKind, announced, compiling, growing, is_compiled
+from bigforest.execution.compiling import KernelKind, announced, compiling, is_compiled
 from bigforest.execution.executor import Threads
+from bigforest.grow.warm_up import kernels_of
 from bigforest.kernels.compiler.cache import folders
 from bigforest.kernels.compiler.jit import helper, kernel
 from bigforest.schema.config import TrainConfig
@@ -98,15 +99,15 @@ def test_python__hears_of_compiling_through_logging(caplog: pytest.LogCaptureFix
 def test_growing__tells_kinds_apart() -> None:
     configs = [TrainConfig(), TrainConfig(splitter="random"), TrainConfig.of(family="sparse-oblique")]
     extras = [PLAIN, PLAIN._replace(odd=("c",)), PLAIN._replace(numbers=True)]
-    kinds = [growing(extra, config, passes) for extra in extras for config in configs for passes in (False, True)]
+    kinds = [kernels_of(extra, config, passes) for extra in extras for config in configs for passes in (False, True)]
     assert len({kind.name for kind in kinds}) == 18
-    assert growing(PLAIN, replace(configs[0], trees=7, seed=3), False) == kinds[0]
+    assert kernels_of(PLAIN, replace(configs[0], trees=7, seed=3), False) == kinds[0]
 
 
 @needs_compiler
 def test_warm_up__compiles_what_training_needs() -> None:
     assert bigforest.warm_up() == ["classes"]
-    assert is_compiled(growing(PLAIN, TrainConfig(), False))
+    assert is_compiled(kernels_of(PLAIN, TrainConfig(), False))
     plan = bigforest.plan_training(frame(), "target")
     assert plan.compiling == 0
     assert plan.seconds == sum(stage.seconds for stage in plan.stages)

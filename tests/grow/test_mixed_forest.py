@@ -24,11 +24,12 @@ from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.grow.families.axis import family
 from bigforest.grow.forest import grow_forest
 from bigforest.grow.in_memory import grow_tree, grow_trees, rules_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
-from bigforest.grow.shared import memory_in_memory, weighted_bags
+from bigforest.grow.shared import weighted_bags
 from bigforest.grow.shared.weighted_bags import weighed
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
@@ -155,7 +156,7 @@ def test_kernel_grow_trees__several_in_a_call_as_each_alone(
 ) -> None:
     trees = range(first, first + 7)
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory_in_memory, "_ROWS_TOGETHER", rows)
+        patch.setattr(family, "_ROWS_TOGETHER", rows)
         config = replace(config, splitter=splitter, trees=trees.stop)
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=first)
         ways = [grow_trees(store, config, trees), (grow_tree(store, config, tree) for tree in trees)]

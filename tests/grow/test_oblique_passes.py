@@ -20,7 +20,7 @@ from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.sizes import megabytes
 from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
-from bigforest.grow.families.sparse_oblique import feature_scale
+from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core import passes
 from bigforest.grow.out_of_core.decoded_table import ValueReader, decode_table

@@ -16,7 +16,7 @@ from bigforest.common.events import silent
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
-from bigforest.grow.families.subspace import tree_subspace
+from bigforest.grow.families.subspace.trees import tree_subspace
 from bigforest.grow.memory import grow_estimate
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source

@@ -21,8 +21,9 @@ from bigforest.execution.resources import Resources
 from bigforest.kernels.categories.ordering import levels_bytes, make_levels
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source, spool
-from bigforest.training import plan as plan_module
-from bigforest.training.plan import check_machine, store_disk_bytes
+from bigforest.training import memory as memory_module
+from bigforest.training.memory import check_machine
+from bigforest.training.plan import store_disk_bytes
 from tests.commands import Run, folder, run
 from tests.strategies import mixed_frames
 
@@ -191,7 +192,7 @@ def needs(*smallest: int, scratch: int = 0) -> tuple[Any, ...]:
 def test_plan__says_no_with_the_smallest_budget_that_would_do(
     run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(plan_module, "_STAGES", needs(3 * 10**8, 512_345_678, 4 * 10**8))
+    monkeypatch.setattr(memory_module, "_STAGES", needs(3 * 10**8, 512_345_678, 4 * 10**8))
     facts = json.loads(run("plan", "things.parquet", "--memory", "500MB", "--json").out)
     assert (run.code, run.err) == (1, "")
     assert (facts["fits"], facts["smallest"], facts["memory"]) == (False, 512_345_678, 500_000_000)
@@ -208,7 +209,7 @@ def test_plan__says_no_with_the_smallest_budget_that_would_do(
 
 
 def test_plan__says_no_when_the_disk_is_too_small(run: Run, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plan_module, "_STAGES", needs(1, 1, 1, scratch=10**18))
+    monkeypatch.setattr(memory_module, "_STAGES", needs(1, 1, 1, scratch=10**18))
     assert run("plan", "things.parquet").code == 1
     assert "the disk lacks" in run.out
     assert run("plan", "things.parquet", "--quiet").code == 2  # there is no such option: it prints one thing
@@ -223,7 +224,7 @@ def test_plan__is_of_resources_and_configuration(monkeypatch: pytest.MonkeyPatch
         seen.append((shape, config, resources))
         return MemoryEstimate("grow", 1, 1)
 
-    monkeypatch.setattr(plan_module, "_STAGES", (note,))
+    monkeypatch.setattr(memory_module, "_STAGES", (note,))
     bigforest.plan_training(frame(), "kind", memory="1GiB", threads=3, trees=5, max_bins=4)
     [(shape, config, resources)] = seen
     assert (shape.rows, config.trees, config.max_bins) == (400, 5, 4)

@@ -449,9 +449,9 @@ def test_memory__too_little_is_refused_before_any_work(
     table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from bigforest.common.memory_estimate import MemoryEstimate
-    from bigforest.training import plan
+    from bigforest.training import memory
 
-    monkeypatch.setattr(plan, "_STAGES", (lambda *_: MemoryEstimate("grow", 10**9, 600 * 10**6),))
+    monkeypatch.setattr(memory, "_STAGES", (lambda *_: MemoryEstimate("grow", 10**9, 600 * 10**6),))
     with pytest.raises(bigforest.ConfigError, match="the stage grow needs at least 600MB of memory and may use 500MB"):
         bigforest.train(table, "kind", out=tmp_path / "f", memory="500MB", **OPTIONS)
     assert not list(tmp_path.glob("f*"))

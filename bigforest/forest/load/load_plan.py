@@ -9,7 +9,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import MemoryEstimate
-from bigforest.common.sizes import over_budget, parse_bytes
 from bigforest.forest.format.parts import PIECE_BYTES, piece_rows
 
 # Bytes of a node while it is loaded, of a mixed leaf per class (its counts and its ballot), and of a term of an oblique
@@ -130,7 +129,7 @@ def choose_load_plan(
         groups, rows = _quickest(sizes, first, visit, room, most, sizes.size if trees is None else trees)
         keeps = visit.one_keeps or len(groups) > 1
     memory = visit.fixed + group_bytes(sizes, groups) + (rows * visit.row_bytes if keeps else 0)
-    return LoadPlan(groups, rows, MemoryEstimate(visit.stage, memory, smallest, passes=len(groups)))
+    return LoadPlan(groups, rows, MemoryEstimate(visit.stage, memory, min(smallest, memory), passes=len(groups)))
 
 
 def _quickest(
@@ -149,10 +148,3 @@ def _quickest(
             best = time, groups, part
     assert best is not None
     return best[1:]
-
-
-def check_load_budget(what: str, need: MemoryEstimate, memory: int | str) -> None:
-    """Raise ConfigError, naming the smallest budget, where `need` is more than `memory`."""
-    given = parse_bytes(memory)
-    if need.memory > given:
-        raise over_budget(what, need.smallest, given)

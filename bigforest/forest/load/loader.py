@@ -21,7 +21,6 @@ from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.groups import Trees, survey
-from bigforest.forest.load.load_plan import check_load_budget
 from bigforest.forest.load.predictor import GroupLeafTargets, Predictor
 from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, choose_passes, default_batch, whole_estimate
 from bigforest.forest.load.vote_rule import VoteRule
@@ -68,11 +67,12 @@ class Loader:
         self, rule: VoteRule, ranks: Ranks | None, memory: int | str | None, threads: int | None
     ) -> Predictor:
         """All trees, ready to answer rows; see `Forest.voting`."""
-        targets = self.targets(rule, Resources(memory=None if memory is None else parse_bytes(memory)))
+        resources = Resources(threads=threads, memory=None if memory is None else parse_bytes(memory))
+        targets = self.targets(rule, resources)
         if memory is not None:
-            workers = Resources(threads=threads).workers
+            workers = resources.workers
             need = whole_estimate(self._survey(workers), workers, 0 if targets is None else targets.nbytes)
-            check_load_budget("a lazy query with the whole forest", need, memory)
+            need.check(resources.memory, "a lazy query with the whole forest")
         packed = self.whole()
         group_leaf_targets = None if targets is None else GroupLeafTargets.of(targets, range(packed.roots.size), packed)
         if rule.trees:

@@ -15,7 +15,7 @@ from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.groups import Trees
-from bigforest.forest.load.load_plan import LOADING_BYTES, Visit, check_load_budget, choose_load_plan
+from bigforest.forest.load.load_plan import LOADING_BYTES, Visit, choose_load_plan
 from bigforest.forest.load.predictor import LEAF_CELLS, Answers, Predictor
 from bigforest.forest.load.row_batch import CHUNK_BYTES, RowBatch, tile_bytes
 from bigforest.forest.load.vote_rule import answer_width
@@ -119,8 +119,7 @@ def choose_passes(
     Raises ConfigError naming the smallest budget that would do.
     """
     passes, need = plan_passes(shape, resources, trees.sizes(), trees.first, held, quantiles)
-    assert resources.memory is not None
-    check_load_budget("predicting", need, resources.memory)
+    need.check(resources.memory, "predicting")
     assert trees.used is not None
     return passes._replace(used=trees.used, load=load)
 

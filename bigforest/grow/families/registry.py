@@ -1,24 +1,34 @@
-"""What passes go over, by family."""
+"""The families by name: those of the package, and those registered at run time."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from bigforest.execution.executor import Executor
-from bigforest.grow.families.axis_passes import FeatureTable
-from bigforest.grow.families.oblique_passes import prepare_directions
-from bigforest.grow.out_of_core.passes import PassTable
-from bigforest.grow.out_of_core.upper_tree import GrowContext
-from bigforest.grow.shared.memory_in_memory import BY_VALUES
-from bigforest.sampling.bags import Sampler
+from bigforest.common.errors import ConfigError
+from bigforest.grow.families.axis.family import AXIS, TREE
+from bigforest.grow.families.family import Family
+from bigforest.grow.families.rotation.family import ROTATION
+from bigforest.grow.families.sparse_oblique.family import SPARSE_OBLIQUE
+from bigforest.grow.families.subspace.family import SUBSPACE_CAP, SUBSPACE_PERCEPTRON
 from bigforest.schema.config import TrainConfig
-from bigforest.store.store import Store
+from bigforest.schema.registered import name_family
+
+_FAMILIES: dict[str, Family] = {
+    family.name: family for family in (AXIS, TREE, SPARSE_OBLIQUE, ROTATION, SUBSPACE_CAP, SUBSPACE_PERCEPTRON)
+}
 
 
-def passed_table(
-    store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
-) -> PassTable:
-    """The table as trees of the family see it; `folder` is scratch as long as it is used."""
-    if config.family in BY_VALUES:
-        return prepare_directions(store, config, context, folder, executor)
-    return FeatureTable(store, Sampler.of(store, config), context)
+def register_family(family: Family, options_of: str) -> None:
+    """Let TrainConfig(family=family.name) grow trees of the family in this process; ConfigError for a name in use.
+
+    options_of  the family of the package whose options it has.
+
+    Forests keep the name: only a process with the family grows more of their trees or opens them.
+    """
+    name_family(family.name, options_of)
+    _FAMILIES[family.name] = family
+
+
+def family_of(config: TrainConfig) -> Family:
+    """The family of a forest. Raises ConfigError where this process has none of the name."""
+    if config.family not in _FAMILIES:
+        raise ConfigError(f"there is no family {config.family}; it is registered by code that this process has not run")
+    return _FAMILIES[config.family]

@@ -53,9 +53,9 @@ class RowResponse(Protocol):
 
 
 class TableView(Protocol):
-    """A table that passes go over, as trees see it: those on features (grow/families/axis_passes.py), or on projections
-    (grow/families/oblique_passes.py). Their questions and replies are of requests.py or
-    grow/families/oblique_requests.py."""
+    """A table that passes go over, as trees see it: those on features (grow/families/axis/passes.py), or on projections
+    (grow/families/oblique/passes.py). Their questions and replies are of requests.py or
+    grow/families/oblique/requests.py."""
 
     @property
     def store(self) -> Store: ...

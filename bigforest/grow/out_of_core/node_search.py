@@ -70,7 +70,7 @@ class NodeSplit(NamedTuple):
 
 class NodeSearch(Protocol):
     """The search for the split of one node: a Search, or one that looks at no histograms for all
-    (grow/families/subspace_search.py).
+    (grow/families/subspace/search.py).
 
     pending    what is asked of the next pass; nothing once the search is over
     constant  bool [features], known to be constant in the node

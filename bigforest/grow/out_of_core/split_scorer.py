@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
+from bigforest.grow.shared.criteria import Criterion
 from bigforest.kernels.categories.order_from_counts import order_counted
 from bigforest.kernels.categories.ordering import make_levels
-from bigforest.kernels.out_of_core.split_scores import bucket_bounds, integer_score, split_scores
-from bigforest.kernels.scan.impurity import GINI, VARIANCE
+from bigforest.kernels.out_of_core.split_scores import bucket_bounds, split_scores
 
 # A float score this much below the best, relatively, cannot be as good: rounding is about 1e-15.
 _NEAR = 1e-12
@@ -58,16 +58,15 @@ class SplitScorer:
     limit     a split, or a bucket of codes, whose float score is below this cannot be as good as the best
     """
 
-    def __init__(self, stats: NodeStats, total: Counts, impurity: int, table: NDArray[np.int64], min_leaf: int) -> None:
-        """total: with numbers to predict as they are; impurity: its number; table: impurity.entropy_table."""
+    def __init__(self, stats: NodeStats, total: Counts, criterion: Criterion, min_leaf: int) -> None:
+        """total: with numbers to predict as they are."""
         self.stats = stats
         self.centre = stats.centre(total)
         self.total = stats.moved(total, -self.centre)
         self.rows = int(stats.rows(total))
         self.best: ScoredSplit | None = None
         self.limit = -np.inf
-        self._impurity = impurity
-        self._table = table
+        self._criterion = criterion
         self._min_leaf = min_leaf
         self._judged = self.total[: stats.judged]
         self._scratch = np.empty(stats.judged, np.int64)
@@ -76,14 +75,16 @@ class SplitScorer:
         """Offer splits after `codes` [n >= 1], ascending, with `left` [n, parts] on the left."""
         scores = np.empty(codes.size)
         least = max(self._min_leaf, 1)
-        split_scores(self._impurity, left, self._judged, least, self._table, self._scratch, scores)
+        split_scores(self._criterion.number, left, self._judged, least, self._criterion.table, self._scratch, scores)
         best = float(scores.max())
         if best == -np.inf:
             return
         self.limit = max(self.limit, _lowered(best))
         for place in np.flatnonzero(scores >= self.limit):
             here = left[place].copy()  # no view: it stays
-            split = ScoredSplit(number, codes[place].item(), here, self._exact(here))
+            split = ScoredSplit(
+                number, codes[place].item(), here, self._criterion.exact(here[: self.stats.judged], self._judged)
+            )
             if split.beats(self.best):
                 self.best = split
 
@@ -105,21 +106,10 @@ class SplitScorer:
         before, counts  int64 [buckets, parts]: what is left of each bucket, and in it.
         """
         bounds = np.empty(len(counts))
-        bucket_bounds(self._impurity, before, counts, self._judged, self._table, self._scratch, bounds)
+        bucket_bounds(
+            self._criterion.number, before, counts, self._judged, self._criterion.table, self._scratch, bounds
+        )
         return bounds
-
-    def _exact(self, left: Counts) -> Fraction | int:
-        one = left[: self.stats.judged]
-        two = self._judged - one
-        if self._impurity == VARIANCE:
-            return sum((Fraction(int(side[SUM]) ** 2, int(side[WEIGHT])) for side in (one, two)), Fraction(0))
-        if self._impurity == GINI:
-            return sum(map(_purity, (one.tolist(), two.tolist())), Fraction(0))
-        return int(integer_score(self._impurity, one, self._judged, self._scratch, self._table))
-
-
-def _purity(weights: list[int]) -> Fraction:
-    return Fraction(sum(n * n for n in weights), sum(weights))
 
 
 def _lowered(score: float) -> float:

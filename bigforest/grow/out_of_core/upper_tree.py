@@ -15,10 +15,11 @@ from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
 from bigforest.grow.out_of_core.random_search import RandomSearch, dictionary_of
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
+from bigforest.grow.shared.criteria import Criterion
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.out_of_core.codes import AFTER_ALL, MISSING_RIGHT, CodeSplits, child_keys
 from bigforest.kernels.scan.categorical_missing import UNSEEN, Subsets
-from bigforest.kernels.scan.impurity import entropy_table
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Rules
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -51,27 +52,19 @@ class MemoryLimits(NamedTuple):
 class GrowContext(NamedTuple):
     """What all nodes of a forest share.
 
-    table   impurity.entropy_table
     values  the store between whose values random splits are drawn; None for the best splits
     """
 
     rules: Rules
     stats: NodeStats
     features: Features
-    table: NDArray[np.int64]
+    criterion: Criterion
     limits: MemoryLimits
-    values: Store | None
+    values: Store | None = None
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """The table is large, and every process has it."""
-        return make_ground, (self.rules, self.stats, self.features, self.limits, self.values)
-
-
-def make_ground(
-    rules: Rules, stats: NodeStats, features: Features, limits: MemoryLimits, values: Store | None = None
-) -> GrowContext:
-    """The Ground of these."""
-    return GrowContext(rules, stats, features, entropy_table(), limits, values)
+    def target(self, value: NDArray[np.int64] | None = None) -> ClassTarget | RegressionTarget:
+        """What trees grow to predict: classes, or these numbers."""
+        return ClassTarget(self.stats.classes, self.criterion.table) if value is None else RegressionTarget(value)
 
 
 @dataclass(slots=True)
@@ -104,7 +97,7 @@ class UpperTree:
     nodes     parents before their children, the root first.
     row_nodes  where its rows stand, but for the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
-    own       what it has of its own besides, see grow/families/oblique_base.py.
+    own       what it has of its own besides, see grow/families/oblique/base.py.
     """
 
     own: Any = None
@@ -235,7 +228,7 @@ class UpperTree:
         if _may_split(self.stats, total, depth, rules):
             node.state = SMALL if self.stats.rows(total) <= limits.rows else SEARCHING
         if node.state == SEARCHING:
-            scorer = SplitScorer(self.stats, total, rules.impurity, self._ground.table, rules.min_leaf)
+            scorer = SplitScorer(self.stats, total, self._ground.criterion, rules.min_leaf)
             node.search = self._search(key, scorer, constant)
             if not node.search.pending:
                 node.state, node.search = LEAF, None

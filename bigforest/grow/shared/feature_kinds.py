@@ -63,6 +63,5 @@ def grow_on_features(
     """Grow trees, or the part below a node, in memory; the arguments are those of kernels/tree/grow.py grow."""
     if features.plain:
         return grow(codes, by_row, items, target, roots, rules, dictionary), None
-    classes = target.number if isinstance(target, ClassTarget) else 1
-    mixed = make_categorical_missing(features.kinds, features.largest, roots.max_rows, classes)
+    mixed = make_categorical_missing(features.kinds, features.largest, roots.max_rows, target.number)
     return grow_mixed(codes, by_row, items, target, roots, rules, mixed, dictionary)

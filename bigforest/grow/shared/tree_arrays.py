@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.shared.criteria import Criterion
 from bigforest.kernels.common.layout import LevelLists, Terms
 from bigforest.kernels.common.midpoint import midpoints
 from bigforest.kernels.common.rng import PURPOSE_THRESHOLD, draw_rows, stream_key
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.scan.categorical_missing import Subsets
-from bigforest.kernels.scan.impurity import NUMBERS
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.finalize import finalize_nodes
-from bigforest.schema.options import Impurity
 from bigforest.store.store import Dictionaries
 
 _LARGEST = float(np.finfo(np.float64).max)
@@ -26,13 +25,13 @@ _LARGEST = float(np.finfo(np.float64).max)
 def tree_arrays(
     nodes: CodeTree,
     dictionaries: Dictionaries,
-    impurity: Impurity,
+    criterion: Criterion,
     pool: DirectionExtras | None = None,
     known: NDArray[np.float64] | None = None,
     subsets: Subsets | None = None,
     scale: tuple[float, float] = (0.0, 1.0),
 ) -> TreeArrays:
-    """The trees `nodes`, grown on codes under `impurity`, in the values of `dictionaries`.
+    """The trees `nodes`, grown on codes under `criterion`, in the values of `dictionaries`.
 
     pool     what their oblique nodes have besides; None where there are none.
     known    their thresholds, where they have been looked up or drawn already.
@@ -48,7 +47,7 @@ def tree_arrays(
     gain, value, default_left = np.empty(size), np.empty(size), np.empty(size, np.bool_)
     start = np.empty(size + 1, np.int64)  # of levels
     offsets, low, high = dictionaries
-    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, NUMBERS[impurity], scale)
+    grown = (nodes, nodes.sum, subsets, offsets, low, high, known is not None, criterion.impurity, scale)
     finalize_nodes(*grown, left, right, threshold, default_left, gain, weight, value, start)
     return TreeArrays(
         feature=nodes.feature,

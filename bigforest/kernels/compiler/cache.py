@@ -27,7 +27,7 @@ import llvmlite
 import llvmlite.binding
 import numba
 import numpy as np
-from numba.core import caching, compiler, config, registry, serialize
+from numba.core import caching, compiler, config, registry, serialize, types
 from numba.misc.appdirs import AppDirs
 
 from bigforest.kernels.compiler.levels import levels_of_host
@@ -137,6 +137,8 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
         """What was compiled for the signature, or None."""
+        if _of_process(signature):
+            return None
         target_context.refresh()
         for path, key in self._places(signature, target_context.codegen()):
             with contextlib.suppress(Exception):  # whatever is wrong with a file costs a compilation and no more
@@ -151,7 +153,7 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def save_overload(self, signature: Any, compiled: Any) -> None:
         """Keep what was compiled, where a disk takes it."""
-        if compiled.library.has_dynamic_globals:  # addresses of this process
+        if compiled.library.has_dynamic_globals or _of_process(signature):  # addresses of this process
             return
         place, key = next(self._places(signature, compiled.codegen))
         temporary = place.with_name(f"{place.name}.{secrets.token_hex(8)}")
@@ -170,6 +172,9 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
         Others wait for us until the block ends. Where files cannot be locked, nobody waits.
         """
+        if _of_process(signature):
+            yield
+            return
         places = [path for path, _ in self._places(signature, target_context.codegen())]
         lock = None
         if not any(place.exists() for place in places):
@@ -199,6 +204,11 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
     def flush(self) -> None:
         """See _Cache."""
+
+
+def _of_process(signature: Any) -> bool:
+    """Whether a kernel is handed a compiled function, such as a criterion from outside: its type is an address."""
+    return any(isinstance(argument, types.Dispatcher) for argument in signature)
 
 
 def _fields(given: Any) -> Any:

@@ -1,5 +1,5 @@
 """What codes.py does with codes, done with projections: one block of rows at a time, of which the values are at hand.
-Oracle: kernels/oblique/search.py, through grow/families/oblique_passes.py.
+Oracle: kernels/oblique/search.py, through grow/families/oblique/passes.py.
 
 A direction of one feature has its values for projections: with weight 1, every value comes out as it is.
 """

@@ -9,7 +9,7 @@ import numpy as np
 
 from bigforest.kernels.common.node_scan import ONE, TWO, ZERO
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.scan.impurity import ERROR, GINI, VARIANCE, side_score
+from bigforest.kernels.scan.impurity import GINI, VARIANCE, side_score
 
 
 @inlined
@@ -90,7 +90,7 @@ def _both_sides(impurity, left, total, right, table):
 
 @kernel
 def integer_score(impurity, left, total, right, table):
-    """Integer score (entropy or error) of the split with `left` of `total`, int64 [classes]; right: scratch."""
+    """Integer score (not of Gini, variance) of the split with `left` of `total`, int64 [classes]; right: scratch."""
     return _both_sides(impurity, left, total, right, table)
 
 
@@ -132,15 +132,13 @@ def _two_bound(before, counts, total, after):
 def _integer_bound(impurity, before, counts, total, right, table):
     """Of a score that is an integer.
 
-    The rows of a bucket add to the impurity of whichever side they fall on, so it is least when they add nothing: no
-    entropy, or no error, which is counted here as rows that are right.
+    The rows of a bucket add to the impurity of whichever side they fall on, so it is least when they add nothing.
     """
     for k in range(np.uint64(total.size)):
         right[k] = total[k] - before[k] - counts[k]
     score = side_score(impurity, before, _sum(before), table) + side_score(impurity, right, _sum(right), table)
     # Each of the classes + 1 terms of a side's entropy is rounded to the nearest integer.
-    slack = 2 * (np.int64(total.size) + 1)
-    return np.float64(score + slack + (_sum(counts) if impurity == ERROR else np.int64(0)))
+    return np.float64(score + 2 * (np.int64(total.size) + 1))
 
 
 @kernel

@@ -1,5 +1,5 @@
 """What trees in subspaces that grow by passes ask of a node's statistics: the same steps as in
-kernels/subspace/split.py, one at a time. Oracle: kernels/subspace/split.py, through grow/families/subspace_passes.py.
+kernels/subspace/split.py, one at a time. Oracle: kernels/subspace/split.py, through grow/families/subspace/passes.py.
 """
 
 from __future__ import annotations

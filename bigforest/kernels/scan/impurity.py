@@ -1,6 +1,7 @@
 """The impurities by number, and the scan for those whose scores are integers. Oracle: tests/naive/split.py.
 
-A score orders the splits of one node: larger is a larger decrease.
+A score orders the splits of one node: larger is a larger decrease. Kernels know an impurity by its number and `table`,
+which is entropy_table but for SCORED: there it is the function that scores a side, for which kernels are compiled anew.
 """
 
 from __future__ import annotations
@@ -8,14 +9,14 @@ from __future__ import annotations
 from functools import cache
 
 import numpy as np
+from numba.core import types
 
 from bigforest.kernels.common.node_scan import BITS16, CODE, FEATURE, ONE, SHIFT32, SQ_L, SQ_R, W_L, W_R, class_of
 from bigforest.kernels.common.pairwise import PAIRS
 from bigforest.kernels.common.sort import sort_few, sort_rows
-from bigforest.kernels.compiler.jit import helper, inlined
+from bigforest.kernels.compiler.jit import compiled_as, helper, inlined
 
-GINI, ENTROPY, ERROR, VARIANCE = 0, 1, 2, 3
-NUMBERS = {"gini": GINI, "entropy": ENTROPY, "error": ERROR, "variance": VARIANCE}
+GINI, ENTROPY, ERROR, VARIANCE, SCORED = range(5)
 
 # n log2 n is kept in fixed point, so that equal counts give equal scores whatever the order of the classes.
 # At n = 2**32 the value is 2**57, far from overflow; the step of 2**-20 bits is below any difference that matters.
@@ -41,16 +42,33 @@ def n_log_n(n, table):
 
 
 @helper
-def side_score(impurity, counts, weight, table):
-    """Integer score of one side from its int64 class weights [classes] and their sum: error or entropy."""
+def known_score(impurity, counts, weight, table):
+    """`side_score` of error, which are the rows outside of the largest class, and entropy."""
     score = np.int64(0)
     if impurity == ERROR:
         for k in range(np.uint64(counts.size)):
             score = max(score, counts[k])
-        return score
+        return score - weight
     for k in range(np.uint64(counts.size)):
         score += n_log_n(counts[k], table)
     return score - n_log_n(weight, table)
+
+
+def side_score(impurity, counts, weight, table):
+    """Integer score of one side from its int64 class weights [classes] and their sum, as table(counts, weight) for
+    SCORED.
+
+    It is 0 at most, and rows that are added to a side do not raise it, but for a rounding of one for each class and one
+    more: the bound of split_scores.py rests on that.
+    """
+    return table(counts, weight) if callable(table) else known_score(impurity, counts, weight, table)
+
+
+@compiled_as(side_score)
+def _compiled_side_score(impurity, counts, weight, table):
+    if isinstance(table, types.Dispatcher):
+        return lambda impurity, counts, weight, table: table(counts, weight)
+    return lambda impurity, counts, weight, table: known_score(impurity, counts, weight, table)
 
 
 @helper

@@ -9,7 +9,7 @@ weight.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,16 +25,29 @@ BUCKETS_SUMS = 1024
 
 
 class ClassTarget(NamedTuple):
-    """So many classes, which the items name; table: impurity.entropy_table."""
+    """So many classes, which the items name; table: see impurity.py."""
 
     number: int
-    table: NDArray[np.int64]
+    table: Any
+
+    @property
+    def value(self) -> None:
+        """No numbers."""
 
 
 class RegressionTarget(NamedTuple):
     """value: int64 [rows of the table], read-only. Their magnitude times the weight of the bag is below 2**62."""
 
     value: NDArray[np.int64]
+
+    @property
+    def number(self) -> int:
+        """Numbers have one count, their weight."""
+        return 1
+
+    @property
+    def table(self) -> None:
+        """No classes to score."""
 
 
 class Edges(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -26,12 +26,14 @@ class Needs(NamedTuple):
     mixed    features that are categories or have missing values
     numbers  numbers to predict
     random   random splits on features
+    table    of a criterion of classes, see kernels/scan/impurity.py; None for that of the known ones
     """
 
     family: type[Oblique | Subspace] | None = None
     mixed: bool = False
     numbers: bool = False
     random: bool = False
+    table: Any = None
 
 
 def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets | None]:
@@ -47,12 +49,13 @@ def compile_kernels(needs: Needs) -> tuple[CodeTree, DirectionExtras | Subsets |
     for array in (*codes, value, *dictionary):
         array.flags.writeable = False  # as in a store; other flags would be compiled apart
     items = np.array([1, 1 << 32 | (0 if needs.numbers else 1 << 16) | 1], np.uint64)
-    target = RegressionTarget(value) if needs.numbers else ClassTarget(2, entropy_table())
+    table = entropy_table() if needs.table is None else needs.table
+    target = RegressionTarget(value) if needs.numbers else ClassTarget(2, table)
     random = dictionary if needs.random else None
     roots = Roots.one(items.size, np.uint64(0))
     rules = Rules(mtry=1, impurity=GINI, max_depth=-1, min_split=2, min_leaf=1, redraw=True)
     with np.errstate(over="ignore"):
-        if isinstance(target, ClassTarget) and needs.family is not None:
+        if needs.family is not None:
             oblique = needs.family is Oblique
             family = smallest(codes, items.size) if oblique else smallest_subspace(codes.place.shape[0], items.size)
             return grow_oblique(codes, by_rows(codes), items, target, roots, rules, family)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import numpy as np
+from numba.core import types
 
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.kernels.common.limbs import add_product, as_float, carry
 from bigforest.kernels.common.midpoint import midpoint
-from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.compiler.jit import compiled_as, inlined, kernel
 from bigforest.kernels.scan.categorical_missing import SEEN_LEFT, UNSEEN
 from bigforest.kernels.scan.impurity import ERROR, GINI
 
 
 @inlined
-def impurity_of(impurity, counts, weight):
+def known_impurity(impurity, counts, weight):
     """Gini 1 - sum p**2, entropy in bits, error 1 - max p (Tomasi 2017, section 3), of counts [classes]."""
     value = 0.0
     for k in range(np.uint64(counts.size)):
@@ -25,6 +26,18 @@ def impurity_of(impurity, counts, weight):
         elif share > 0.0:
             value -= share * np.log2(share)
     return value if impurity != GINI and impurity != ERROR else 1.0 - value
+
+
+def impurity_of(impurity, counts, weight):
+    """Impurity, float64, of counts [classes] and their sum, float64; `impurity` is a number, or a function of these."""
+    return impurity(counts, weight) if callable(impurity) else known_impurity(impurity, counts, weight)
+
+
+@compiled_as(impurity_of)
+def _compiled_impurity_of(impurity, counts, weight):
+    if isinstance(impurity, types.Dispatcher):
+        return lambda impurity, counts, weight: impurity(counts, weight)
+    return lambda impurity, counts, weight: known_impurity(impurity, counts, weight)
 
 
 @inlined
@@ -94,6 +107,7 @@ def finalize_nodes(
     scale     float64 offset and step of numbers to predict, see TargetSpec; without meaning for classes
     left, right  uint32 [nodes], out: numbers of the children in their tree, 0 in a leaf
     known     whether all thresholds are there already; otherwise those of oblique nodes are
+    impurity  see impurity_of
     threshold, gain  float64 [nodes], out: nan in a leaf; gain is the impurity less that of the children, by weight. The
               threshold is nan on a category, and infinite where the right has no value
     default_left     bool [nodes], out: where rows without a value went, or else the child of more weight, left if both

@@ -151,7 +151,7 @@ def is_leaf(weight, sq, depth, rules):
 def grow_while_room(codes, by_row, value, items, rules, table, growing, scratch, oblique, subspace, mixed, dictionary):
     """Number and split nodes until none is left or an array is full.
 
-    value       int64 [rows], the numbers to predict; None for classes, of which table is impurity.entropy_table
+    value       int64 [rows], the numbers to predict; None for classes, of which table is that of impurity.py
     oblique     Oblique, and growing.pool its Pool; subspace: Subspace, and that; None for splits on features
     mixed       Mixed, and growing.pool its Subsets; None where all features are plain numbers
     dictionary  for random splits on features; None for the best
@@ -249,7 +249,7 @@ def grow_oblique(
     codes: Codes,
     by_row: RowMajorCodes,
     items: NDArray[np.uint64],
-    target: ClassTarget,
+    target: ClassTarget | RegressionTarget,
     roots: Roots,
     rules: Rules,
     family: Oblique | Subspace,
@@ -269,9 +269,7 @@ def _grow(
     dictionary: CodeDictionary | None,
 ) -> tuple[CodeTree, Any]:
     """The trees, and the Pool of an Oblique or a Subspace, or the Subsets of a Mixed; None for neither."""
-    value, table, classes = (
-        (target.value, None, 1) if isinstance(target, RegressionTarget) else (None, target.table, target.number)
-    )
+    value, table, classes = target.value, target.table, target.number
     features = codes.place.shape[0]
     scratch = make_grow_scratch(codes, roots.max_rows, classes, value is not None)
     if roots.constant is not None:

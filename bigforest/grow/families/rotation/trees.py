@@ -30,13 +30,8 @@ _STEPS = 2.0**15
 _MOST_SWEEPS = 60
 
 
-def tree_axes(store: Store, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The axes of a tree in units of the table, float64 [axes, features]; 0 where a feature takes no part.
-
-    scale  float64 [features], 1 / deviation of each feature, 0 where it has none.
-    """
-    if config.rotation != "pca":
-        return random_axes(config, tree, scale)
+def principal_axes_of(store: Store, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Axes of principal components of the rows of a store."""
     ends = [store.low(feature)[[0, -1]] for feature in range(scale.size)]
     grid = Grid(*np.array(ends).T)
 

@@ -1,4 +1,4 @@
-"""Trees in subspaces that do not fit in memory: what the passes know of the families (oblique_base.py)."""
+"""Trees in subspaces that do not fit in memory: what the passes know of the families (oblique/base.py)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique_base import SubtreeScratch
-from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse
-from bigforest.grow.families.oblique_upper_tree import Ends
-from bigforest.grow.families.subspace import (
+from bigforest.grow.families.oblique.base import SubtreeScratch
+from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse
+from bigforest.grow.families.oblique.upper_tree import Ends
+from bigforest.grow.families.subspace.search import SubspaceAim, SubspaceSearch
+from bigforest.grow.families.subspace.trees import (
     Columns,
     columns_of,
     empty_space,
@@ -21,10 +22,8 @@ from bigforest.grow.families.subspace import (
     tree_subspace,
     with_cells,
 )
-from bigforest.grow.families.subspace_search import SubspaceAim, SubspaceSearch
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, matrix_of
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
-from bigforest.grow.out_of_core.projection_search import Spans
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.kernels.columns.row_major import NO_ROWS
@@ -38,13 +37,15 @@ from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 
-class SubspaceFamily(NamedTuple):
+class SubspacePasses(NamedTuple):
     """The families. What a tree has of its own are the features that it sees, ascending, int64.
 
-    seen  how the features are seen
+    epochs  see scratch_in
+    seen    how the features are seen
     """
 
     config: TrainConfig
+    epochs: int
     seen: Columns
 
     @property
@@ -88,7 +89,9 @@ class SubspaceFamily(NamedTuple):
         """See Family."""
 
         def scratch() -> Subspace:
-            return scratch_in(empty_space(self.seen, own), self.config, self.columns, scorer.stats.classes, 0)
+            return scratch_in(
+                empty_space(self.seen, own), self.config, self.epochs, self.columns, scorer.stats.classes, 0
+            )
 
         return SubspaceSearch(SubspaceAim(scratch, key, scorer.total, context.rules.min_leaf), constant)
 
@@ -135,7 +138,7 @@ class SubspaceFamily(NamedTuple):
         """See Family."""
         rows = subtree.items.size
         space = with_cells(empty_space(self.seen, own), columns, rows)
-        subspace = scratch_in(space, self.config, self.columns, subtree.target.number, rows)
+        subspace = scratch_in(space, self.config, self.epochs, self.columns, subtree.target.number, rows)
         return grow_oblique(_no_codes(own.size), NO_ROWS, *subtree, subspace)
 
     def finished(self, own: NDArray[np.int64], nodes: TreeArrays) -> TreeArrays:
@@ -143,9 +146,9 @@ class SubspaceFamily(NamedTuple):
         return nodes
 
 
-def subspace_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SubspaceFamily:
-    """The families of a forest in subspaces; dictionaries are read in order."""
-    return SubspaceFamily(config, columns_of(store, config))
+def subspace_passes(store: Store, config: TrainConfig, epochs: int) -> SubspacePasses:
+    """The families of a forest in subspaces; epochs: see scratch_in."""
+    return SubspacePasses(config, epochs, columns_of(store, config, epochs))
 
 
 def _place(width: int, columns: int) -> NDArray[np.uint32]:

@@ -1,4 +1,4 @@
-"""Sparse-oblique trees that do not fit in memory: what the passes know of the family (oblique_base.py)."""
+"""Sparse-oblique trees that do not fit in memory: what the passes know of the family (oblique/base.py)."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique_base import SubtreeScratch
-from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse, bag_question
-from bigforest.grow.families.oblique_upper_tree import Ends
-from bigforest.grow.families.sparse_oblique import in_steps, sparse_family, step_of, values_of
+from bigforest.grow.families.oblique.base import SubtreeScratch
+from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse, bag_question
+from bigforest.grow.families.oblique.upper_tree import Ends
+from bigforest.grow.families.sparse_oblique.trees import in_steps, sparse_trees, step_of, values_of
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
 from bigforest.grow.out_of_core.projection_search import Direction, DirectionSearch, Spans
@@ -47,7 +47,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Dictionaries, Store
 
 
-class SparseObliqueFamily(NamedTuple):
+class SparseObliquePasses(NamedTuple):
     """The family. What a tree has of its own are the differences of its class means, where they are of the tree.
 
     steps, unit  see kernels/oblique/mean_difference.py
@@ -224,10 +224,10 @@ def _put_own(own: dict[int, Direction], first: int, means: Means) -> None:
         means.weight[pair, : feature.size] = weight
 
 
-def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SparseObliqueFamily:
-    """The family of a sparse-oblique forest; see families.sparse_family for `most`."""
-    shared = sparse_family(store, config, no_decoded_columns(spans.low.size), most)
+def sparse_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> SparseObliquePasses:
+    """The family of a sparse-oblique forest; see sparse_trees for `most`."""
+    shared = sparse_trees(store, config, no_decoded_columns(spans.low.size), most)
     ranges = zip(spans.low.tolist(), spans.high.tolist(), shared.values.whole.tolist(), strict=True)
     span, unit = np.array([step_of(*each) for each in ranges]).T.copy()
     steps = Steps(spans.low, span, np.zeros(span.size))
-    return SparseObliqueFamily(shared.sparse, shared.pairing, shared.by_node, steps, unit, spans)
+    return SparseObliquePasses(shared.sparse, shared.pairing, shared.by_node, steps, unit, spans)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.families.subspace import with_cells
+from bigforest.grow.families.subspace.trees import with_cells
 from bigforest.grow.out_of_core.decoded_table import MATRIX
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.spill import BlockRows

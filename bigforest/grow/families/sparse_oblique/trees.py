@@ -1,4 +1,4 @@
-"""The families of oblique splits, made ready for the kernels: what of a configuration and a store they need."""
+"""Sparse random projections, made ready for the kernels: what of a configuration and a store they need."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ class SparseObliqueTrees(NamedTuple):
         return oblique
 
 
-def sparse_family(
+def sparse_trees(
     store: Store, config: TrainConfig, wide: DecodedColumns, most: int | None = None
 ) -> SparseObliqueTrees:
-    """The family of a sparse-oblique forest. Raises ConfigError where its matrices would not fit in memory.
+    """What all trees of a sparse-oblique forest share. Raises ConfigError where its matrices would not fit in memory.
 
     wide  of the store
     most  codes of a feature that may be counted at once, for growing by passes, which has no use for the steps of all

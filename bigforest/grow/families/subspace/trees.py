@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.shared.memory_in_memory import seen_as_bits
+from bigforest.common.memory_estimate import Shape
 from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.subspace.bits import PACKED_ROWS, WORD, pack_bits
 from bigforest.kernels.subspace.columns import STEPS, Subspace, SubspaceColumns, fill_subspace_values, make_subspace
@@ -46,24 +46,30 @@ class Columns(NamedTuple):
 class SubspaceTrees(NamedTuple):
     """What all trees of a forest in subspaces share.
 
+    epochs  see scratch_in
     shared  the columns, where all trees see the same; None where each has its own.
     """
 
     config: TrainConfig
+    epochs: int
     columns: Columns
     shared: SubspaceColumns | None
 
     def scratch(self, store: Store, by_row: RowMajorCodes, items: NDArray[np.uint64], tree: int) -> Subspace:
         """What growing tree number `tree` from the root `items` needs."""
-        config, features = self.config, len(store.spec.features)
+        config, (features, classes) = self.config, (len(store.spec.features), len(store.spec.target.classes))
         space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
-        return scratch_in(space, config, features, len(store.spec.target.classes), items.size)
+        return scratch_in(space, config, self.epochs, features, classes, items.size)
 
 
-def scratch_in(space: SubspaceColumns, config: TrainConfig, features: int, classes: int, rows: int) -> Subspace:
-    """What nodes of up to `rows` rows need that see these columns of a table of this many features."""
+def scratch_in(
+    space: SubspaceColumns, config: TrainConfig, epochs: int, features: int, classes: int, rows: int
+) -> Subspace:
+    """What nodes of up to `rows` rows need that see these columns of a table of this many features.
+
+    epochs  of a perceptron, at most; 0 where none is trained
+    """
     drawn = min(config.subspace_size(features), space.feature.size)
-    epochs = config.max_epochs if config.family == "subspace-perceptron" else 0
     return make_subspace(space, drawn, config.steps, epochs, classes, rows)
 
 
@@ -72,12 +78,12 @@ def is_shared(config: TrainConfig, features: int) -> bool:
     return config.subspace_per == "node" or config.subspace_size(features) == features
 
 
-def subspace_family(store: Store, config: TrainConfig) -> SubspaceTrees:
-    """The family of a forest in subspaces."""
+def subspace_trees(store: Store, config: TrainConfig, epochs: int) -> SubspaceTrees:
+    """What all trees of a forest in subspaces share; epochs: see scratch_in."""
     features = len(store.spec.features)
-    columns = columns_of(store, config)
+    columns = columns_of(store, config, epochs)
     shared = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
-    return SubspaceTrees(config, columns, shared)
+    return SubspaceTrees(config, epochs, columns, shared)
 
 
 def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
@@ -123,8 +129,17 @@ def _combination(number: int, features: int, size: int, known: int) -> NDArray[n
     return np.array(chosen, np.int64)
 
 
-def columns_of(store: Store, config: TrainConfig) -> Columns:
-    """How the kernels see the features of a store."""
+def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
+    """Whether trees see the table as bits, see kernels/subspace/bits.py; epochs: see scratch_in.
+
+    Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
+    one included, with every mistake (Novikoff 1962).
+    """
+    return shape.bits and not config.ranks and shape.rows * epochs * (shape.features + 1) ** 2 < 2**62
+
+
+def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
+    """How the kernels see the features of a store; epochs: see scratch_in."""
     features = len(store.spec.features)
     low, per_step, unit = np.zeros(features), np.zeros(features), np.zeros(features)
     for feature in range(features):
@@ -137,7 +152,7 @@ def columns_of(store: Store, config: TrainConfig) -> Columns:
         chunks = (values[first : first + _CHUNK] for first in range(0, values.size, _CHUNK))
         whole = span <= STEPS and all((np.floor(some) == some).all() for some in chunks)
         per_step[feature], unit[feature] = (1.0, 1.0) if whole else (STEPS / span, span / STEPS)
-    return Columns(seen_as_bits(store.shape, config), low, per_step, unit)
+    return Columns(seen_as_bits(store.shape, config, epochs), low, per_step, unit)
 
 
 def make_space(store: Store, columns: Columns, chosen: NDArray[np.int64]) -> SubspaceColumns:

@@ -1,5 +1,4 @@
-"""What trees that split on projections, and grow by passes, differ in: the families of sparse_oblique_passes.py,
-rotation_passes.py and subspace_passes.py."""
+"""What trees that split on projections, and grow by passes, differ in: passes.py of their families."""
 
 from __future__ import annotations
 
@@ -10,15 +9,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse
-from bigforest.grow.families.oblique_upper_tree import Ends, Search
+from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse
+from bigforest.grow.families.oblique.upper_tree import Ends, Search
 from bigforest.grow.out_of_core.decoded_table import DecodedTable
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.projections import BlockValues, Steps
-from bigforest.kernels.scan.target import ClassTarget
+from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
 from bigforest.store.store import Store
 
@@ -27,12 +26,12 @@ class SubtreeScratch(NamedTuple):
     """What a subtree grows from, besides the columns of its rows; see kernels/tree/grow.py."""
 
     items: NDArray[np.uint64]
-    target: ClassTarget
+    target: ClassTarget | RegressionTarget
     roots: Roots
     rules: Rules
 
 
-class ObliqueFamily(Protocol):
+class ObliquePasses(Protocol):
     """A family. `own` is what a tree has of its own: class means, axes, or a subspace.
 
     columns  that a tree splits on: features, or axes.

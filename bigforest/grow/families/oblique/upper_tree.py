@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.families.subspace_search import SubspaceSearch
+from bigforest.grow.families.subspace.search import SubspaceSearch
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.projection_search import AxisSearch, Direction, DirectionLine, DirectionSearch
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
@@ -25,14 +25,14 @@ Ends = Callable[[int, NDArray[np.float64]], NDArray[np.float64]]
 
 
 Search = DirectionSearch | AxisSearch | SubspaceSearch
-# The search for the split of a node; see oblique_base.py Family.
+# The search for the split of a node; see base.py ObliquePasses.
 Start = Callable[[Any, np.uint64, SplitScorer, NDArray[np.bool_], GrowContext], Search]
 
 
 class ObliqueUpperTree(UpperTree):
     """The upper part of a tree, which splits on `directions`, by entry.
 
-    own  what the tree has of its own, see oblique_base.py. constant: bool [columns], known to be constant in it.
+    own  what the tree has of its own, see base.py. constant: bool [columns], known to be constant in it.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.families.perceptron_passes import Learnt, Trial
-from bigforest.grow.families.subspace import some_columns
+from bigforest.grow.families.subspace.perceptron import Learnt, Trial
+from bigforest.grow.families.subspace.trees import some_columns
 from bigforest.grow.out_of_core.node_search import NodeSplit
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.probes import Answer, HistogramCounts, Probe

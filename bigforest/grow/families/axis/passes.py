@@ -34,7 +34,6 @@ from bigforest.grow.shared.tree_arrays import Ends, drawn_thresholds, tree_array
 from bigforest.kernels.columns.row_major import by_rows, no_rows
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.out_of_core.codes import collect_block, count_block, route_block
-from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import Roots
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.store.blocks import BlockReader
@@ -154,12 +153,11 @@ class FeatureTable(NamedTuple):
         """See Table."""
         context = self.context
         codes, items, value = load_node(rows, self.store, subtree_task.rows)
-        target = ClassTarget(context.stats.classes, context.table) if value is None else RegressionTarget(value)
         ranked = None if context.values is None else own_codes(codes, self.store, context.features)
         codes, dictionary = (codes, None) if ranked is None else (ranked.codes, ranked.dictionary)
         roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
         nodes, subsets = grow_on_features(
-            codes, by_rows(codes), items, target, roots, context.rules, context.features, dictionary
+            codes, by_rows(codes), items, context.target(value), roots, context.rules, context.features, dictionary
         )
         write_subtree(path, (nodes if ranked is None else ranked.known_again(nodes), subsets))
         return nodes.feature.size
@@ -182,7 +180,8 @@ class FeatureTable(NamedTuple):
             known = (
                 drawn_thresholds(ends, numbers.astype(np.uint64), config.seed, top.tree) if random else ends.middle()
             )
-            return tree_arrays(nodes, store.dictionaries, config.criterion, known=known, subsets=subsets, scale=scale)
+            criterion = self.context.criterion
+            return tree_arrays(nodes, store.dictionaries, criterion, known=known, subsets=subsets, scale=scale)
 
         def below(entry: int) -> TreeArrays:
             path = stem.subtree(entry)

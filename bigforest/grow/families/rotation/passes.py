@@ -1,19 +1,18 @@
-"""Rotation trees that do not fit in memory: what the passes know of the family (oblique_base.py)."""
+"""Rotation trees that do not fit in memory: what the passes know of the family (oblique/base.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique_base import SubtreeScratch
-from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse, range_question
-from bigforest.grow.families.oblique_upper_tree import Ends
-from bigforest.grow.families.rotation import Grid, in_sample, in_terms, moments, principal_axes, random_axes, subsets
-from bigforest.grow.families.sparse_oblique import feature_scale
+from bigforest.grow.families.oblique.base import SubtreeScratch
+from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse, range_question
+from bigforest.grow.families.oblique.upper_tree import Ends
+from bigforest.grow.families.rotation.trees import Grid, in_sample, in_terms, moments, principal_axes, subsets
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
 from bigforest.grow.out_of_core.projection_search import AxisSearch, Spans, projection_range
@@ -47,12 +46,13 @@ class TreeAxes(NamedTuple):
     lost: NDArray[np.bool_]
 
 
-class RotationFamily(NamedTuple):
-    """The family. scale: float64 [features], see rotation.tree_axes."""
+class RotationPasses(NamedTuple):
+    """The family. scale: float64 [features], and axes: see RotationFamily."""
 
     config: TrainConfig
     scale: NDArray[np.float64]
     spans: Spans
+    axes: Callable[[TrainConfig, int, NDArray[np.float64]], NDArray[np.float64]]
 
     @property
     def columns(self) -> int:
@@ -81,7 +81,7 @@ class RotationFamily(NamedTuple):
     def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest:
         """See Family: whether all projections of the bag are finite."""
         if sample is None:
-            weight = random_axes(self.config, tree, self.scale)
+            weight = self.axes(self.config, tree, self.scale)
         else:
             weight = principal_axes(self.config, tree, self.scale, Grid(*self.spans), sample)
         used = [axis != 0.0 for axis in weight]
@@ -153,11 +153,6 @@ class RotationFamily(NamedTuple):
     def finished(self, own: TreeAxes, nodes: TreeArrays) -> TreeArrays:
         """See Family."""
         return in_terms(nodes, own.weight)
-
-
-def rotation_passes(store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationFamily:
-    """The family of a rotation forest; see families.feature_scale for `most`."""
-    return RotationFamily(config, feature_scale(store, "zscore", most), spans)
 
 
 def _place(axes: int) -> NDArray[np.uint32]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.grow.families.oblique_upper_tree import ObliqueUpperTree
+from bigforest.grow.families.oblique.upper_tree import ObliqueUpperTree
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.probes import Answer, Collect, HistogramCounts, Probe
 from bigforest.grow.out_of_core.projection_search import (
@@ -31,7 +31,7 @@ class ProjectionRequest(NamedTuple):
 
     nodes     number of nodes, and its newest splits, on the directions `ways`; tally of what is counted
     row_nodes  TreeTop.standing
-    own       what the tree has of its own, see oblique_upper_tree.py
+    own       what the tree has of its own, see upper_tree.py
     asked     the directions that counts and collects are about
     counts    of Bands that are counted, and of those that are collected
     wanted    bool, the wanted buckets of all collects

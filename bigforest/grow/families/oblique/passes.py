@@ -7,7 +7,7 @@ grow_tree, which has all in memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,19 +16,16 @@ from numpy.typing import NDArray
 
 from bigforest.execution.executor import Executor
 from bigforest.forest.format.nodes import TreeArrays
-from bigforest.grow.families.oblique_base import ObliqueFamily, SubtreeScratch
-from bigforest.grow.families.oblique_requests import ProjectionRequest, ProjectionResponse, request
-from bigforest.grow.families.oblique_upper_tree import ObliqueUpperTree
-from bigforest.grow.families.perceptron_passes import Learnt, RowPiece, Trial, pieces_of, train_by_passes, trials_of
-from bigforest.grow.families.rotation_passes import rotation_passes
-from bigforest.grow.families.sparse_oblique_passes import sparse_passes
-from bigforest.grow.families.subspace_passes import subspace_passes
+from bigforest.grow.families.oblique.base import ObliquePasses, SubtreeScratch
+from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse, request
+from bigforest.grow.families.oblique.upper_tree import ObliqueUpperTree
+from bigforest.grow.families.subspace.perceptron import Learnt, RowPiece, Trial, pieces_of, train_by_passes, trials_of
 from bigforest.grow.out_of_core.assemble import join_pieces, read_arrays, write_arrays
-from bigforest.grow.out_of_core.decoded_table import MATRIX, DecodedTable, ValueReader, decode_table
-from bigforest.grow.out_of_core.levels import Places, answer, block_ranges, walk
+from bigforest.grow.out_of_core.decoded_table import MATRIX, DecodedTable, ValueReader
+from bigforest.grow.out_of_core.levels import Places, answer, walk
 from bigforest.grow.out_of_core.node_stats import Counts
 from bigforest.grow.out_of_core.passes import SubtreeTask, TreeAssembly
-from bigforest.grow.out_of_core.projection_search import CollectedProjections, Spans
+from bigforest.grow.out_of_core.projection_search import CollectedProjections
 from bigforest.grow.out_of_core.requests import Runs, gathered, hear, merged_all
 from bigforest.grow.out_of_core.row_nodes import Stood
 from bigforest.grow.out_of_core.spill import BlockRows, NodeRows, load_rows
@@ -42,18 +39,9 @@ from bigforest.kernels.out_of_core.projections import (
     route_values,
     sum_values,
 )
-from bigforest.kernels.scan.target import ClassTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
-from bigforest.schema.config import TrainConfig
-from bigforest.schema.options import SUBSPACE_FAMILIES
 from bigforest.store.store import Store
-
-_FAMILIES: dict[str, Callable[[Store, TrainConfig, Spans, int], ObliqueFamily]] = {
-    "sparse-oblique": sparse_passes,
-    "rotation": rotation_passes,
-    **dict.fromkeys(SUBSPACE_FAMILIES, subspace_passes),
-}
 
 # Of the arrays of a subtree in a file: feature, right, depth, counts; threshold and number of terms of each node;
 # feature and weight of the terms.
@@ -67,7 +55,7 @@ class ProjectionTable(NamedTuple):
     sampler: Sampler
     context: GrowContext
     decoded: DecodedTable
-    family: ObliqueFamily
+    family: ObliquePasses
 
     def ranges(self, tasks: int) -> list[tuple[range]]:
         """See Table: those of the files of values, however many tasks there are now."""
@@ -76,7 +64,7 @@ class ProjectionTable(NamedTuple):
     def tops(
         self, trees: Sequence[int], totals: Counts, ranges: Sequence[tuple[range]], folder: Path, executor: Executor
     ) -> list[ObliqueUpperTree]:
-        """See Table: what each tree has of its own is found out first, see ObliqueFamily.own."""
+        """See Table: what each tree has of its own is found out first, see ObliquePasses.own."""
         family, context = self.family, self.context
         samples: Sequence[NDArray[np.int64] | None] = [None] * len(trees)
         if family.sampled:
@@ -206,9 +194,8 @@ class ProjectionTable(NamedTuple):
         store, context = self.store, self.context
         layout = self.family.layout(self.decoded)
         matrices, items = load_rows(rows, layout.matrices, store.block_rows, subtree_task.rows)
-        target = ClassTarget(context.stats.classes, context.table)
         roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
-        subtree = SubtreeScratch(items, target, roots, context.rules)
+        subtree = SubtreeScratch(items, context.target(), roots, context.rules)
         columns = [matrices[MATRIX[width]][slot] for width, slot in layout.place.tolist()]
         nodes, pool = self.family.grow(own, columns, subtree, self.family.ends(store))
         _write_subtree(path, nodes, pool)
@@ -219,10 +206,10 @@ class ProjectionTable(NamedTuple):
 
     def pieces(self, stem: TreeAssembly[ObliqueUpperTree]) -> Iterator[TreeArrays]:
         """See Table."""
-        dictionaries, impurity = self.store.dictionaries, self.sampler.config.criterion
+        dictionaries, criterion = self.store.dictionaries, self.context.criterion
 
         def finished(nodes: CodeTree, pool: DirectionExtras) -> TreeArrays:
-            return tree_arrays(nodes, dictionaries, impurity, pool, known=pool.threshold)
+            return tree_arrays(nodes, dictionaries, criterion, pool, known=pool.threshold)
 
         def below(entry: int) -> TreeArrays:
             return finished(*_read_subtree(stem.subtree(entry)))
@@ -230,16 +217,6 @@ class ProjectionTable(NamedTuple):
         upper = finished(stem.top.skeleton(), stem.top.pool(self.family.ends(self.store)))
         for nodes in join_pieces(upper, list(stem.top.preorder()), stem.sizes, below):
             yield self.family.finished(stem.top.own, nodes)
-
-
-def prepare_directions(
-    store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
-) -> ProjectionTable:
-    """Write the values of the table to the scratch `folder`."""
-    most = context.limits.values
-    decoded = decode_table(store, block_ranges(store, executor.size), folder, executor, most)
-    family = _FAMILIES[config.family](store, config, decoded.spans, most)
-    return ProjectionTable(store, Sampler.of(store, config), context, decoded, family)
 
 
 def learn(table: ProjectionTable, asked: ProjectionRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:

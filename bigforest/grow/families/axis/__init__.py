@@ -1,0 +1,1 @@
+"""Trees that split on features."""

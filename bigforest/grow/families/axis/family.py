@@ -1,0 +1,103 @@
+"""The family of trees that split on features, and single trees of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import Shape
+from bigforest.execution.executor import Executor
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.families.axis.passes import FeatureTable
+from bigforest.grow.families.family import Family, TreeCall, some_names
+from bigforest.grow.out_of_core.random_search import OWN_VALUE, dictionary_of
+from bigforest.grow.out_of_core.upper_tree import GrowContext
+from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.feature_kinds import Features, grow_on_features
+from bigforest.grow.shared.memory import PassMemory, TreeMemory, code_bytes, target_bytes
+from bigforest.grow.shared.row_cache import RowCache
+from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
+from bigforest.kernels.scan.random_split import CodeDictionary
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler, distinct_rows
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# Rows of the bags of trees that grow in one call of the kernel, at most, unless one has more.
+_ROWS_TOGETHER = 1 << 17
+
+
+class FeatureInputs(NamedTuple):
+    """What trees share.
+
+    random  for random splits; None for the best
+    """
+
+    features: Features
+    random: CodeDictionary | None
+
+
+class AxisFamily(Family):
+    """Splits on features, the best of all or one drawn at random."""
+
+    by_values = False
+    oracle = "tests/naive/tree.py"
+    compiling = (142, 15.0)
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def check(self, shape: Shape, config: TrainConfig) -> None:
+        """See Family."""
+        if config.ranks and shape.extras.odd:
+            raise ConfigError(
+                f"ranks are of numbers, and categories or missing values are in {some_names(shape.extras.odd)}: "
+                "exclude these columns, fill or convert them, or leave ranks away"
+            )
+
+    def together(self, shape: Shape, config: TrainConfig) -> int:
+        """See Family: some small ones."""
+        return max(1, min(config.trees, _ROWS_TOGETHER // distinct_rows(shape.rows, config, shape.classes)))
+
+    def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
+        """See Family: the codes by rows, and where thresholds are drawn the values."""
+        values = 0 if config.splitter == "best" else 8 * shape.codes
+        return TreeMemory(shape.rows * shape.row_bytes, 0, code_bytes(shape) + values)
+
+    def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
+        """See Family."""
+        drawn = shape.features if config.feature_fraction is not None else config.drawn_features(shape.features)
+        target = target_bytes(shape)
+        picked = BLOCK_ROWS * (shape.row_bytes + target)
+        own = OWN_VALUE * shape.features if config.splitter == "random" else 0
+        return PassMemory(
+            drawn=drawn,
+            block=picked + BLOCK_ROWS * (36 + (8 + target) * (drawn + 1)),
+            picked=picked,
+            row=2 * shape.row_bytes + target + own,  # codes by columns and by rows
+            spilled=shape.row_bytes,
+            judged=64 if shape.extras.numbers else 48,
+        )
+
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> FeatureInputs:
+        """See Family."""
+        return FeatureInputs(Features.of(store), dictionary_of(store) if config.splitter == "random" else None)
+
+    def grow(self, call: TreeCall, shared: FeatureInputs) -> TreeArrays:
+        """See Family."""
+        store, config = call.sampler.store, call.sampler.config
+        arguments = (call.items, call.target, call.roots, call.rules)
+        nodes, subsets = grow_on_features(store.codes, call.by_row, *arguments, shared.features, shared.random)
+        scale = (store.spec.target.offset, store.spec.target.step)
+        known = None if shared.random is None else drawn_of_trees(nodes, store.dictionaries, config.seed, call.first)
+        return tree_arrays(nodes, store.dictionaries, criterion_of(config), known=known, subsets=subsets, scale=scale)
+
+    def passed_table(
+        self, store: Store, config: TrainConfig, context: GrowContext, folder: Path, executor: Executor
+    ) -> FeatureTable:
+        """See Family."""
+        return FeatureTable(store, Sampler.of(store, config), context)
+
+
+AXIS = AxisFamily("axis")
+TREE = AxisFamily("tree")

@@ -1,0 +1,1 @@
+"""What families of trees that split on projections share."""

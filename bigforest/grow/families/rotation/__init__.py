@@ -1,0 +1,1 @@
+"""Trees that split on the axes of a table rotated for each."""

@@ -1,0 +1,99 @@
+"""The family of rotation trees. Another family of trees on axes of their own overrides how these are drawn."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.memory_estimate import Shape
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.families.family import TreeCall
+from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
+from bigforest.grow.families.rotation.passes import RotationPasses
+from bigforest.grow.families.rotation.trees import in_terms, principal_axes_of, random_axes, rotate
+from bigforest.grow.families.sparse_oblique.trees import feature_scale
+from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.memory import PassMemory, TreeMemory
+from bigforest.grow.shared.row_cache import RowCache
+from bigforest.grow.shared.tree_arrays import tree_arrays
+from bigforest.kernels.columns.row_major import by_rows
+from bigforest.kernels.tree.grow import grow
+from bigforest.sampling.bags import BLOCK_ROWS, kept_trees
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+
+class RotationFamily(ProjectionFamily):
+    """Each tree has axes of its own; it is grown on the projections on them as on features."""
+
+    name = "rotation"
+    oracle = "tests/naive/rotation.py"
+    compiling = (142, 15.0)
+
+    def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The axes of a tree where they do not follow from the rows, float64 [axes, features], see tree_axes."""
+        return random_axes(config, tree, scale)
+
+    def tree_axes(
+        self, store: Store, config: TrainConfig, tree: int, scale: NDArray[np.float64]
+    ) -> NDArray[np.float64]:
+        """The axes of a tree in units of the table, float64 [axes, features]; 0 where a feature takes no part.
+
+        scale  float64 [features], 1 / deviation of each feature, 0 where it has none.
+        """
+        if config.rotation == "pca":
+            return principal_axes_of(store, config, tree, scale)
+        return self.axes(config, tree, scale)
+
+    def drawn_from(self, features: int, config: TrainConfig) -> int:
+        """See Family: the axes of a rotated table."""
+        return config.axes or features
+
+    def max_terms(self, features: int, config: TrainConfig) -> float:
+        """See Family."""
+        return min(3.0, features) if config.rotation == "pca" else features
+
+    def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
+        """See Family."""
+        axes = self.drawn_from(shape.features, config)
+        codes = 2 * 4 * axes * shape.rows  # by columns and by rows
+        tree = self.grown_terms(shape, config, splits) + codes + 24 * axes * rows + shape.rows * MEASURED
+        return TreeMemory(shape.rows * (shape.row_bytes + MEASURED), tree, value_bytes(shape))
+
+    def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
+        """See Family."""
+        axes = self.drawn_from(shape.features, config)
+        drawn = axes if config.feature_fraction is not None else config.drawn_features(axes)
+        return PassMemory(
+            drawn=drawn,
+            # Values of a row three times, its projections twice when they are written.
+            block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1)),
+            picked=BLOCK_ROWS * 8 * axes,
+            row=24 * axes,
+            spilled=8 * axes,
+            node=self.node_terms(shape, config),
+            kept=24 * axes * shape.features * kept_trees(shape, config),
+            before=1 + (config.rotation == "pca"),  # the range of axes, and what these are where it follows from rows
+            decoded=decoded_bytes(shape) * shape.features,
+            sweeps=3,  # a deviation takes the mean first
+        )
+
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> NDArray[np.float64]:
+        """See Family: the scale of the features, see tree_axes."""
+        return feature_scale(store, "zscore")
+
+    def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> TreeArrays:
+        """See Family."""
+        store, config = call.sampler.store, call.sampler.config
+        axes = self.tree_axes(store, config, call.first, shared)
+        codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
+        nodes = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
+        return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes)
+
+    def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationPasses:
+        """See ProjectionFamily."""
+        return RotationPasses(config, feature_scale(store, "zscore", most), spans, self.axes)
+
+
+ROTATION = RotationFamily()

@@ -1,0 +1,102 @@
+"""The family of trees that split on sparse random projections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from bigforest.common.memory_estimate import Shape
+from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
+from bigforest.grow.families.sparse_oblique.passes import SparseObliquePasses, sparse_passes
+from bigforest.grow.families.sparse_oblique.trees import SparseObliqueTrees, sparse_trees
+from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.shared.memory import PassMemory, TreeMemory
+from bigforest.grow.shared.row_cache import RowCache, row_cache_of
+from bigforest.kernels.columns.decoded import WIDE_CODE
+from bigforest.kernels.oblique.search import Oblique
+from bigforest.sampling.bags import BLOCK_ROWS, kept_trees
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# Bytes of a row of a growing tree besides: projections on two directions 16, what orders them 26.
+_PROJECTED = 42
+# Share of the features that have a weight in a direction.
+_SHARE: dict[str, Callable[[int], float]] = {
+    "rerf": lambda features: 1 / features,
+    "sporf": lambda features: 1 / features,
+    "gaussian": lambda features: 1.0,
+    "very-sparse": lambda features: features**-0.5,
+}
+
+
+class SparseObliqueFamily(ProjectionFamily):
+    """Nodes draw a sparse random matrix; with `mean_difference`, differences of class means besides."""
+
+    name = "sparse-oblique"
+    oracle = "tests/naive/oblique.py"
+    compiling = (170, 30.0)
+    splits = Oblique
+
+    def max_terms(self, features: int, config: TrainConfig) -> float:
+        """See Family."""
+        terms = features * (config.density or _SHARE[config.projection_kind](features))
+        return features if config.mean_difference != "none" else min(features, 2.0 * terms + 1.0)
+
+    def looks(self, features: int, config: TrainConfig) -> float:
+        """See Family."""
+        return config.drawn_projections(features) * self.max_terms(features, config)
+
+    def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
+        """See Family."""
+        tree = self.grown_terms(shape, config, splits)
+        tree += rows * _PROJECTED + 8 * config.drawn_projections(shape.features)
+        shared = shape.rows * (shape.row_bytes + MEASURED) + 8 * shape.rows * shape.widths.count(WIDE_CODE)
+        if config.mean_difference != "none":
+            pairs = _max_pairs(shape, config)
+            shared += 8 * shape.codes
+            tree += 8 * shape.features * shape.classes
+            tree += pairs * (8 * shape.rows + 12 * shape.features) if config.mean_difference_scope == "tree" else 0
+        return TreeMemory(shared, tree, value_bytes(shape))
+
+    def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
+        """See Family."""
+        pairs, of_tree = _max_pairs(shape, config), config.mean_difference_scope == "tree"
+        drawn = config.drawn_projections(shape.features) + pairs
+        terms = self.node_terms(shape, config)
+        # Of each cell the value, its code by columns and by rows, the distinct values, and their steps.
+        row = (24 + (4 if pairs else 0)) * shape.features + _PROJECTED + (8 * pairs if of_tree else 0)
+        value = decoded_bytes(shape)
+        return PassMemory(
+            drawn=drawn,
+            # What is collected of a row, for each direction, besides its values.
+            block=BLOCK_ROWS * (8 * shape.features + 68 + 12 * (drawn + 1)),
+            picked=BLOCK_ROWS * 8 * shape.features,
+            row=row + terms,
+            spilled=value * shape.features,
+            node=terms,
+            kept=12 * shape.features * pairs * kept_trees(shape, config),
+            level=2 + (pairs > 0 and not of_tree),
+            before=int(pairs > 0 and of_tree),
+            decoded=value * shape.features,
+            sweeps=3 if config.normalize == "zscore" else 1,  # a deviation takes the mean first
+        )
+
+    def row_cache(self, store: Store) -> RowCache:
+        """See Family: with values."""
+        return row_cache_of(store, wide=True)
+
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SparseObliqueTrees:
+        """See Family."""
+        return sparse_trees(store, config, copies.wide)
+
+    def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> SparseObliquePasses:
+        """See ProjectionFamily."""
+        return sparse_passes(store, config, spans, most)
+
+
+def _max_pairs(shape: Shape, config: TrainConfig) -> int:
+    """Differences of class means at most."""
+    pairs = shape.classes * (shape.classes - 1) // 2 if config.mean_difference == "all" else shape.classes - 1
+    return 0 if config.mean_difference == "none" else pairs
+
+
+SPARSE_OBLIQUE = SparseObliqueFamily()

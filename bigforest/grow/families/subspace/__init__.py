@@ -1,0 +1,1 @@
+"""Trees in random subspaces (Ho 1995)."""

@@ -1,0 +1,109 @@
+"""The families of trees in random subspaces."""
+
+from __future__ import annotations
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import Shape
+from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
+from bigforest.grow.families.subspace.passes import SubspacePasses, subspace_passes
+from bigforest.grow.families.subspace.perceptron import HELD_ROW
+from bigforest.grow.families.subspace.trees import SubspaceTrees, seen_as_bits, subspace_trees
+from bigforest.grow.out_of_core.projection_search import Spans
+from bigforest.grow.shared.memory import PassMemory, TreeMemory
+from bigforest.grow.shared.row_cache import RowCache
+from bigforest.kernels.columns.decoded import no_decoded_columns
+from bigforest.kernels.columns.row_major import NO_ROWS
+from bigforest.kernels.subspace.bits import WORD
+from bigforest.kernels.subspace.columns import Subspace
+from bigforest.sampling.bags import BLOCK_ROWS
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# Bytes of a row of a growing tree besides: the row by class 4, its projection 8.
+_WEIGHED = 12
+
+
+class SubspaceFamily(ProjectionFamily):
+    """Trees, or nodes, see a subspace each: split between two class means, or by a perceptron of `epochs` passes."""
+
+    oracle = "tests/naive/subspace.py"
+    compiling = (80, 10.0)
+    splits = Subspace
+
+    def __init__(self, name: str, *, learns: bool) -> None:
+        self.name = name
+        self.learns = learns
+
+    def check(self, shape: Shape, config: TrainConfig) -> None:
+        """See Family."""
+        super().check(shape, config)
+        if shape.extras.weighted:
+            raise ConfigError(f"the family {self.name} weighs all rows alike; choose the family axis for weighted rows")
+
+    def epochs(self, config: TrainConfig) -> int:
+        """Passes of a perceptron over the rows of a node, at most; 0 where none is trained."""
+        return config.max_epochs if self.learns else 0
+
+    def drawn_from(self, features: int, config: TrainConfig) -> int:
+        """See Family: the features that a tree sees."""
+        return config.subspace_size(features) if config.subspace_per == "tree" else features
+
+    def max_terms(self, features: int, config: TrainConfig) -> float:
+        """See Family."""
+        return config.subspace_size(features)
+
+    def looks(self, features: int, config: TrainConfig) -> float:
+        """See Family."""
+        return 2 * (self.epochs(config) or 1) * self.max_terms(features, config)
+
+    def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
+        """See Family; the store is read in order, column by column, once for each tree."""
+        seen = self.drawn_from(shape.features, config)
+        columns = shape.rows * self._space_row(shape, config)
+        tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)
+        tree += 8 * -(-seen // WORD) * WORD * (shape.classes + 4)
+        return TreeMemory(columns, tree, 0) if seen == shape.features else TreeMemory(0, columns + tree, 0)
+
+    def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
+        """See Family."""
+        seen, value = self.drawn_from(shape.features, config), decoded_bytes(shape)
+        terms, space = self.node_terms(shape, config), self._space_row(shape, config)
+        picked = BLOCK_ROWS * value * seen
+        return PassMemory(
+            drawn=1,
+            # Values of a row, those that a tree sees copied, and once more to be written.
+            block=BLOCK_ROWS * (value * shape.features + 80) + picked,
+            picked=picked,
+            row=2 * value * seen + space + _WEIGHED + terms,
+            spilled=value * seen,
+            node=terms,
+            # Sums for means, then the stops.
+            asks=max(2 * seen * shape.classes, config.steps * (shape.classes + 1)),
+            level=1 if self.learns else 2,
+            learnt=space + HELD_ROW,
+            epochs=self.epochs(config),
+            decoded=value * shape.features,
+            sweeps=1,
+        )
+
+    def row_cache(self, store: Store) -> RowCache:
+        """See Family: nothing, trees have copies of their own."""
+        return RowCache(NO_ROWS, no_decoded_columns(0))
+
+    def shared(self, store: Store, config: TrainConfig, copies: RowCache) -> SubspaceTrees:
+        """See Family."""
+        return subspace_trees(store, config, self.epochs(config))
+
+    def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> SubspacePasses:
+        """See ProjectionFamily; dictionaries are read in order."""
+        return subspace_passes(store, config, self.epochs(config))
+
+    def _space_row(self, shape: Shape, config: TrainConfig) -> int:
+        """Bytes of a row of the columns that a tree sees, see kernels/subspace/columns.py."""
+        seen = self.drawn_from(shape.features, config)
+        bits = seen_as_bits(shape, config, self.epochs(config))
+        return -(-seen // WORD) * WORD // 8 if bits else 8 * seen
+
+
+SUBSPACE_CAP = SubspaceFamily("subspace-cap", learns=False)
+SUBSPACE_PERCEPTRON = SubspaceFamily("subspace-perceptron", learns=True)

@@ -1,0 +1,146 @@
+"""Criteria: how the splits of a node are compared, and what is written of a node. One object each.
+
+In memory kernels compare splits, by the number and the table of a criterion (kernels/scan/impurity.py): Gini and
+variance have scans of their own, any other takes the one that scores both sides in integers. By passes the same is done
+from counts: kernels/out_of_core/split_scores.py filters, and `exact` decides.
+
+A criterion of classes from outside the package is a ScoredCriterion of two compiled functions, handed to
+`register_criterion`; README.md of grow has an example.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.kernels.out_of_core.split_scores import integer_score
+from bigforest.kernels.scan.impurity import ENTROPY, ERROR, GINI, SCORED, VARIANCE, entropy_table
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.registered import name_impurity
+
+
+class Criterion(ABC):
+    """A criterion.
+
+    name    as TrainConfig.impurity has it.
+    number  for kernels.
+    oracle  the naive function that it is compared with.
+    """
+
+    def __init__(self, name: str, number: int, oracle: str) -> None:
+        self.name = name
+        self.number = number
+        self.oracle = oracle
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Every process has its own, as its tables are large and its functions compiled."""
+        return criterion_named, (self.name,)
+
+    @property
+    def table(self) -> Any:
+        """What kernels score a side with, beside the number."""
+        return entropy_table()
+
+    @property
+    def impurity(self) -> Any:
+        """What kernels know the impurity of a node by, see impurity_of of kernels/tree/finalize.py."""
+        return self.number
+
+    @abstractmethod
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction | int:
+        """Score of the split that leaves `left` of `total`, int64 [judged] (out_of_core/node_stats.py), on the left.
+
+        Larger is a larger decrease; scores of one node compare without rounding.
+        """
+
+
+class GiniCriterion(Criterion):
+    """Gini impurity: 1 less the sum of squares of the shares of classes."""
+
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction:
+        """See Criterion."""
+        sides = left.tolist(), (total - left).tolist()
+        return sum((Fraction(sum(n * n for n in side), sum(side)) for side in sides), Fraction(0))
+
+
+class VarianceCriterion(Criterion):
+    """Variance of numbers to predict, from [weight, sum]."""
+
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> Fraction:
+        """See Criterion."""
+        sides = left.tolist(), (total - left).tolist()
+        return sum((Fraction(of_side**2, weight) for weight, of_side in sides), Fraction(0))
+
+
+class ScoredCriterion(Criterion):
+    """A criterion of classes whose scores are sums of an integer for each side.
+
+    score  the integer, see side_score of kernels/scan/impurity.py; of (counts int64 [classes], weight int64)
+    value  the impurity of a node, float64; of (counts [classes], weight float64)
+
+    Both compiled by `helper` or `inlined` of kernels/compiler/jit.py; None for what kernels know by the number.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        oracle: str,
+        score: Callable[..., Any] | None = None,
+        value: Callable[..., Any] | None = None,
+        number: int = SCORED,
+    ) -> None:
+        super().__init__(name, number, oracle)
+        self._score = score
+        self._value = value
+
+    @property
+    def table(self) -> Any:
+        """See Criterion."""
+        return super().table if self._score is None else self._score
+
+    @property
+    def impurity(self) -> Any:
+        """See Criterion."""
+        return super().impurity if self._value is None else self._value
+
+    def exact(self, left: NDArray[np.int64], total: NDArray[np.int64]) -> int:
+        """See Criterion."""
+        return int(integer_score(self.number, left, total, np.empty_like(total), self.table))
+
+
+_CRITERIA: dict[str, Criterion] = {
+    criterion.name: criterion
+    for criterion in (
+        GiniCriterion("gini", GINI, "tests/naive/split.py gini_score"),
+        ScoredCriterion("entropy", "tests/naive/split.py entropy_score", number=ENTROPY),
+        ScoredCriterion("error", "tests/naive/split.py error_score", number=ERROR),
+        VarianceCriterion("variance", VARIANCE, "tests/naive/split.py variance_score"),
+    )
+}
+
+
+def register_criterion(criterion: ScoredCriterion) -> None:
+    """Let TrainConfig(impurity=criterion.name) train by it in this process; raises ConfigError for a name in use.
+
+    Forests keep the name: only a process with the criterion trains more of their trees or opens them.
+    """
+    name_impurity(criterion.name)
+    _CRITERIA[criterion.name] = criterion
+
+
+def criterion_named(name: str) -> Criterion:
+    """The criterion of this name. Raises ConfigError where this process has none."""
+    if name not in _CRITERIA:
+        raise ConfigError(f"there is no impurity {name}; it is registered by code that this process has not run")
+    return _CRITERIA[name]
+
+
+def criterion_of(config: TrainConfig) -> Criterion:
+    """The criterion of a forest."""
+    return criterion_named(config.criterion)

@@ -1,0 +1,114 @@
+"""What growing takes in memory whatever the family, in bytes; what a family says of itself (families/family.py)."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bigforest.common.memory_estimate import BASE_BYTES, Shape
+from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES
+from bigforest.grow.shared.rank_store import CODE_BYTES
+from bigforest.kernels.categories.ordering import levels_bytes
+from bigforest.schema.config import TrainConfig
+
+# Bytes of a row of a growing tree besides its codes: its item 8, and scratch 24.
+_ROW = 32
+# The copy of a subtree's codes or values that each thread keeps in its cache (kernels/columns/code_cache.py,
+# kernels/columns/value_cache.py), at most.
+COPIED = 1_800_000
+# Bytes of a node of a finished tree besides its counts: in codes 20, in values 40.
+NODE = 60
+# Bytes of a node of a row group on its way into a Parquet file, besides its counts.
+_WRITTEN = 200
+# Bytes of a level that a node lists: twice while the lists are copied, and on its way into a Parquet file.
+_LISTED = 8
+_WRITTEN_LEVEL = 24
+# Bytes of a row of a growing tree that predicts numbers, besides, and of a node of it.
+_NUMBER = 24
+_NUMBER_NODE = 24
+
+
+class TreeMemory(NamedTuple):
+    """What growing whole trees takes.
+
+    shared  for all trees together
+    tree    for each tree, besides what every family's takes
+    store   of the store, read at random: no page of it is to be read twice
+    """
+
+    shared: int
+    tree: int
+    store: int
+
+
+class PassMemory(NamedTuple):
+    """What growing by passes takes.
+
+    drawn   histograms of a node, at most
+    block   of the current block, in each task
+    picked  of its rows by node, besides, in each task that writes them to disk
+    row     of a row of a subtree, besides what every family's takes: its columns, as they are grown on
+    spilled of a row of a subtree on disk: its columns
+    node    of a node of a finished subtree, besides
+    kept    for all trees that grow together
+    judged  of a row that is collected, while its node is judged
+    asks    counts that a node asks for at once, where their number is given
+
+    And how often the table is read: `level` times for a level of the trees, `before` times before the first. A level
+    that trains perceptrons reads it once more where the rows of a node, `learnt` bytes each, can be held, else `epochs`
+    times and once. Where values are written to scratch first, `decoded` bytes for a row, codes are read `sweeps` times
+    for each range of a dictionary that is held.
+    """
+
+    drawn: int
+    block: int
+    picked: int
+    row: int
+    spilled: int
+    node: int = 0
+    kept: int = 0
+    judged: int = 96
+    asks: int = 0
+    level: int = 2
+    before: int = 0
+    learnt: int = 0
+    epochs: int = 0
+    decoded: int = 0
+    sweeps: int = 0
+
+
+def tree_bytes(rows: int, nodes: int, classes: int) -> int:
+    """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
+    return rows * _ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
+
+
+def written_bytes(classes: int) -> int:
+    """A row group on its way into a Parquet file."""
+    return GROUP_NODES * (_WRITTEN + 16 * classes)
+
+
+def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
+    """What each tree of this many rows and nodes takes besides, for what is more than numbers and classes."""
+    extras = shape.extras
+    size = _NUMBER * rows + _NUMBER_NODE * nodes if extras.numbers else 0
+    if extras.odd:
+        levels = min(rows, extras.category)
+        # A node lists at most half of its levels, and the nodes of one depth half of their rows together.
+        listed = min(nodes // 2 * (levels // 2), rows // 2 * rows.bit_length())
+        size += levels_bytes(extras.category, rows, shape.classes) + 5 * nodes
+        size += _LISTED * listed + _WRITTEN_LEVEL * min(listed, GROUP_ENTRIES)
+    return size
+
+
+def base_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of a process that has loaded everything, and the ranks where trees split on them."""
+    return BASE_BYTES + (8 * shape.codes + CODE_BYTES * min(shape.rows, shape.codes) if config.ranks else 0)
+
+
+def target_bytes(shape: Shape) -> int:
+    """Bytes of the number to predict of a row; classes are in the items."""
+    return 8 if shape.extras.numbers else 0
+
+
+def code_bytes(shape: Shape) -> int:
+    """Bytes of the codes and targets of a table, which growing in memory reads at random."""
+    return shape.rows * (shape.row_bytes + target_bytes(shape))

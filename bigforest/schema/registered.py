@@ -1,0 +1,43 @@
+"""Names of families and criteria from outside the package, beside those of options.py. What they do is registered in
+grow/families/registry.py and grow/shared/criteria.py."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from bigforest.common.errors import ConfigError
+from bigforest.schema.options import Family, Impurity
+
+# The family of the package whose options each family has, by name.
+_FAMILIES: dict[str, str] = {name: name for name in get_args(Family)}
+_IMPURITIES: list[str] = list(get_args(Impurity))
+
+
+def name_family(name: str, options_of: str) -> None:
+    """Let TrainConfig take the family `name`, with the options and defaults of the family `options_of`."""
+    if name in get_args(Family) or options_of not in get_args(Family):
+        raise ConfigError(f"a family needs a name of its own, not {name!r}, and the options of one of the package")
+    _FAMILIES[name] = options_of
+
+
+def name_impurity(name: str) -> None:
+    """Let TrainConfig take the impurity `name`, of classes."""
+    if name in get_args(Impurity):
+        raise ConfigError(f"an impurity needs a name of its own, not {name!r}")
+    if name not in _IMPURITIES:
+        _IMPURITIES.append(name)
+
+
+def families() -> tuple[str, ...]:
+    """Names of all families."""
+    return tuple(_FAMILIES)
+
+
+def impurities() -> tuple[str, ...]:
+    """Names of all impurities."""
+    return tuple(_IMPURITIES)
+
+
+def options_of(family: str) -> str:
+    """The family of the package whose options this one has: itself, if it is one."""
+    return _FAMILIES.get(family, family)

@@ -1,0 +1,21 @@
+"""What is so where nothing is said, by what a forest learns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from bigforest.schema.options import Impurity, Task
+
+
+class TaskDefaults(NamedTuple):
+    """Options of TrainConfig that are None stand for these."""
+
+    impurity: Impurity
+    min_leaf: int
+    mtry: str
+
+
+TASKS: dict[Task, TaskDefaults] = {
+    "classification": TaskDefaults("gini", 1, "sqrt"),
+    "regression": TaskDefaults("variance", 2, "half"),
+}

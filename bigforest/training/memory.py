@@ -1,0 +1,87 @@
+"""What the stages of a run need of memory, each of which says it beside its own code, and whether that is there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape, machine_bytes
+from bigforest.common.sizes import megabytes
+from bigforest.encode.memory import encode_estimate
+from bigforest.encode.table_shape import shape_of
+from bigforest.execution.resources import Resources
+from bigforest.grow.memory import grow_estimate
+from bigforest.oob.leaf_targets import leaf_targets_estimate
+from bigforest.oob.plan import oob_estimate
+from bigforest.oob.weigh import weigh_estimate
+from bigforest.schema.config import TrainConfig
+from bigforest.source import Source
+from bigforest.store.store import Store
+
+# What the stages need, in the order in which they run.
+_STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
+    encode_estimate,
+    grow_estimate,
+    oob_estimate,
+    leaf_targets_estimate,
+    weigh_estimate,
+)
+
+
+def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resources: Resources) -> list[MemoryEstimate]:
+    """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
+    skipped = {"encode"} if isinstance(table, Store) else set()
+    if not config.bootstrap:
+        skipped.add("oob")
+    if not config.keep_targets:
+        skipped.add("targets")
+    if not (isinstance(table, Store) and table.spec.wide_weights):  # those of a table are known once it is encoded
+        skipped.add("weigh")
+    needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
+    if isinstance(table, Source) and table.spooled:
+        memory = BASE_BYTES + table.spooled
+        needs.insert(0, MemoryEstimate("read", memory, memory, sum(file.stat().st_size for file in table.files)))
+    return needs
+
+
+def most_needed(needs: Iterable[MemoryEstimate]) -> MemoryEstimate:
+    """The stage whose smallest budget is the largest: that of the run."""
+    return max(needs, key=lambda need: need.smallest)
+
+
+def settled_for(shape: Shape, config: TrainConfig) -> TrainConfig:
+    """The configuration for a table of this shape."""
+    return config.settled("regression" if shape.extras.numbers else "classification")
+
+
+def check_budget(
+    table: Source | Store,
+    data: Any,
+    target: str | None,
+    exclude: Collection[str],
+    config: TrainConfig,
+    resources: Resources,
+) -> None:
+    """Raise ConfigError when the memory budget, if there is one, is too small for a stage of the run."""
+    if resources.memory is None:
+        return
+    shape = shape_of(table, data, target, exclude, config)
+    most_needed(estimates(table, shape, settled_for(shape, config), resources)).check(resources.memory)
+
+
+def check_machine(store: Store, config: TrainConfig, resources: Resources, machine: int | None = None) -> None:
+    """Raise ConfigError where a run without a budget would need more memory than the machine has, however it goes.
+
+    machine  bytes of memory; None for those of this machine. A cluster's machines are not known.
+    """
+    machine = machine_bytes() if machine is None else machine
+    if resources.memory is not None or resources.cluster is not None or machine is None:
+        return
+    worst = most_needed(estimates(store, store.shape, config, resources))
+    if worst.smallest > machine:
+        raise ConfigError(
+            f"the stage {worst.stage} needs up to {megabytes(worst.smallest)} of memory for {store.rows} rows, "
+            f"{store.shape.features} features and {store.shape.classes} classes, and this machine has "
+            f"{megabytes(machine)}; take fewer of them, or set memory to that much to try all the same"
+        )

@@ -1,0 +1,230 @@
+"""A criterion and a family from outside the package are registered, and grow as those of the package do."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import numba
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+import bigforest
+from bigforest.common.errors import ConfigError
+from bigforest.common.memory_estimate import Extras
+from bigforest.execution.resources import Resources
+from bigforest.grow.families import registry
+from bigforest.grow.families.registry import family_of, register_family
+from bigforest.grow.families.rotation.family import RotationFamily
+from bigforest.grow.families.sparse_oblique.trees import feature_scale
+from bigforest.grow.in_memory import grow_tree
+from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
+from bigforest.grow.out_of_core.upper_tree import MemoryLimits
+from bigforest.grow.shared import criteria
+from bigforest.grow.shared.criteria import ScoredCriterion, register_criterion
+from bigforest.kernels.compiler.jit import helper
+from bigforest.sampling.bags import Sampler
+from bigforest.schema import registered
+from bigforest.schema.config import TrainConfig
+from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
+from tests.grown import check_tree, frame_of, store_of, table_of
+from tests.naive import split as naive_split
+from tests.naive import tree as naive_tree
+from tests.naive.quick_split import best_split as quick_split
+from tests.naive.rotation import rotated
+from tests.naive.tree import grow as grow_naively
+from tests.strategies import Data, configs, tables
+
+COMPILED = not numba.config.DISABLE_JIT
+
+
+# A criterion of classes: the kernel's two functions, and the same for the oracle.
+
+
+@helper
+def hellinger_score(counts, weight):  # type: ignore[no-untyped-def]
+    """Less the sum of the geometric means of any two classes, in steps of 2**-20 (Cieslak and Chawla 2008)."""
+    total = 0.0
+    for k in range(np.uint64(counts.size)):
+        for j in range(k):
+            total += np.sqrt(np.float64(counts[j]) * np.float64(counts[k]))
+    return -np.int64(np.rint(total * 2.0**20))
+
+
+@helper
+def hellinger_value(counts, weight):  # type: ignore[no-untyped-def]
+    """The same by weight, not rounded, above 0."""
+    total = 0.0
+    for k in range(np.uint64(counts.size)):
+        for j in range(k):
+            total += np.sqrt(np.float64(counts[j]) * np.float64(counts[k]))
+    return total / weight
+
+
+def _pairs(counts: list[int]) -> float:
+    return sum(math.sqrt(counts[j] * counts[k]) for k in range(len(counts)) for j in range(k))
+
+
+def naive_hellinger(left: list[int], right: list[int]) -> int:
+    """The oracle's score of a split."""
+    return -sum(int(np.rint(_pairs(side) * 2**20)) for side in (left, right))
+
+
+def naive_impurity(counts: list[int], impurity: str) -> float:
+    """The oracle's impurity of a node."""
+    return _pairs(counts) / sum(counts)
+
+
+class PairFamily(RotationFamily):
+    """Axes are differences of two features each, a pair after the other, shifted by the number of the tree."""
+
+    name = "pairs"
+    oracle = "tests/grow/test_registered.py naive_axes"
+
+    def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
+        """See RotationFamily."""
+        first = np.eye(config.axes or scale.size, scale.size)
+        return (first - np.roll(first, 1 + tree % max(scale.size - 1, 1), axis=1)) * scale
+
+
+def naive_axes(tree: int, scale: list[float]) -> list[list[float]]:
+    """The axes of PairFamily, term by term."""
+    features = len(scale)
+    axes = [[0.0] * features for _ in scale]
+    for place, axis in enumerate(axes):
+        axis[place] += scale[place]
+        other = (place + 1 + tree % max(features - 1, 1)) % features
+        axis[other] -= scale[other]
+    return axes
+
+
+@pytest.fixture(autouse=True)
+def _registered() -> Iterator[None]:
+    """Both are there during a test, and gone after it."""
+    known = (
+        patch.dict(registered._FAMILIES),
+        patch.object(registered, "_IMPURITIES", [*registered._IMPURITIES]),
+        patch.dict(registry._FAMILIES),
+        patch.dict(criteria._CRITERIA),
+        patch.dict(naive_split.SCORES, {"hellinger": naive_hellinger}),
+    )
+    with known[0], known[1], known[2], known[3], known[4]:
+        register_criterion(
+            ScoredCriterion("hellinger", "naive_hellinger of this file", hellinger_score, hellinger_value)
+        )
+        register_family(PairFamily(), "rotation")
+        yield
+
+
+HELLINGER: dict[str, Any] = {"impurity": "hellinger"}
+
+
+@settings(max_examples=150 if COMPILED else 20)
+@given(data=tables(max_rows=40), tree=st.integers(0, 2), options=configs())
+def test_criterion__grows_the_trees_of_the_oracle(data: Data, tree: int, options: TrainConfig) -> None:
+    config = TrainConfig(**HELLINGER, seed=options.seed, mtry=options.mtry, min_leaf=options.min_leaf)
+    with patch.object(naive_tree, "impurity_of", naive_impurity):
+        check_tree(data, config, tree)
+
+
+@settings(deadline=None, max_examples=30)
+@given(data=tables(max_rows=40), way=ways())
+def test_criterion__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:
+    config = TrainConfig(**HELLINGER, trees=2)
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder))
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+@pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("options", [{"splitter": "random"}, {}, {"family": "sparse-oblique"}])
+def test_criterion__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
+    store = store_of(wide_table(140_000, 3), tmp_path)
+    config = TrainConfig.of(trees=2, seed=7, max_depth=6, **HELLINGER, **options)
+    tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
+    assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
+
+
+def test_criterion__forests_train_predict_and_are_read_back(tmp_path: Path) -> None:
+    table = wide_table(300, 3)
+    forest = bigforest.train(table, "y", out=tmp_path / "f", trees=5, **HELLINGER)
+    again = bigforest.read_forest(tmp_path / "f")
+    assert again.config.impurity == "hellinger"
+    assert again.predict(table).equals(forest.predict(table))
+    assert not forest.nodes.collect().equals(bigforest.train(table, "y", trees=5).nodes.collect())
+
+
+def check_pairs(data: Data, tree: int) -> None:
+    """Assert that a tree of PairFamily is the oracle's."""
+    config = TrainConfig(family="pairs", mtry="all")  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder))
+        found = grow_tree(store, config, tree)
+        axes = naive_axes(tree, feature_scale(store, "zscore").tolist())
+        table = table_of(store, data)
+        weights = Sampler.of(store, config).bag(tree).tolist()
+    used = np.flatnonzero(weights).tolist()
+    expected = grow_naively(rotated(table, axes, used), weights, TrainConfig(mtry="all"), tree, quick_split)
+    assert found.feature.tolist() == [-1 if node.feature == -1 else -2 for node in expected]
+    assert found.counts.tolist() == [node.counts for node in expected]
+    assert [t for t in found.threshold.tolist() if t == t] == [n.threshold for n in expected if n.feature >= 0]
+
+
+@settings(max_examples=60 if COMPILED else 15)
+@given(data=tables(max_rows=40), tree=st.integers(0, 3))
+def test_family__grows_the_trees_of_the_oracle(data: Data, tree: int) -> None:
+    check_pairs(data, tree)
+
+
+@settings(deadline=None, max_examples=25)
+@given(data=tables(max_rows=40), way=ways())
+def test_family__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:
+    config = TrainConfig.of(family="pairs", trees=3)
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder))
+        assert parts(store, config, way) == parts(store, config, WHOLE)
+
+
+def test_family__forests_train_plan_and_are_read_back(tmp_path: Path) -> None:
+    table = wide_table(300, 2)
+    forest = bigforest.train(table, "y", out=tmp_path / "f", trees=4, family="pairs", axes=3)
+    again = bigforest.read_forest(tmp_path / "f")
+    assert again.config.family == "pairs"
+    assert again.predict(table).equals(forest.predict(table))
+    plan = bigforest.plan_training(table, "y", family="pairs", axes=3)
+    assert [stage.stage for stage in plan.stages] == ["encode", "grow", "oob"]
+
+
+def test_family__has_the_options_and_limits_of_another() -> None:
+    assert TrainConfig.of(family="pairs").mtry == "all"
+    assert isinstance(family_of(TrainConfig.of(family="pairs")), PairFamily)
+    with pytest.raises(ConfigError, match="splitter is an option of the family axis or tree, not of pairs"):
+        TrainConfig.of(family="pairs", splitter="random")
+    with pytest.raises(ConfigError, match="the family pairs projects numbers"):
+        choose_grow_plan(replace(SHAPE, extras=Extras(odd=("a",))), TrainConfig.of(family="pairs"), Resources())
+    own, like = (TrainConfig.of(family=family, trees=5) for family in ("pairs", "rotation"))
+    assert grow_estimate(SHAPE, own, Resources(threads=1)) == grow_estimate(SHAPE, like, Resources(threads=1))
+
+
+def test_register__refuses_names_in_use() -> None:
+    with pytest.raises(ConfigError, match="a name of its own, not 'gini'"):
+        register_criterion(ScoredCriterion("gini", "", hellinger_score, hellinger_value))
+    with pytest.raises(ConfigError, match="a name of its own, not 'rotation'"):
+        register_family(RotationFamily(), "axis")
+    with pytest.raises(ConfigError, match="the options of one of the package"):
+        register_family(PairFamily(), "nothing")
+
+
+def test_names__of_nothing_registered_are_refused() -> None:
+    with pytest.raises(ConfigError, match="impurity must be one of gini, entropy, error, variance, hellinger, not"):
+        TrainConfig(impurity="twoing")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"family must be one of .*, pairs, not"):
+        TrainConfig(family="canonical")  # type: ignore[arg-type]
