@@ -103,7 +103,6 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
     from bigforest.kernels.predict.accumulate import Weighed, weigh_classes, weigh_numbers
 
     store, tree = sampler.store, group.trees[own]
-    assert store.weight is not None
     kernel: Any = weigh_numbers if store.spec.target.task == "regression" else weigh_classes
     root = group.packed.roots[own : own + 1]
     total = 0.0
@@ -111,10 +110,10 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         start = block * store.block_rows
         times = sampler.block(tree, block)
         stop = start + times.size
-        total += float((times * store.weight[start:stop].astype(np.float64)).sum())
+        total += float((times * store.weights_of(start, stop).astype(np.float64)).sum())
         if total > _MOST_WEIGHT:
             raise DataError("a bag weighs far more than all rows: lower sample_fraction")
-        weight = times.astype(np.int64) * store.weight[start:stop].astype(np.int64)
+        weight = times.astype(np.int64) * store.weights_of(start, stop).astype(np.int64)
         weighed = Weighed(weight, store.labels(start, stop), held)
 
         def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
