@@ -149,6 +149,8 @@ def check_budget(
     shape = shape_of(table, data, target, exclude, config)
     config = _settled(config, shape)
     needs = _needs(table, shape, config, resources)
+    if not isinstance(table, Store):  # whether weights are wide is known once they are read: then this is asked again
+        needs = [need for need in needs if need.stage != "weigh"]
     worst = max(needs, key=lambda need: need.smallest)
     if worst.smallest > resources.memory:
         raise over_budget(f"the stage {worst.stage}", worst.smallest, resources.memory)
@@ -193,14 +195,19 @@ def _needs(table: Source | Store, shape: Shape, config: TrainConfig, resources: 
     if not config.keep_targets:
         skipped.add("targets")
     needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
-    if (
-        isinstance(table, Store) and table.spec.wide_weights
-    ):  # whether weights of a table are wide is known once encoded
+    if _may_be_wide(table, config):
         needs.append(weigh_estimate(shape, config))
     if isinstance(table, Source) and table.spooled:
         memory = BASE_BYTES + table.spooled
         needs.insert(0, MemoryEstimate("read", memory, memory, sum(file.stat().st_size for file in table.files)))
     return needs
+
+
+def _may_be_wide(table: Source | Store, config: TrainConfig) -> bool:
+    """Whether rows have wide weights, or may have: of a table that is known once they are read."""
+    if isinstance(table, Store):
+        return table.spec.wide_weights
+    return config.weight is not None or config.class_weight is not None
 
 
 def _most_scratch(needs: Collection[MemoryEstimate]) -> int:
