@@ -50,7 +50,7 @@ def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
 
 def row_weights(store: Store, first: int, last: int) -> NDArray[np.int64] | None:
     """The weights of the rows from `first` to before `last`, as whole numbers; None where all rows weigh 1."""
-    return None if store.weight is None else store.weight[first:last].astype(np.int64)
+    return None if store.spec.weight is None else store.weights_of(first, last).astype(np.int64)
 
 
 def weight_share(store: Store) -> float:

@@ -134,8 +134,8 @@ def _residents(
         start = block * store.block_rows
         bag = sampler.block(tree, block).astype(np.uint64)
         stop = start + bag.size
-        if store.weight is not None:
-            bag *= store.weight[start:stop]
+        if store.spec.weight is not None:
+            bag *= store.weights_of(start, stop)
         here = np.flatnonzero(bag)
         leaf.append(leaves_in(sampler, group, own, start, stop)[here])
         weight.append(bag[here])

@@ -124,7 +124,7 @@ class _Classes:
 
     def add(self, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and shares of the rows of a tally that begins with row `first`; counts them."""
-        truth = self._store.target[first : first + accumulator.voters.size]
+        truth = self._store.labels(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
         shares = accumulator.votes / np.maximum(accumulator.voters, 1)[:, None]
         weight = row_weights(self._store, first, first + used.size)
@@ -189,7 +189,7 @@ def _area(scores: Scores, path: Path, store: Store) -> float | None:
             name = file.schema_arrow.names[-1]
             for batch in file.iter_batches(BLOCK_ROWS, columns=[name], use_threads=False):
                 shares = batch.column(0)
-                truth = store.target[first : first + len(shares)]
+                truth = store.labels(first, first + len(shares))
                 used = pc.is_valid(shares).to_numpy(zero_copy_only=False)
                 weight = row_weights(store, first, first + len(shares))
                 own = None if weight is None else weight[used]

@@ -2,14 +2,15 @@
 
 Splits are found by narrower weights, rounded at random. Once a part is grown, the rows of each bag are sent down its
 tree again, as for the out-of-bag report, and the weights of the leaves added up, exactly; so it does not matter how
-the trees were grown. The part is then written with these, and what follows from them, in the place of what it had.
+the trees were grown. The part is then written with these, and what follows from them, in the place of what it had:
+its nodes are read some at a time, so that only these numbers are in memory for all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -18,10 +19,9 @@ from numpy.typing import NDArray
 from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.files import header_of, read_table
 from bigforest.forest.format.nodes import part_path
-from bigforest.forest.format.rewrite import write_nodes
-from bigforest.forest.format.schema import nodes_schema
+from bigforest.forest.format.parts import batches, whole_parts
+from bigforest.forest.format.rewrite import as_written, write_nodes
 from bigforest.forest.load.groups import outline
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
@@ -32,9 +32,11 @@ from bigforest.sampling.bags import Sampler, block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
-# Bytes of a node while its part is read, described and written, beside its classes, and of each of these.
-_NODE = 400
-_CLASS = 48
+# Bytes of what is known of a node while its part is written (_Described), beside its classes, and of each of these.
+_NODE = 64
+_CLASS = 8
+# Bytes of the pieces in which a part is read and written, some of which wait for a row group.
+_PIECES = 48 << 20
 # What a bag may weigh.
 _MOST_WEIGHT = 2.0**62
 
@@ -42,7 +44,7 @@ _MOST_WEIGHT = 2.0**62
 def _bytes(shape: Shape, config: TrainConfig) -> tuple[int, int]:
     """Bytes that all tasks take together, and that each takes besides."""
     shared, own = task_bytes(shape, config)
-    return shared, own + part_nodes(shape, config) * (_NODE + _CLASS * shape.classes)
+    return shared, own + _PIECES + part_nodes(shape, config) * (_NODE + _CLASS * max(PARTS, shape.classes))
 
 
 def check_weighing(store: Store, config: TrainConfig, resources: Resources) -> None:
@@ -76,8 +78,6 @@ def weigh_parts(
 
 def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> None:
     """Task: write a part."""
-    from bigforest.kernels.predict.accumulate import add_up
-
     store, config = sampler.store, sampler.config
     path = part_path(light, part.start)
     group = load_group(sampler, VoteInputs("", outline(light, [part]), [], 1, None, 1.0), range(1))
@@ -85,14 +85,8 @@ def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> N
     held = np.zeros((group.packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
     for own in range(len(part)):
         _weigh_tree(sampler, group, own, held)
-    identity = header_of(store.spec, config).identity
-    table = read_table(path, "trees", nodes_schema(store.spec), identity)[1]
-    leaf = table["left"].chunk(0).is_null().to_numpy(zero_copy_only=False)
-    right = table["right"].chunk(0).fill_null(0).to_numpy()
-    starts = np.append(group.packed.roots, group.packed.nodes).astype(np.int64)
-    add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, held)
-    described = _described(table, store, config, starts, leaf, right, held)
-    write_nodes([described], part_path(directory, part.start), store.spec, config)
+    found = _describe(group, path, store, config, held)
+    write_nodes(_pieces(path, store, found, held), part_path(directory, part.start), store.spec, config)
 
 
 def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.int64]) -> None:
@@ -101,7 +95,6 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
     from bigforest.kernels.predict.accumulate import Weighed, weigh_classes, weigh_numbers
 
     store, tree = sampler.store, group.trees[own]
-    assert store.weight is not None
     kernel: Any = weigh_numbers if store.spec.target.task == "regression" else weigh_classes
     root = group.packed.roots[own : own + 1]
     total = 0.0
@@ -109,10 +102,10 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         start = block * store.block_rows
         times = sampler.block(tree, block)
         stop = start + times.size
-        total += float((times * store.weight[start:stop].astype(np.float64)).sum())
+        total += float((times * store.weights_of(start, stop).astype(np.float64)).sum())
         if total > _MOST_WEIGHT:
             raise DataError("a bag weighs far more than all rows: lower sample_fraction")
-        weight = times.astype(np.int64) * store.weight[start:stop].astype(np.int64)
+        weight = times.astype(np.int64) * store.weights_of(start, stop).astype(np.int64)
         weighed = Weighed(weight, store.labels(start, stop), held)
 
         def weigh(way: Any, scratch: Any, here: slice, whole: Weighed = weighed) -> None:
@@ -121,53 +114,90 @@ def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.i
         send_rows(store, group, start, stop, weigh)
 
 
-def _described(
-    table: pa.Table,
-    store: Store,
-    config: TrainConfig,
-    starts: NDArray[np.int64],
-    leaf: NDArray[np.bool_],
-    right: NDArray[np.uint32],
-    held: NDArray[np.int64],
-) -> pa.Table:
-    """The table of a part, whose nodes hold this."""
+class _Described(NamedTuple):
+    """What follows from what the nodes of a part hold.
+
+    root    int64 [nodes], the root of the tree of each
+    right   uint32 [nodes], number of the right child in the tree
+    leaf    bool [nodes]
+    weight  uint64 [nodes]
+    value   float64 [nodes], of numbers the mean, in the units of the targets
+    gain    float64 [nodes], nan in a leaf
+    """
+
+    root: NDArray[np.int64]
+    right: NDArray[np.uint32]
+    leaf: NDArray[np.bool_]
+    weight: NDArray[np.uint64]
+    value: NDArray[np.float64]
+    gain: NDArray[np.float64]
+
+
+def _describe(
+    group: CodeTrees, path: Path, store: Store, config: TrainConfig, held: NDArray[np.int64]
+) -> _Described:
+    """Add what the leaves of the part at `path` hold up to their ancestors in `held`, and say what follows."""
+    from bigforest.kernels.predict.accumulate import add_up
     from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
 
-    spec, nodes = store.spec, leaf.size
+    nodes, spec = len(held), store.spec
+    leaf, right = np.empty(nodes, np.bool_), np.empty(nodes, np.uint32)
+    done = 0
+    for batch in batches(whole_parts([path])[0], len(spec.target.classes), ["left", "right"]):
+        here = slice(done, done + batch.num_rows)
+        leaf[here] = batch["left"].is_null().to_numpy(zero_copy_only=False)
+        right[here] = batch["right"].fill_null(0).to_numpy()
+        done = here.stop
+    starts = np.append(group.packed.roots, nodes).astype(np.int64)
+    add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, held)
     weight, value, gain = np.empty(nodes, np.uint64), np.empty(nodes), np.empty(nodes)
     if spec.target.task == "regression":
         describe_numbers(starts, leaf, right, held, np.zeros((1, PARTS), np.int64), weight, value, gain)
-        gain = gain * spec.target.step * spec.target.step
-        columns = {"value": pa.array(spec.target.offset + value * spec.target.step)}
+        gain *= spec.target.step
+        gain *= spec.target.step
+        value *= spec.target.step
+        value += spec.target.offset
     else:
         describe_classes(starts, leaf, right, held, criterion_of(config).impurity, weight, value, gain)
-        kind = table.schema.field("counts").type
-        ends = pa.array(np.arange(nodes + 1, dtype=np.int64) * held.shape[1], pa.int32())
-        columns = {"counts": pa.ListArray.from_arrays(ends, pa.array(held.ravel(), kind.value_type), type=kind)}
-    columns |= {
-        "weight": pa.array(weight),
-        "gain": pa.array(gain, mask=leaf),
-        "default_left": _larger_left(table, store, starts, right, weight),
-    }
-    for name, column in columns.items():
-        place = table.schema.get_field_index(name)
-        table = table.set_column(place, table.schema.field(place), column)
-    return table
+    return _Described(np.repeat(starts[:-1], np.diff(starts)), right, leaf, weight, value, gain)
 
 
-def _larger_left(
-    table: pa.Table, store: Store, starts: NDArray[np.int64], right: NDArray[np.uint32], weight: NDArray[np.uint64]
-) -> Any:
-    """The column default_left: of a feature that no row lacks, whether the left child is no lighter than the right.
+def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]) -> Iterator[pa.Table]:
+    """The nodes of the part at `path`, some at a time, with what they hold in the place of what they have."""
+    names = [feature.name for feature in store.spec.features]
+    done = 0
+    for batch in batches(whole_parts([path])[0], len(store.spec.target.classes)):
+        table = as_written(pa.Table.from_batches([batch]), names, 0)
+        here = slice(done, done + table.num_rows)
+        done = here.stop
+        columns = {
+            "weight": pa.array(found.weight[here]),
+            "gain": pa.array(found.gain[here], mask=found.leaf[here]),
+            "default_left": _larger_left(table, store, found, here),
+        }
+        if store.spec.target.task == "regression":
+            columns["value"] = pa.array(found.value[here])
+        else:
+            kind = table.schema.field("counts").type
+            ends = pa.array(np.arange(table.num_rows + 1, dtype=np.int64) * held.shape[1], pa.int32())
+            columns["counts"] = pa.ListArray.from_arrays(ends, pa.array(held[here].ravel(), kind.value_type), type=kind)
+        for name, column in columns.items():
+            place = table.schema.get_field_index(name)
+            table = table.set_column(place, table.schema.field(place), column)
+        yield table
+
+
+def _larger_left(table: pa.Table, store: Store, found: _Described, rows: slice) -> Any:
+    """The column default_left of these rows of a part: of a feature that no row lacks, whether the left child is no
+    lighter than the right.
 
     Where some lack it the search has decided, by rows that do, or by its own weights.
     """
-    known = [feature.name for feature in store.spec.features if feature.kind == "numeric" and not feature.missing]
+    known = {feature.name for feature in store.spec.features if feature.kind == "numeric" and not feature.missing}
     feature, given = table["feature"].chunk(0), table["default_left"].chunk(0)
-    found = np.array([name in set(known) for name in feature.dictionary.to_pylist()] + [False])
-    decided = found[feature.indices.fill_null(-1).to_numpy()]
-    here = np.flatnonzero(decided)
-    root = np.repeat(starts[:-1], np.diff(starts))
+    told = np.array([name in known for name in feature.dictionary.to_pylist()] + [False])
+    here = np.flatnonzero(told[feature.indices.fill_null(-1).to_numpy()])
+    node = rows.start + here
     column = given.fill_null(False).to_numpy(zero_copy_only=False).copy()
-    column[here] = weight[here + 1] >= weight[root[here] + right[here]]
+    column[here] = found.weight[node + 1] >= found.weight[found.root[node] + found.right[node]]
     return pa.array(column, mask=given.is_null().to_numpy(zero_copy_only=False))

@@ -65,7 +65,9 @@ class Sampler:
             return cls(store, config, None)
         classes = len(store.spec.target.classes)
         starts = range(0, store.rows, BLOCK_ROWS)
-        blocks = [np.bincount(store.target[start : start + BLOCK_ROWS], minlength=classes) for start in starts]
+        blocks = [
+            np.bincount(store.labels(start, min(start + BLOCK_ROWS, store.rows)), minlength=classes) for start in starts
+        ]
         return cls(store, config, np.array(blocks, np.int64))
 
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
@@ -121,13 +123,13 @@ class Sampler:
     def _block(self, tree: int, block: int, draws: NDArray[Any] | None) -> NDArray[np.uint16]:
         if draws is None:
             return bag_block(self.store.rows, tree, block, self.config)
-        here = slice(block * BLOCK_ROWS, (block + 1) * BLOCK_ROWS)
-        if self.config.group is not None and self.store.groups is not None:
-            of_row: NDArray[np.uint16] = draws[self.store.groups[here]]
+        start, stop = block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.store.rows)
+        if self.config.group is not None and self.store.spec.group is not None:
+            of_row: NDArray[np.uint16] = draws[self.store.groups_of(start, stop)]
             return of_row
         if self._counts is None:
             return bag_block(self.store.rows, tree, block, self.config, draws)
-        target = self.store.target[here]
+        target = self.store.labels(start, stop)
         counts, order = np.zeros(target.size, np.uint16), np.empty(target.size, np.uint16)
         ends = np.empty(self._counts.shape[1], np.uint32)
         key = _key(self.config, tree, 2 + block)

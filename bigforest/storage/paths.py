@@ -141,13 +141,17 @@ def downloads(paths: Iterable[Path]) -> Iterator[list[Path]]:
 
 @contextlib.contextmanager
 def write_atomically(path: Path) -> Iterator[Path]:
-    """A local path for the block to write; what it has written appears as `path` when the block has ended well."""
+    """A local path for the block to write; what it has written appears as `path` when the block has ended well.
+
+    The folder of `path` is made, but not the one around it: where that is gone, so is the run that wants the file, and
+    a worker that it had taken for dead raises FileNotFoundError.
+    """
     if is_remote(path):
         with local_workdir(path) as folder:
             yield folder / path.name
             _copy(folder / path.name, path)
         return
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(exist_ok=True)
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}{_HALF_MADE}")
     try:
         yield temporary

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -15,9 +16,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import BigForestError, FormatError
 from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.kernels.common.layout import Codes
+from bigforest.kernels.compiler.mapped_files import GuardedMap
 from bigforest.schema.dataspec import DataSpec, GroupSpec
 from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path
@@ -100,6 +102,7 @@ class Store:
     _offsets: NDArray[np.int64]
     _copy: LocalCopy | None
     _stamps: dict[Path, Stamp | None]
+    _maps: dict[Path, GuardedMap]
     _made_by: Callable[[Store], Store] | None = None
 
     @classmethod
@@ -120,32 +123,38 @@ class Store:
         here = path if copy is None else copy.folder
         spec = manifest.spec
         rows, features = spec.rows, len(spec.features)
+        maps: dict[Path, GuardedMap] = {}
+
+        def mapped(name: str, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
+            return _map(maps, here / name, dtype, *shape)
+
         u8, u16, u32 = (
-            _map(here / name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
+            mapped(name, CODE_TYPES[width], sum(f.width == width for f in spec.features), rows)
             for width, name in CODES.items()
         )
         place = np.array([(feature.width, feature.slot) for feature in spec.features], np.uint32)
         place.flags.writeable = False
         offsets = np.cumsum([0, *(feature.codes for feature in spec.features)])
-        low = _map(here / LOW, VALUE_TYPE, int(offsets[-1]))
+        low = mapped(LOW, VALUE_TYPE, int(offsets[-1]))
         store = cls(
             path=path,
             spec=spec,
             max_bins=manifest.max_bins,
             block_rows=manifest.block_rows,
             _codes=Codes(u8, u16, u32, place),
-            _target=_map(here / TARGET, TARGET_TYPES[spec.target.task], rows),
-            _numbers=None if spec.target.exact else _map(here / NUMBERS, VALUE_TYPE, rows),
-            _row_numbers=_map(here / ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
-            _groups=_map(here / GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,
-            _weight=_map(here / WEIGHT, WEIGHT_TYPES[spec.wide_weights], rows) if spec.weight is not None else None,
+            _target=mapped(TARGET, TARGET_TYPES[spec.target.task], rows),
+            _numbers=None if spec.target.exact else mapped(NUMBERS, VALUE_TYPE, rows),
+            _row_numbers=mapped(ROW_NUMBERS, ROW_NUMBER_TYPE, rows) if spec.dropped else None,
+            _groups=mapped(GROUPS, GROUP_TYPE, rows) if spec.group is not None else None,
+            _weight=mapped(WEIGHT, WEIGHT_TYPES[spec.wide_weights], rows) if spec.weight is not None else None,
             _low=low,
-            _high=_map(here / HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
+            _high=mapped(HIGH, VALUE_TYPE, len(low)) if manifest.binned else low,
             _offsets=offsets,
-            checksums=_map(here / CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
+            checksums=mapped(CHECKSUMS, CHECKSUM_TYPE, features + 1, len(blocks(rows, manifest.block_rows))),
             crc=dict(manifest.crc),
             _copy=copy,
             _stamps=stamps,
+            _maps=maps,
         )
         if verify:
             check_whole_files(store) if copy is not None else store.verify()
@@ -179,9 +188,26 @@ class Store:
         return self._target
 
     def labels(self, start: int, stop: int) -> NDArray[Any]:
-        """The target of the rows from `start` to before `stop`."""
+        """The target of the rows from `start` to before `stop`, read-only, in memory where nobody can change it:
+        kernels count by class. Raises FormatError for classes that are none."""
         self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
-        return self._target[start:stop]
+        target = self._target[start:stop].copy()
+        target.flags.writeable = False  # as those of a file, or kernels would be compiled apart
+        classes = len(self.spec.target.classes)
+        if classes and target.size and target.max() >= classes:
+            raise FormatError(f"{self.path / TARGET}: a class is out of range; encode the table again")
+        return target
+
+    def groups_of(self, start: int, stop: int) -> NDArray[np.uint32]:
+        """The groups of the rows from `start` to before `stop`, in memory where nobody can change them; the store has
+        some. Raises FormatError for groups that are none."""
+        self.fetch_whole(GROUPS)
+        assert self._groups is not None
+        assert self.spec.group is not None
+        groups = self._groups[start:stop].copy()
+        if groups.size and groups.max() >= self.spec.group.groups:
+            raise FormatError(f"{self.path / GROUPS}: a group is out of range; encode the table again")
+        return groups
 
     def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
         """The numbers to predict of the rows from `start` to before `stop`, as they were given."""
@@ -207,6 +233,16 @@ class Store:
         """Weight of each row, [rows], see WeightSpec; None where all rows weigh 1."""
         self.fetch_whole(WEIGHT)
         return self._weight
+
+    def weights_of(self, start: int, stop: int) -> NDArray[Any]:
+        """The weights of the rows from `start` to before `stop`, see `weight`, in memory where nobody can change them;
+        the store has some. Raises FormatError for one that is 0: a row in a bag is known by its weight."""
+        self.fetch_whole(WEIGHT)
+        assert self._weight is not None
+        weight = self._weight[start:stop].copy()
+        if not weight.all():
+            raise FormatError(f"{self.path / WEIGHT}: a weight is 0; encode the table again")
+        return weight
 
     def fetch(self, features: Iterable[int] | None = None, blocks: range | None = None) -> None:
         """See that the codes of `features`, all unless given, and the classes are here, in `blocks`, all unless given.
@@ -316,13 +352,32 @@ class Store:
     def check_unchanged(self) -> None:
         """Check, by sizes and times, that nobody has written to the files since they were opened; some microseconds.
 
-        To be called again and again while they are worked on. Raises FormatError.
+        To be called again and again while they are worked on, and before what was made of them is kept. Raises
+        FormatError, also where what is gone from the disk was read as zeros.
         """
         for file, stamp in self._stamps.items():
-            if stamp_of(file) != stamp:
+            found = stamp_of(file)
+            if found != stamp:
+                short = found is not None and stamp is not None and found.size < stamp.size
                 raise FormatError(
-                    f"{file} was changed while it was read: keep others from writing there, and encode the table again"
+                    f"{file} was {'cut short' if short else 'changed'} while it was read: keep others from writing "
+                    "there, and encode the table again"
                 )
+        for file, mapped in self._maps.items():
+            if mapped.was_lost():
+                raise FormatError(f"{file} cannot be read: the disk fails, or it was cut short and written again")
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """`check_unchanged` at the end of the block, and where an error in it may have come of changed files."""
+        try:
+            yield
+        except BigForestError:
+            raise
+        except Exception:
+            self.check_unchanged()
+            raise
+        self.check_unchanged()
 
     def verify(self) -> None:
         """Read the whole store and check that it is as it was written and that kernels may trust it.
@@ -348,13 +403,20 @@ def _again(path: str, fingerprint: str, made_by: Callable[[Store], Store] | None
     return store if made_by is None else made_by(store)
 
 
-def _map(path: Path, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
-    """The file as a plain read-only array, which Numba compiles for once; files that would be empty are absent."""
+def _map(maps: dict[Path, GuardedMap], path: Path, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:
+    """The file as a plain read-only array, which Numba compiles for once; files that would be empty are absent.
+
+    shape  all there is unless given. The map is added to `maps`.
+    """
     if 0 in shape:
         array: NDArray[Any] = np.empty(shape, dtype)
         array.flags.writeable = False
         return array
-    return np.asarray(np.memmap(path, dtype, "r", shape=shape))
+    try:
+        maps[path] = GuardedMap(np.memmap(path, dtype, "r", shape=shape or None))
+    except ValueError as error:  # it has been cut short since its size was looked at
+        raise FormatError(f"{path} was changed while it was read: keep others from writing there") from error
+    return maps[path].array
 
 
 class Stamp(NamedTuple):
@@ -388,7 +450,7 @@ def check_whole_files(store: Store) -> None:
     """Check all but codes and classes, of which a copy of a store checks those that it fetches."""
     for name, crc in store.crc.items():
         store.fetch_whole(name)
-        if zlib.crc32(np.memmap(store.folder / name, np.uint8, "r").data) != crc:
+        if zlib.crc32(_map({}, store.folder / name, np.dtype(np.uint8)).data) != crc:
             raise FormatError(f"{store.path / name}: the checksum differs; encode the table again")
     _check_dictionaries(store)
     _check_rows(store)

@@ -36,13 +36,20 @@ def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resource
         skipped.add("oob")
     if not config.keep_targets:
         skipped.add("targets")
-    if not (isinstance(table, Store) and table.spec.wide_weights):  # those of a table are known once it is encoded
+    if not _may_be_wide(table, config):
         skipped.add("weigh")
     needs = [need for stage in _STAGES if (need := stage(shape, config, resources)).stage not in skipped]
     if isinstance(table, Source) and table.spooled:
         memory = BASE_BYTES + table.spooled
         needs.insert(0, MemoryEstimate("read", memory, memory, sum(file.stat().st_size for file in table.files)))
     return needs
+
+
+def _may_be_wide(table: Source | Store, config: TrainConfig) -> bool:
+    """Whether rows have wide weights, or may have: of a table that is known once they are read."""
+    if isinstance(table, Store):
+        return table.spec.wide_weights
+    return config.weight is not None or config.class_weight is not None
 
 
 def most_needed(needs: Iterable[MemoryEstimate]) -> MemoryEstimate:
@@ -67,7 +74,10 @@ def check_budget(
     if resources.memory is None:
         return
     shape = shape_of(table, data, target, exclude, config)
-    most_needed(estimates(table, shape, settled_for(shape, config), resources)).check(resources.memory)
+    needs = estimates(table, shape, settled_for(shape, config), resources)
+    if not isinstance(table, Store):  # whether weights are wide is known once they are read: then this is asked again
+        needs = [need for need in needs if need.stage != "weigh"]
+    most_needed(needs).check(resources.memory)
 
 
 def check_machine(store: Store, config: TrainConfig, resources: Resources, machine: int | None = None) -> None:

@@ -36,6 +36,7 @@ from bigforest.storage.paths import (
     UNFINISHED,
     as_path,
     copy_folder,
+    is_remote,
     local_workdir,
     remove_half_made,
     write_atomically,
@@ -101,6 +102,7 @@ class ResumableRun:
             raise FormatError(f"{self.forest} is no folder that a run made; remove {self.folder}")
         remove_half_made(self.forest)
         _check_work(self.folder, self.state)
+        self._leave_other()
         remove(self.temporary)
         self.temporary.mkdir(parents=True, exist_ok=True)
 
@@ -109,6 +111,7 @@ class ResumableRun:
         if as_path(self.state.work).parent == scratch.resolve():
             return
         work, old = _work_in(scratch, self.place), self.store
+        self.save(other_work=str(work))  # from here on a run that goes on knows of it
         _make_work(work, self.state.mark)
         (work / _TEMPORARY).mkdir()
         if old.exists():
@@ -116,9 +119,14 @@ class ResumableRun:
                 copy_folder(old, here / _STORE)
                 sync_all(here / _STORE)
                 install(here / _STORE, work / _STORE, here / _REPLACED)
-        before = self.state
-        self.save(work=str(work))
-        _remove_work(self.folder, before)
+        self.save(work=str(work), other_work=self.state.work)
+        self._leave_other()
+
+    def _leave_other(self) -> None:
+        """Remove what a move of the work leaves, or left when it was killed."""
+        if self.state.other_work is not None:
+            _remove_work(as_path(self.state.other_work), self.state.mark)
+            self.save(other_work=None)
 
     def finish(self) -> None:
         """Give the complete forest its name and remove everything else. Raises OutputExistsError."""
@@ -133,7 +141,9 @@ class ResumableRun:
     def discard(self) -> None:
         """Remove the folder and everything that belongs to it."""
         remove(self.forest)  # from here on the folder is known to be dead
-        _remove_work(self.folder, self.state)
+        for work in (self.state.other_work, self.state.work):
+            if work is not None:
+                _remove_work(as_path(work), self.state.mark)
         _remove_rest(self.folder)
 
 
@@ -291,17 +301,27 @@ def _is_marked(work: Path, mark: str) -> bool:
         return False
 
 
-def _remove_work(folder: Path, state: RunState) -> None:
-    """Remove the known content of the work folder of the run in `folder`, and it itself if nothing else is in it."""
-    work = as_path(state.work)
-    if not _is_marked(work, state.mark):
+def _remove_work(work: Path, mark: str) -> None:
+    """Remove the known content of the work folder of the run with this mark, and it itself if nothing else is in it.
+
+    Without a mark it is that of a run that was killed when it had just made it, if it holds nothing but half a mark.
+    """
+    if _is_marked(work, mark):
+        for entry in (_STORE, _TEMPORARY):
+            remove(work / entry)
+        with contextlib.suppress(OSError):
+            (work / _MARK).unlink()
+    elif is_remote(work) or not is_own_folder(work) or not all(_is_half_a_mark(entry) for entry in work.iterdir()):
         return
-    for entry in (_STORE, _TEMPORARY):
-        remove(work / entry)
-    with contextlib.suppress(OSError):
-        (work / _MARK).unlink()
+    else:
+        for entry in work.iterdir():
+            entry.unlink()
     with contextlib.suppress(OSError):
         work.rmdir()
+
+
+def _is_half_a_mark(entry: Path) -> bool:
+    return entry.name.startswith(f".{_MARK}.") and entry.is_file() and not entry.is_symlink()
 
 
 def _remove_rest(folder: Path) -> None:

@@ -265,6 +265,25 @@ def _write_forest(
     """
     if validation is not None:
         check_validation(validation, store.spec)
+    with store.unchanged():
+        config, origin = _grow_and_report(store, config, origin, directory, resources, clock, run)
+    if validation is not None:
+        write_validation(directory, validation, resources, clock)
+    store.check_unchanged()
+    remove_half_made(directory)  # by workers of a cluster that were lost
+    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin)
+
+
+def _grow_and_report(
+    store: Store,
+    config: TrainConfig,
+    origin: Origin,
+    directory: Path,
+    resources: Resources,
+    clock: Clock,
+    run: ResumableRun | None,
+) -> tuple[TrainConfig, Origin]:
+    """All that is made of the store alone; the configuration and the origin with the number of trees it came to."""
     if config.stop_oob is not None:
         known = None if run is None else run.state.settled
         config, stop = grow_until_settled(store, config, directory, resources, clock, known, _remembered_by(run))
@@ -278,11 +297,7 @@ def _write_forest(
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
-    if validation is not None:
-        write_validation(directory, validation, resources, clock)
-    store.check_unchanged()
-    remove_half_made(directory)  # by workers of a cluster that were lost
-    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin)
+    return config, origin
 
 
 def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:

@@ -39,6 +39,7 @@ class RunState:
     fingerprint  `Store.fingerprint` of the table, None while it is not known.
     settled      trees after which the out-of-bag error had settled, where that decides; None while it is not known.
     versions     see `versions`.
+    other_work   absolute path of the folder that the work moves to or has just moved from; None but while it moves.
     """
 
     data: str | None
@@ -52,6 +53,7 @@ class RunState:
     fingerprint: str | None
     versions: dict[str, str]
     settled: int | None = None
+    other_work: str | None = None
 
     def to_json(self) -> str:
         """The text of state.json."""
@@ -88,7 +90,7 @@ class RunState:
 def _typed(state: RunState) -> bool:
     """Whether the entries of a state that was read are of their types."""
     texts = [state.work, state.mark, *state.exclude, *state.versions, *state.versions.values()]
-    perhaps = [text for text in (state.data, state.target, state.fingerprint) if text is not None]
+    perhaps = [text for text in (state.data, state.target, state.fingerprint, state.other_work) if text is not None]
     numbers = [state.extends, *([] if state.settled is None else [state.settled])]
     return (
         all(isinstance(text, str) and "\0" not in text for text in [*texts, *perhaps])

@@ -9,6 +9,7 @@ import pytest
 
 from bigforest.common.errors import ConfigError, OutputExistsError
 from bigforest.storage.atomic import TemporaryFolder, staged, sync, sync_names
+from bigforest.storage.paths import write_atomically
 
 
 def _write(out: Path, text: str, *, overwrite: bool = False) -> None:
@@ -144,3 +145,13 @@ def test_sync__waits_for_the_disk_where_something_stays(tmp_path: Path, monkeypa
     folder.mkdir()  # another one of that name is none of this process's
     sync(folder)
     assert len(waited) == 4
+
+
+def test_write_atomically__makes_no_folder_of_a_run_that_has_ended(tmp_path: Path) -> None:
+    """As a worker does that was taken for dead and still works."""
+    with pytest.raises(FileNotFoundError), write_atomically(tmp_path / "f.unfinished/forest/trees/part") as file:
+        file.touch()
+    assert not list(tmp_path.iterdir())
+    with write_atomically(tmp_path / "trees" / "part") as file:
+        file.touch()
+    assert [path.name for path in (tmp_path / "trees").iterdir()] == ["part"]

@@ -105,6 +105,20 @@ def test_killed__at_a_write_and_again_when_resumed(killing: Killing, original: P
     assert_equal(original, out)
 
 
+@pytest.mark.parametrize("call", range(1, 25, 2))
+def test_killed__while_the_work_moves(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
+    out, scratch = tmp_path / "f", tmp_path / "scratch"
+    for name in ("a", "b", "c"):
+        (scratch / name).mkdir(parents=True)
+    assert killing.train(start(original, out, scratch=str(scratch / "a")), event=["grow", 0])
+    assert killing.train({"resume": str(out), "scratch": str(scratch / "b")}, call=call)
+    killing.train({"resume": str(out), "scratch": str(scratch / "c")}, event=["grow", 0])
+    assert len(list(scratch.glob("*/*"))) == 1
+    finish(killing, original, out)
+    assert files(out) == files(original / "12.forest")
+    assert not list(scratch.glob("*/*"))
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_killed__at_any_moment(killing: Killing, original: Path, tmp_path: Path, seed: int) -> None:
     draw = np.random.default_rng(seed)

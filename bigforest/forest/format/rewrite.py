@@ -118,7 +118,7 @@ def _stored(directory: Path, spec: DataSpec, offset: int, parts: Sequence[range]
             raise FormatError(f"{path} begins with tree {trees.start}, not {expected}; the forest is damaged")
         expected = trees.stop
         for batch in batches(whole_parts([path])[0], len(spec.target.classes)):
-            yield _as_written(pa.Table.from_batches([batch]), names, offset)
+            yield as_written(pa.Table.from_batches([batch]), names, offset)
     if expected != (header.config.trees if parts is None else parts[-1].stop):
         raise FormatError(f"{directory} holds {expected} trees, not {header.config.trees}; the forest is damaged")
 
@@ -133,7 +133,7 @@ def _checked_trees(path: Path, header: Header) -> range:
     return range(first, first + trees)
 
 
-def _as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
+def as_written(table: pa.Table, names: list[str], offset: int) -> pa.Table:
     """The nodes with the dictionaries that all parts are written with, whatever the file had made of them."""
     columns = {name: table[name].combine_chunks() for name in NODES.names}
     for name, values in (("kind", pa.array(KINDS)), ("feature", pa.array(names, pa.string()))):

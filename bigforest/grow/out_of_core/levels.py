@@ -17,7 +17,6 @@ from typing import Any, Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.common.errors import FormatError
 from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
 from bigforest.grow.out_of_core.requests import choose, merged_all, tell
@@ -149,23 +148,10 @@ def walk(
             store.check_unchanged()
             cells = read(block, block + 1 if block + 1 in blocks else None)
             start = block * store.block_rows
-            target = _labels(store, start, min(start + store.block_rows, store.rows))
+            target = store.labels(start, min(start + store.block_rows, store.rows))
             for at, asked in enumerate(questions):
                 classes = None if store.spec.target.task == "regression" else target
                 here, begin, end = row_nodes[at].take(block, target.size, classes, asked.nodes, items)
                 seen = send(cells, at, here, begin, end)
                 row_nodes[at].keep(here, begin, end)
                 yield at, ((here, begin, end), target), seen
-
-
-def _labels(store: Store, start: int, stop: int) -> NDArray[Any]:
-    """The targets of some rows in memory of our own, where nobody else can change them: kernels count by class.
-
-    Raises FormatError for classes that are none.
-    """
-    target = np.array(store.labels(start, stop))
-    target.flags.writeable = False  # as those of a file, or kernels would be compiled apart
-    classes = len(store.spec.target.classes)
-    if classes and target.size and target.max() >= classes:
-        raise FormatError(f"{store.path}: a class is out of range; encode the table again")
-    return target

@@ -21,9 +21,9 @@ def weighed(sampler: Sampler, tree: int, first: int, multiplicity: NDArray[np.ui
     over trees, and from 1 to 65,535. Others are exact: raises DataError where one weighs too much.
     """
     store = sampler.store
-    if store.weight is None or store.spec.weight is None:
+    if store.spec.weight is None:
         return multiplicity
-    weight = store.weight[first : first + multiplicity.size]
+    weight = store.weights_of(first, first + multiplicity.size)
     if store.spec.weight.wide:
         return _rounded(multiplicity, weight, store.spec.weight.search, sampler.config.seed, tree, first)
     found: NDArray[np.uint32] = multiplicity.astype(np.uint32) * weight

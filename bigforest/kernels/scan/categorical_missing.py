@@ -63,6 +63,23 @@ def make_subsets(nodes: int, most: int) -> Subsets:
 
 
 @inlined
+def keep_in_room(feature, low, high, n, mixed, codes):
+    """Make codes[:n] of a feature, `low` to `high`, what there is room for; returns the smallest and the largest now.
+
+    They are, but in a store that somebody writes to while it is read: levels are counted by code.
+    """
+    room = np.uint64(0xFFFFFFFF)  # missing_last adds one
+    if mixed.kind[feature] == CATEGORY:
+        room = np.uint64(mixed.levels.slot.size)
+    if np.uint64(high) < room:
+        return low, high
+    last = np.uint32(room - ONE)
+    for i in range(n):
+        codes[i] = min(codes[i], last)
+    return min(low, last), last
+
+
+@inlined
 def first_order(feature, low, high, node, least, mixed, work):
     """Make work.codes, `low` to `high`, an order to be scanned.
 
@@ -142,6 +159,7 @@ def split_mixed(codes, by_row, node, looked, key, least, mixed, scratch, nodes, 
     n = np.uint64(node.items.size)
     kind = mixed.kind[feature]
     low, high = look_again(codes, by_row, feature, node.items, looked)
+    low, high = keep_in_room(feature, low, high, n, mixed, here)
     found = ZERO
     missing = UNSEEN
     if kind == CATEGORY:

@@ -12,7 +12,7 @@ from bigforest.kernels.common.node_scan import CODE, FEATURE, ONE, SHIFT32, ZERO
 from bigforest.kernels.common.partition import partition
 from bigforest.kernels.common.rng import CHANCES, GOLDEN, mix
 from bigforest.kernels.compiler.jit import inlined
-from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, first_order, missing_last
+from bigforest.kernels.scan.categorical_missing import CATEGORY, MISSING, first_order, keep_in_room, missing_last
 from bigforest.kernels.scan.impurity import GINI, scan_scores
 from bigforest.kernels.scan.levels import by_levels, scan_levels
 from bigforest.kernels.scan.multi_class import prepare_many, scan_many
@@ -178,9 +178,11 @@ def find_feature(codes, by_row, node, key, rules, table, scratch, mixed, sums, d
     while drawn < features and (usable < mtry if rules.redraw else (drawn < mtry or usable == ZERO)):
         feature, state = draw_feature(draw, drawn, state)
         drawn += ONE
-        low, high = fetch_codes(codes, by_row, node, np.uint64(feature), constant, work)
+        number = np.uint64(feature)
+        low, high = fetch_codes(codes, by_row, node, number, constant, work)
+        if mixed is not None:
+            low, high = keep_in_room(number, low, high, np.uint64(node.items.size), mixed, work.codes)
         if low < high:
-            number = np.uint64(feature)
             if dictionary is None:
                 usable += scan_feature(number, low, high, node, rules, table, best, work, mixed, sums)
                 if np.uint64(best.split[FEATURE]) >> ONE == number:

@@ -66,7 +66,7 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
     begin = np.uint64(0)
     for c in range(np.uint64(ends.size)):
         end = np.uint64(ends[c])
-        if replace:
+        if replace and begin < end:
             for _ in range(draws[c]):
                 state += GOLDEN
                 counts[np.uint64(order[begin + (((mix(state) >> _BITS16) * (end - begin)) >> _BITS48)])] += np.uint16(1)

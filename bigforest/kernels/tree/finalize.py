@@ -146,9 +146,10 @@ def finalize_nodes(
             threshold[node] = np.inf
         elif not known:
             start = np.uint64(offsets[np.uint64(nodes.feature[node])])
-            threshold[node] = midpoint(
-                high[start + np.uint64(nodes.left_code[node])], low[start + np.uint64(nodes.right_code[node])]
-            )
+            last = np.uint64(low.size) - np.uint64(1)  # codes may be any where somebody writes to a store as it is read
+            below = min(start + np.uint64(nodes.left_code[node]), last)
+            above = min(start + np.uint64(nodes.right_code[node]), last)
+            threshold[node] = midpoint(high[below], low[above])
 
 
 @kernel
