@@ -34,7 +34,7 @@ _KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
 }
 ALL = "all"
 _ROWS = 64
-_IN_A_PROCESS = "import sys; from bigforest.api.functions.warm_up import warm_here; warm_here(sys.argv[1])"
+_IN_A_PROCESS = "import sys; from bigforest.api.warm_up import warm_here; warm_here(sys.argv[1])"
 
 
 def warm_up(

@@ -110,7 +110,7 @@ def check_memory_family(shape: Shape, config: TrainConfig) -> None:
         if config.ranks and extras.odd:
             raise ConfigError(
                 f"ranks are of numbers, and categories or missing values are in {_some(extras.odd)}: exclude these "
-                "columns, fill or convert them, or leave ranks away"
+                "columns, fill or convert them, or drop ranks"
             )
         return
     if extras.odd:
