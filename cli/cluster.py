@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from .groups import option
+from .options import RUN
 
 if TYPE_CHECKING:
     from bigforest.common.events import Event, Listener
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 # Every command that works on a table takes these.
 SCHEDULER = {
     "scheduler": option(
-        str | None, None, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://; threads unless given."
+        str | None, None, "ADDRESS", "Dask scheduler to run on, tcp:// or tls://; threads unless given.", panel=RUN
     ),
-    "scheduler_file": option(str | None, None, "FILE", "The scheduler file of the Dask scheduler to run on."),
-    "tls_ca": option(str | None, None, "PEM", "For tls://: the certificate authority."),
-    "tls_cert": option(str | None, None, "PEM", "For tls://: our certificate."),
-    "tls_key": option(str | None, None, "PEM", "For tls://: our key."),
+    "scheduler_file": option(str | None, None, "FILE", "Scheduler file of the Dask scheduler to run on.", panel=RUN),
+    "tls_ca": option(str | None, None, "PEM", "For tls://: the certificate of the authority.", panel=RUN),
+    "tls_cert": option(str | None, None, "PEM", "For tls://: the certificate to show the scheduler.", panel=RUN),
+    "tls_key": option(str | None, None, "PEM", "For tls://: the key of that certificate.", panel=RUN),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import wraps
 from typing import Annotated, Any, NamedTuple
 
@@ -19,10 +20,17 @@ class Choice(NamedTuple):
 
 
 def option(
-    kind: Any, default: Any, metavar: str | None, text: str, *names: str, read: Callable[[Any], Any] | None = None
+    kind: Any,
+    default: Any,
+    metavar: str | None,
+    text: str,
+    *names: str,
+    panel: str | None = None,
+    read: Callable[[Any], Any] | None = None,
 ) -> Choice:
     """An option of type `kind` with the text of its help; `names` where --name-with-dashes will not do."""
-    return Choice(Annotated[kind, typer.Option(*names, metavar=metavar, help=text)], default, read)
+    info = typer.Option(*names, metavar=metavar, help=text, rich_help_panel=panel)
+    return Choice(Annotated[kind, info], default, read)
 
 
 def chosen(group: Mapping[str, Choice], names: Iterable[str]) -> dict[str, Choice]:
@@ -74,20 +82,9 @@ def _given(context: typer.Context, name: str, value: Any) -> bool:
     return source is not None and source.name == "COMMANDLINE"
 
 
-def count_or_word(text: str) -> str | int:
-    """The whole number that `text` writes, else the text itself; whether it will do, the API judges."""
-    try:
-        return int(text)
-    except ValueError:
-        return text
-
-
 def number_or_word(text: str) -> str | int | float:
-    """The number that `text` writes, whole or not, else the text itself."""
-    whole = count_or_word(text)
-    if isinstance(whole, int):
-        return whole
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    """The number that `text` writes, whole or not, else the text itself; whether it will do, the API judges."""
+    for kind in (int, float):
+        with suppress(ValueError):
+            return kind(text)
+    return text

@@ -10,6 +10,7 @@ import typer
 from typer.core import TyperCommand
 
 from .flags import in_flags
+from .options import PANELS, RUN
 from .text import plain
 
 EXIT_UNEXPECTED = 1
@@ -22,6 +23,22 @@ class GuardedCommand(TyperCommand):
 
     With --json they are printed as an object on stdout, too.
     """
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the options panel by panel."""
+        panels: dict[str, list[tuple[str, str]]] = {name: [] for name in PANELS}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if parameter.param_type_name == "argument":
+                panel = "arguments"
+            else:
+                own = RUN if parameter.name == "help" else "options"
+                panel = getattr(parameter, "rich_help_panel", None) or own
+            panels[panel] += [record] if record is not None else []
+        for panel, records in panels.items():
+            if records:
+                with formatter.section(panel.capitalize()):
+                    formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the arguments; wrong ones show the usage."""

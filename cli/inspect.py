@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -53,7 +53,7 @@ def _draw(console: Console, facts: Facts) -> None:
             ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
             ("depth", count(facts["depth"])),
             ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
-            ("options", ", ".join(f"{name} {_word(value)}" for name, value in facts["config"].items() if _said(value))),
+            ("options", ", ".join(f"{name} {_word(value)}" for name, value in _options(facts["config"]))),
             ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
             *([("grown on", origin["data"])] if origin["data"] else []),
             *([("merged from", "\n".join(map(_piece, merged)))] if merged else []),
@@ -80,9 +80,15 @@ def _piece(piece: Facts) -> str:
     )
 
 
-def _said(value: object) -> bool:
-    """Whether an option has a value: without one there is no limit, no such column, or the family's own choice."""
-    return value is not None and value != ()
+def _options(config: Facts) -> list[tuple[str, Any]]:
+    """The options that the family has and that have a value: without one there is no limit, or no such column."""
+    from bigforest.schema.train_options import OPTIONS
+
+    return [
+        (name, value)
+        for name, value in config.items()
+        if value is not None and value != () and OPTIONS[name].of(config["family"])
+    ]
 
 
 def _word(value: object) -> str:

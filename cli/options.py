@@ -6,6 +6,11 @@ from typing import Annotated
 
 import typer
 
+# The panels of --help, in their order.
+COLUMNS = "columns"
+RUN = "the run"
+PANELS = ("arguments", "options", "the trees", "rows and bags", COLUMNS, "one family only", RUN)
+
 Data = Annotated[
     str,
     typer.Argument(
@@ -19,9 +24,16 @@ ForestFolder = Annotated[
 ]
 Target = Annotated[
     str | None,
-    typer.Option(metavar="NAME", help="Column to learn; unless given, the first there is of target, label, class, y."),
+    typer.Option(
+        metavar="NAME",
+        help="Column to learn; unless given, the first there is of target, label, class, y.",
+        rich_help_panel=COLUMNS,
+    ),
 ]
-Exclude = Annotated[list[str] | None, typer.Option(metavar="COL", help="Column to leave out; repeat for more.")]
+Exclude = Annotated[
+    list[str] | None,
+    typer.Option(metavar="COL", help="Column to leave out. Repeat for more.", rich_help_panel=COLUMNS),
+]
 Vote = Annotated[
     str | None,
     typer.Option(
@@ -35,16 +47,25 @@ Ties = Annotated[
         help="Among equal classes: the lowest, none (null), or any; as in training unless given.",
     ),
 ]
-Threads = Annotated[int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.")]
+Threads = Annotated[
+    int | None, typer.Option(metavar="N", help="Worker threads; all processors unless given.", rich_help_panel=RUN)
+]
 Scratch = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.")
+    str | None,
+    typer.Option(metavar="DIR", help="Folder for temporary files; the system's unless given.", rich_help_panel=RUN),
 ]
 ScratchBeside = Annotated[
-    str | None, typer.Option(metavar="DIR", help="Folder for temporary files; beside the forest unless given.")
+    str | None,
+    typer.Option(
+        metavar="DIR", help="Folder for temporary files; beside the forest unless given.", rich_help_panel=RUN
+    ),
 ]
 Memory = Annotated[
-    str | None, typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.")
+    str | None,
+    typer.Option(metavar="SIZE", help="Most memory to use, such as 4GB; unlimited unless given.", rich_help_panel=RUN),
 ]
-Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an output that is already there.")]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.")]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Replace an output that is already there.", rich_help_panel=RUN)
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.", rich_help_panel=RUN)]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print errors only.", rich_help_panel=RUN)]

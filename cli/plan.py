@@ -23,14 +23,19 @@ if TYPE_CHECKING:
 def plan(
     data: options.Data,
     target: options.Target = None,
-    memory: options.Memory = None,
     exclude: options.Exclude = None,
     *,
     config: dict[str, Any],
     out: Annotated[
-        str | None, typer.Option(metavar="DIR", help="Where the forest would be; in the current folder unless given.")
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Where the forest would be; in the current folder unless given.",
+            rich_help_panel=options.RUN,
+        ),
     ] = None,
     json: options.Json = False,
+    memory: options.Memory = None,
     threads: options.Threads = None,
     scratch: options.ScratchBeside = None,
 ) -> None:

@@ -33,18 +33,27 @@ def train(
     config: dict[str, Any],
     out: Annotated[
         str | None,
-        typer.Option(metavar="DIR", help="The forest, a folder; <stem of DATA>.forest unless given."),
+        typer.Option(
+            metavar="DIR",
+            help="The forest, a folder; <stem of DATA>.forest unless given.",
+            rich_help_panel=options.RUN,
+        ),
     ] = None,
     resume: Annotated[
         str | None,
         typer.Option(
             metavar="FOREST",
             help="Go on with an interrupted run, or add trees to a forest up to --trees.",
+            rich_help_panel=options.RUN,
         ),
     ] = None,
     validate: Annotated[
         str | None,
-        typer.Option(metavar="TABLE", help="Also judge the forest, tree by tree, by the rows of this table."),
+        typer.Option(
+            metavar="TABLE",
+            help="Also measure the error on the rows of this table, tree by tree.",
+            rich_help_panel=options.RUN,
+        ),
     ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,

@@ -1,14 +1,14 @@
-"""The functions behind the commands: from a table to a forest, a store or predictions, whole or not at all.
-
-The module is not called train.py: importing a module of that name would hide the function `bigforest.train`.
-"""
+"""The functions behind the commands: from a table to a forest, a store or predictions, whole or not at all."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+from numpy.typing import ArrayLike
+
+from bigforest.api.given import given, with_options
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, by_logging, silent
 from bigforest.encode.pipeline import encode
@@ -33,56 +33,243 @@ from bigforest.training.run import Clock, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
 
 
+@with_options
 def train(
     data: Any = None,
     target: str | None = None,
     *,
+    # Options, written by docs/options.py.
+    trees: int = 100,
+    seed: int = 0,
+    family: Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"] = "axis",
+    mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
+    feature_fraction: float | None = None,
+    splitter: Literal["best", "random"] = "best",
+    impurity: Literal["gini", "entropy", "error", "variance"] | None = None,
+    max_depth: int | None = None,
+    min_split: int = 2,
+    min_leaf: int | None = None,
+    max_bins: Literal["exact"] | int = "exact",
+    ranks: bool = False,
+    constants: Literal["redraw", "count"] = "redraw",
+    vote: Literal["soft", "hard"] = "soft",
+    stop_oob: float | None = None,
+    bootstrap: bool = True,
+    sample_fraction: float = 1.0,
+    replace: bool = True,
+    sampling: Literal["uniform", "stratified", "balanced"] = "uniform",
+    group: str | ArrayLike | None = None,
+    weight: str | ArrayLike | None = None,
+    class_weight: Mapping[Any, float] | str | Path | None = None,
+    task: Literal["classification", "regression"] | None = None,
+    categories: str | Sequence[str] = (),
+    min_level: int = 5,
+    keep_targets: bool = False,
+    projections: str | int = "p^2/3",
+    projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
+    density: float | None = None,
+    mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",
+    mean_difference_scope: Literal["tree", "node"] = "tree",
+    normalize: Literal["none", "zscore", "minmax"] = "none",
+    axes: int | None = None,
+    orthogonal: bool = True,
+    rotation: Literal["random", "pca"] = "random",
+    subspace: int | None = None,
+    subspace_per: Literal["tree", "node"] = "tree",
+    steps: int = 50,
+    max_epochs: int = 100,
+    ties: Literal["lowest", "reject", "random"] | None = None,
+    # End of the options.
+    exclude: Sequence[str] = (),
     out: str | Path | None = None,
-    listener: Listener = by_logging,
     overwrite: bool = False,
+    resume: str | Path | None = None,
+    validate: Any = None,
+    memory: str | int | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
-    memory: str | int | None = None,
-    exclude: Sequence[str] = (),
-    resume: str | Path | None = None,
     scheduler: Any = None,
-    validate: Any = None,
-    **config: Any,
+    listener: Listener = by_logging,
 ) -> Forest:
     """Grow a forest on a table.
 
-    data       a path, glob or folder (Parquet, Arrow, CSV, NDJSON), a Polars, pandas or pyarrow table, a pair
-               (X, y) of numpy arrays, or a store made by `encode_store`.
-    target     the column to learn; None for the first of target, label, class and y that there is.
-    out        folder the forest is written to; None keeps it in a temporary folder as long as the Forest
-               object lives (`Forest.write` keeps it for good). A run that is interrupted leaves the folder
-               `out`.unfinished, from which `resume` goes on.
-    listener   is told of every event of the run (common/events.py). Unless given, the logger "bigforest" says when
-               kernels are compiled, which takes long, once per machine.
-    overwrite  replace a forest that is already at `out`.
-    threads    worker threads; None for all processors. The forest does not depend on it.
-    scratch    folder for the presorted table and temporary files; None for the system's, or, with `out`, for
-               one beside it.
-    memory     most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no
-               limit. The forest does not depend on it.
-    exclude    columns to leave out.
-    resume     an `out` to go on with, to the same forest that an undisturbed run gives; or a finished forest, to
-               which trees are added up to the number `trees`. Of the other arguments, only those that say how to
-               run, and `trees` for a finished forest, may differ from before; data is needed again when it was a
-               table in memory, and may be given when it has moved.
-    scheduler  who does the work: None for the active `distributed.Client` and without one the threads of this process;
-               a Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are
-               of each worker, and table, out and scratch on disks that all of them share. The forest does not depend
-               on it.
-    validate   another table with the target: `forest.validation` is the error on its rows after each tree, by the
-               forest's own rules for votes and ties. Give it again with `resume`.
-    config     the fields of TrainConfig: trees, seed, mtry, impurity, family and so on.
+    The options, which are the fields of `TrainConfig`, and the table decide the forest. Where and how fast it is grown
+    changes no bit of it.
 
-    Raises ConfigError for an unusable option, DataError for an unusable table, FormatError for a damaged store
-    or run, OutputExistsError when `out` is taken, BusyError while another run writes it, DiskFullError, and
-    ClusterError for a cluster that cannot be used or was lost.
+    Parameters
+    ----------
+    data : path, table or store
+        A path, glob or folder (Parquet, Arrow, CSV, NDJSON), a Polars, pandas or pyarrow table, a pair (X, y) of numpy
+        arrays, or a store made by `encode_store`.
+    target : str, optional
+        The column to learn; None for the first of target, label, class and y that there is.
+    exclude : sequence of str, default=()
+        Columns to leave out.
+    out : path, optional
+        Folder the forest is written to; None keeps it in a temporary folder as long as the Forest lives (`Forest.write`
+        keeps it for good). A run that is interrupted leaves the folder `out`.unfinished, from which `resume` goes on.
+    overwrite : bool, default=False
+        Replace a forest that is already at `out`.
+    resume : path, optional
+        An `out` to go on with, to the same forest that an undisturbed run gives; or a finished forest, to which trees
+        are added up to the number `trees`. Of the other arguments, only those that say how to run, and `trees` for a
+        finished forest, may differ from before; data is needed again when it was a table in memory, and may be given
+        when it has moved.
+    validate : path or table, optional
+        Another table with the target: `forest.validation` is the error on its rows after each tree, by the forest's own
+        rules for votes and ties. Give it again with `resume`.
+    memory : str or int, optional
+        Most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no limit.
+    threads : int, optional
+        Worker threads; None for all processors.
+    scratch : path, optional
+        Folder for the presorted table and temporary files; None for the system's, or, with `out`, for one beside it.
+    scheduler : Client, str or None, default=None
+        Who does the work: None for the active `distributed.Client` and without one the threads of this process; a
+        Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are of each
+        worker, and table, out and scratch on disks that all of them share.
+    listener : callable, optional
+        Is told of every event of the run (`bigforest.common.events`). Unless given, the logger "bigforest" says when
+        kernels are compiled, which takes long, once per machine.
+    trees : int, default=100
+        Number of trees. With `stop_oob`, the most. Default of tree: 1.
+    seed : int, default=0
+        The same data, options and seed give the same forest. All random draws follow from it.
+    family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
+        What a node splits on; tree is a single CART on all rows. "axis": a feature. "sparse-oblique": a weighted sum of
+        some features (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": one tree of
+        splits on features, without bootstrap. "subspace-cap" and "subspace-perceptron": trees on all rows, each in a
+        subspace of its own, that split on the line between two class means or by a perceptron (Ho 1995).
+    mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
+        Features drawn per node: by a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down, "half" is
+        rounded up. A whole number is a count and a float a fraction: 1 is one feature, 1.0 is all. A count above the
+        number of features is refused. None: sqrt, half for regression. Default of tree and rotation: "all". Only of the
+        families axis, tree and rotation.
+    feature_fraction : float or None, default=None
+        Chance of each feature to be considered in a node, instead of `mtry`. A draw of no feature is repeated. Only of
+        the families axis, tree and rotation.
+    splitter : {"best", "random"}, default="best"
+        Take the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
+        2006). Only of the families axis and tree.
+    impurity : {"gini", "entropy", "error", "variance"} or None, default=None
+        What a split lowers. "error" is the share of rows that are not of the largest class (Tomasi 2017, section 3).
+        "variance" is for regression, the others are for classification. None: gini, variance for regression. Only of
+        the families axis, tree, rotation and sparse-oblique.
+    max_depth : int or None, default=None
+        Deepest level of a leaf; the root has level 0. None: unlimited.
+    min_split : int, default=2
+        Fewest bag rows of a node that is split. Of rows with weights, all beyond the first 2 count as their mean
+        weight.
+    min_leaf : int or None, default=None
+        Fewest bag rows of a leaf. Of rows with weights, all beyond the first count as their mean weight. None: 1, 2 for
+        regression.
+    max_bins : {"exact"} or int, default="exact"
+        Values per feature that may be thresholds: all, or at most a number, by quantiles.
+    ranks : bool, default=False
+        Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
+        their ranks.
+    constants : {"redraw", "count"}, default="redraw"
+        Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only of the families
+        axis, tree and rotation.
+    vote : {"soft", "hard"}, default="soft"
+        Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in prediction
+        unless asked otherwise.
+    stop_oob : float or None, default=None
+        Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
+        after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
+        before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+    bootstrap : bool, default=True
+        Grow each tree on a random bag of the rows, or on all rows. Without it there is no out-of-bag report. Off unless
+        given with `rotation` "pca". Default of tree, subspace-cap and subspace-perceptron: False.
+    sample_fraction : float, default=1.0
+        Size of a bag as a fraction of the rows.
+    replace : bool, default=True
+        Draw a bag with replacement.
+    sampling : {"uniform", "stratified", "balanced"}, default="uniform"
+        Draw all rows alike, each class by its share, or as many of each class as the smallest has. With "balanced",
+        each class has as many draws as the smallest has rows, times `sample_fraction`.
+    group : str or ArrayLike or None, default=None
+        Column of groups of rows, such as a patient: whole groups are in or out of a bag. It is no feature. Bags are
+        drawn from the groups. In Python also an array, a value for each row.
+    weight : str or ArrayLike or None, default=None
+        Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array, a
+        number for each row. Only of the families axis, tree, rotation and sparse-oblique.
+    class_weight : Mapping[Any, float] or str or Path or None, default=None
+        Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class are
+        multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
+        Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree, rotation and
+        sparse-oblique.
+    task : {"classification", "regression"} or None, default=None
+        What is learned: unless given, regression of floats, decimals, and integers of many values. None: by the target.
+    categories : str or Sequence[str], default=()
+        Column of whole numbers or booleans that are names, in no order. Columns of text are categories anyway. Empty:
+        none.
+    min_level : int, default=5
+        Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
+        levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
+        10 for 1,000. Only of the families axis and tree.
+    keep_targets : bool, default=False
+        Keep the training targets of every leaf of a regression, for quantiles.
+    projections : str or int, default="p^2/3"
+        Columns of a node's random matrix: a count, or ceil(p^E) of p features. Only of the family sparse-oblique.
+    projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
+        Which cells of the matrix have a weight, and what weights. "rerf": as many weights of +-1 as columns, anywhere.
+        "sporf": +-1 in `density` of all cells. "gaussian": normal weights. "very-sparse": +-1 with chance `density` in
+        each cell (Li 2006). Only of the family sparse-oblique.
+    density : float or None, default=None
+        Share of the cells that have a weight. Unless given 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse) of p
+        features. None: by the kind. Only of the family sparse-oblique.
+    mean_difference : {"none", "consecutive", "vs-largest", "all"}, default="none"
+        Also offer differences of the means of classes. Of consecutive classes, of the largest class and each other, or
+        of all pairs; each with chance min(1, `projections` / p) in each node. Only of the family sparse-oblique.
+    mean_difference_scope : {"tree", "node"}, default="tree"
+        Means of the tree's bag, or of the node. Only of the family sparse-oblique.
+    normalize : {"none", "zscore", "minmax"}, default="none"
+        Weights are for features as they are, or divided by their deviation (zscore) or range (minmax). Only of the
+        family sparse-oblique.
+    axes : int or None, default=None
+        Axes of a tree's table, of which nodes draw `mtry`. None: as many as features. Only of the family rotation.
+    orthogonal : bool, default=True
+        Make random axes orthogonal. Only of the family rotation.
+    rotation : {"random", "pca"}, default="random"
+        Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are those
+        of a sample of the rows (Rodriguez 2006). Only of the family rotation.
+    subspace : int or None, default=None
+        Features of a subspace. None: 100, and at most half of all. Only of the families subspace-cap and
+        subspace-perceptron.
+    subspace_per : {"tree", "node"}, default="tree"
+        Each tree has a subspace that no other has, or each node draws one. A node looks at all features where those of
+        its own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
+    steps : int, default=50
+        Parts of the way between two class means, searched for the best cut. Only of the families subspace-cap and
+        subspace-perceptron.
+    max_epochs : int, default=100
+        Most passes of a perceptron over the rows of a node. Only of the family subspace-perceptron.
+    ties : {"lowest", "reject", "random"} or None, default=None
+        The answer where classes have equal votes: the lowest, none (reject), or a random one. Unless a prediction asks
+        for another. None: reject. Only of the families subspace-cap and subspace-perceptron.
+
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    ConfigError
+        For an unusable option.
+    DataError
+        For an unusable table.
+    FormatError
+        For a damaged store or run.
+    OutputExistsError, BusyError
+        When `out` is there already, or another run writes it.
+    DiskFullError, StorageError
+        When a disk is full, or an object store refuses.
+    ClusterError
+        For a cluster that cannot be used or was lost.
     """
-    task = TrainingJob(data, target_of(target), tuple(column_names(exclude, "exclude")), options_of(config), validate)
+    options = options_of(given(locals()))
+    job = TrainingJob(data, target_of(target), tuple(column_names(exclude, "exclude")), options, validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
     if data is None and resume is None:
@@ -90,38 +277,41 @@ def train(
     place = out if resume is None else named_output(resume)
     resources = resources_of(threads, scratch, memory)
     with crew_of(scheduler, resources, None if place is None else as_path(place), listener) as resources:
-        return _train(task, place, resume is not None, overwrite, resources, Clock(listener))
+        return _train(job, place, resume is not None, overwrite, resources, Clock(listener))
 
 
 def _train(
-    task: TrainingJob, place: str | Path | None, resume: bool, overwrite: bool, resources: Resources, clock: Clock
+    job: TrainingJob, place: str | Path | None, resume: bool, overwrite: bool, resources: Resources, clock: Clock
 ) -> Forest:
     if place is not None:
         if resume:
-            resume_run(as_path(place), task, resources, clock)
+            resume_run(as_path(place), job, resources, clock)
         else:
-            train_new(task, as_path(place), resources, clock, overwrite=overwrite)
+            train_new(job, as_path(place), resources, clock, overwrite=overwrite)
         return read_forest(place)
     home = TemporaryFolder(resources.scratch)
     try:
-        return read_forest(train_temporary(task, home.path, resources, clock), holding=home)
+        return read_forest(train_temporary(job, home.path, resources, clock), holding=home)
     except BaseException:
         home.remove()
         raise
 
 
+@with_options
 def encode_store(
     data: Any,
     out: str | Path,
     *,
     target: str | None = None,
-    max_bins: str | int = "exact",
+    # Options, written by docs/options.py.
+    max_bins: Literal["exact"] | int = "exact",
+    group: str | ArrayLike | None = None,
+    weight: str | ArrayLike | None = None,
+    class_weight: Mapping[Any, float] | str | Path | None = None,
+    task: Literal["classification", "regression"] | None = None,
+    categories: str | Sequence[str] = (),
+    # End of the options.
     exclude: Sequence[str] = (),
-    group: str | None = None,
-    task: str | None = None,
-    categories: Sequence[str] = (),
-    weight: str | None = None,
-    class_weight: Any = None,
     overwrite: bool = False,
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -131,11 +321,41 @@ def encode_store(
 ) -> Store:
     """Presort a table into the store `out`, to train on it many times.
 
-    Arguments and errors are those of `train`.
+    Arguments that are not described here, and the errors, are those of `train`.
+
+    Parameters
+    ----------
+    data : path or table
+        The table, as for `train`.
+    out : path
+        The store, a folder.
+    overwrite : bool, default=False
+        Replace a store that is already at `out`.
+    max_bins : {"exact"} or int, default="exact"
+        Values per feature that may be thresholds: all, or at most a number, by quantiles.
+    group : str or ArrayLike or None, default=None
+        Column of groups of rows, such as a patient: whole groups are in or out of a bag. It is no feature. Bags are
+        drawn from the groups. In Python also an array, a value for each row.
+    weight : str or ArrayLike or None, default=None
+        Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array, a
+        number for each row. Only of the families axis, tree, rotation and sparse-oblique.
+    class_weight : Mapping[Any, float] or str or Path or None, default=None
+        Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class are
+        multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
+        Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree, rotation and
+        sparse-oblique.
+    task : {"classification", "regression"} or None, default=None
+        What is learned: unless given, regression of floats, decimals, and integers of many values. None: by the target.
+    categories : str or Sequence[str], default=()
+        Column of whole numbers or booleans that are names, in no order. Columns of text are categories anyway. Empty:
+        none.
+
+    Returns
+    -------
+    Store
     """
     resources = resources_of(threads, scratch, memory)
-    columns = {"task": task, "categories": categories, "weight": weight, "class_weight": class_weight}
-    config = TrainConfig(**options_of({"max_bins": max_bins, "group": group, **columns}))
+    config = TrainConfig(**options_of(given(locals())))
     with (
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
@@ -214,31 +434,74 @@ def predict_file(
         )
 
 
+@with_options
 def plan_training(
     data: Any,
     target: str | None = None,
     *,
+    # Options, written by docs/options.py.
+    trees: int = 100,
+    seed: int = 0,
+    family: Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"] = "axis",
+    mtry: Literal["sqrt", "log2", "half", "all"] | int | float | None = None,
+    feature_fraction: float | None = None,
+    splitter: Literal["best", "random"] = "best",
+    impurity: Literal["gini", "entropy", "error", "variance"] | None = None,
+    max_depth: int | None = None,
+    min_split: int = 2,
+    min_leaf: int | None = None,
+    max_bins: Literal["exact"] | int = "exact",
+    ranks: bool = False,
+    constants: Literal["redraw", "count"] = "redraw",
+    vote: Literal["soft", "hard"] = "soft",
+    stop_oob: float | None = None,
+    bootstrap: bool = True,
+    sample_fraction: float = 1.0,
+    replace: bool = True,
+    sampling: Literal["uniform", "stratified", "balanced"] = "uniform",
+    group: str | ArrayLike | None = None,
+    weight: str | ArrayLike | None = None,
+    class_weight: Mapping[Any, float] | str | Path | None = None,
+    task: Literal["classification", "regression"] | None = None,
+    categories: str | Sequence[str] = (),
+    min_level: int = 5,
+    keep_targets: bool = False,
+    projections: str | int = "p^2/3",
+    projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
+    density: float | None = None,
+    mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",
+    mean_difference_scope: Literal["tree", "node"] = "tree",
+    normalize: Literal["none", "zscore", "minmax"] = "none",
+    axes: int | None = None,
+    orthogonal: bool = True,
+    rotation: Literal["random", "pca"] = "random",
+    subspace: int | None = None,
+    subspace_per: Literal["tree", "node"] = "tree",
+    steps: int = 50,
+    max_epochs: int = 100,
+    ties: Literal["lowest", "reject", "random"] | None = None,
+    # End of the options.
+    exclude: Sequence[str] = (),
     out: str | Path | None = None,
     memory: str | int | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
-    exclude: Sequence[str] = (),
-    **config: Any,
 ) -> Plan:
     """What `train` with the same arguments will take, and whether it fits: see `Plan`.
 
     Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
     Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
     """
-    task = TrainingJob(data, target_of(target), tuple(column_names(exclude, "exclude")), options_of(config))
+    options = options_of(given(locals()))
+    job = TrainingJob(data, target_of(target), tuple(column_names(exclude, "exclude")), options)
     resources = resources_of(threads, scratch, memory)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
     if not is_folder(home):
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(data, work, verify=False)
-        settled = agreed(table, task) if isinstance(table, Store) else task.config
-        return make_plan(table, data, task.target, task.exclude, settled, resources, home)
+        settled = agreed(table, job) if isinstance(table, Store) else job.config
+        return make_plan(table, data, job.target, job.exclude, settled, resources, home)
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

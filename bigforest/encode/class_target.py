@@ -171,7 +171,7 @@ def _check_number(name: str, dtype: pl.DataType, classes: int) -> None:
     """Raise DataError when there are too many classes to be ones."""
     if dtype.is_float() and classes > MAX_FLOAT_CLASSES:
         raise DataError(
-            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: leave task away, or make "
+            f"target {name!r} is {dtype} with more than {MAX_FLOAT_CLASSES} distinct values: drop task, or make "
             f"it regression, to predict numbers; classes are integers, strings or at most {MAX_FLOAT_CLASSES} floats"
         )
     if classes > MAX_CLASSES:

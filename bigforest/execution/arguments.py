@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 from collections.abc import Iterable
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +12,11 @@ import numpy as np
 from bigforest.common.errors import ConfigError
 from bigforest.common.sizes import parse_bytes
 from bigforest.execution.resources import Resources
-from bigforest.schema.config import TrainConfig
 from bigforest.storage.paths import as_path
-
-# Keywords of `train` that are not part of the configuration; a misspelt one arrives among its options.
-_OTHER_KEYWORDS = (
-    *("data", "target", "out", "listener", "overwrite", "threads", "scratch", "memory", "exclude", "resume"),
-    *("scheduler", "validate"),
-)
-
-# What scikit-learn calls options of ours.
-_ELSEWHERE = {
-    "n_estimators": "trees",
-    "max_features": "mtry",
-    "criterion": "impurity",
-    "min_samples_split": "min_split",
-    "min_samples_leaf": "min_leaf",
-    "max_samples": "sample_fraction",
-    "random_state": "seed",
-    "n_jobs": "threads",
-}
 
 
 def options_of(options: dict[str, Any]) -> dict[str, Any]:
-    """Options of TrainConfig, numpy scalars made plain. Raises ConfigError for an unknown one."""
-    known = [field.name for field in fields(TrainConfig)]
-    for name in options:
-        if name not in known:
-            near = [_ELSEWHERE[name]] if name in _ELSEWHERE else []
-            near = near or difflib.get_close_matches(name, [*known, *_OTHER_KEYWORDS], n=2)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(known)}"
-            raise ConfigError(f"there is no option {name!r}; {hint}")
+    """Options of TrainConfig, numpy scalars made plain, weights of classes read from their file. Raises ConfigError."""
     plain = {name: _plain(value) for name, value in options.items()}
     weights = plain.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":

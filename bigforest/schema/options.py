@@ -1,4 +1,4 @@
-"""What the options of training may be: their words and limits, and which do not go together. config.py keeps them."""
+"""What the options of training may be: their words and limits. config.py declares them."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ Scope = Literal["tree", "node"]
 Normalize = Literal["none", "zscore", "minmax"]
 Rotation = Literal["random", "pca"]
 Ties = Literal["lowest", "reject", "random"]
+FeatureRule = Literal["sqrt", "log2", "half", "all"]
+Exact = Literal["exact"]
 
 # Weights of classes, pairs of the class as text and its weight in the order of the text; or "balanced".
 ClassWeight = str | tuple[tuple[str, float], ...] | None
@@ -33,8 +35,6 @@ MAX_STEPS = 65_536
 MAX_EPOCHS = 1_000_000
 
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
-# What such an option may be elsewhere: its default, now or in earlier forests, and what it is once settled.
-_UNSAID: dict[str, tuple[object, ...]] = {"impurity": (None, "gini"), "mtry": (None, "sqrt"), "min_level": (5, 1000)}
 
 
 def names_of(categories: Any) -> tuple[str, ...]:

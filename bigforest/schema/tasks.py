@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from bigforest.schema.options import Impurity, Task
+from bigforest.schema.options import FeatureRule, Impurity, Task
 
 
 class TaskDefaults(NamedTuple):
@@ -12,7 +12,7 @@ class TaskDefaults(NamedTuple):
 
     impurity: Impurity
     min_leaf: int
-    mtry: str
+    mtry: FeatureRule
 
 
 TASKS: dict[Task, TaskDefaults] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,16 +31,82 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     criterion : {"gini", "entropy", "log_loss", "error"}, default="gini"
         Impurity; "log_loss" is "entropy", "error" the share of rows that are not of the largest class.
     family : {"axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"}, default="axis"
-        What a node may split on: a feature (axis), a random sum of some features (sparse-oblique), an axis of
-        the tree's own rotated table (rotation), any feature in a single tree on all rows (tree), or the line
-        between two class means or a perceptron in a random subspace (the last two). Only axis and tree take
-        missing values, categories and numbers to predict.
+        What a node splits on; tree is a single CART on all rows. "axis": a feature. "sparse-oblique": a weighted sum of
+        some features (Randomer forests). "rotation": an axis of the tree's own rotated table. "tree": one tree of
+        splits on features, without bootstrap. "subspace-cap" and "subspace-perceptron": trees on all rows, each in a
+        subspace of its own, that split on the line between two class means or by a perceptron (Ho 1995).
+    feature_fraction : float or None, default=None
+        Chance of each feature to be considered in a node, instead of `max_features`. A draw of no feature is repeated.
+        Only of the families axis, tree and rotation.
+    splitter : {"best", "random"}, default="best"
+        Take the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
+        2006). Only of the families axis and tree.
+    max_depth : int or None, default=None
+        Deepest level of a leaf; the root has level 0. None: unlimited.
+    max_bins : {"exact"} or int, default="exact"
+        Values per feature that may be thresholds: all, or at most a number, by quantiles.
+    ranks : bool, default=False
+        Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
+        their ranks.
+    constants : {"redraw", "count"}, default="redraw"
+        Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only of the families
+        axis, tree and rotation.
+    vote : {"soft", "hard"}, default="soft"
+        Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in prediction
+        unless asked otherwise.
+    stop_oob : float or None, default=None
+        Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
+        after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
+        before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+    replace : bool, default=True
+        Draw a bag with replacement.
+    sampling : {"uniform", "stratified", "balanced"}, default="uniform"
+        Draw all rows alike, each class by its share, or as many of each class as the smallest has. With "balanced",
+        each class has as many draws as the smallest has rows, times `max_samples`.
+    min_level : int, default=5
+        Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
+        levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
+        10 for 1,000. Only of the families axis and tree.
+    projections : str or int, default="p^2/3"
+        Columns of a node's random matrix: a count, or ceil(p^E) of p features. Only of the family sparse-oblique.
+    projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
+        Which cells of the matrix have a weight, and what weights. "rerf": as many weights of +-1 as columns, anywhere.
+        "sporf": +-1 in `density` of all cells. "gaussian": normal weights. "very-sparse": +-1 with chance `density` in
+        each cell (Li 2006). Only of the family sparse-oblique.
+    density : float or None, default=None
+        Share of the cells that have a weight. Unless given 1 / p (sporf), 1 (gaussian) or p^-0.5 (very-sparse) of p
+        features. None: by the kind. Only of the family sparse-oblique.
+    mean_difference : {"none", "consecutive", "vs-largest", "all"}, default="none"
+        Also offer differences of the means of classes. Of consecutive classes, of the largest class and each other, or
+        of all pairs; each with chance min(1, `projections` / p) in each node. Only of the family sparse-oblique.
+    mean_difference_scope : {"tree", "node"}, default="tree"
+        Means of the tree's bag, or of the node. Only of the family sparse-oblique.
+    normalize : {"none", "zscore", "minmax"}, default="none"
+        Weights are for features as they are, or divided by their deviation (zscore) or range (minmax). Only of the
+        family sparse-oblique.
+    axes : int or None, default=None
+        Axes of a tree's table, of which nodes draw `max_features`. None: as many as features. Only of the family
+        rotation.
+    orthogonal : bool, default=True
+        Make random axes orthogonal. Only of the family rotation.
+    rotation : {"random", "pca"}, default="random"
+        Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are those
+        of a sample of the rows (Rodriguez 2006). Only of the family rotation.
+    subspace : int or None, default=None
+        Features of a subspace. None: 100, and at most half of all. Only of the families subspace-cap and
+        subspace-perceptron.
+    subspace_per : {"tree", "node"}, default="tree"
+        Each tree has a subspace that no other has, or each node draws one. A node looks at all features where those of
+        its own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
+    steps : int, default=50
+        Parts of the way between two class means, searched for the best cut. Only of the families subspace-cap and
+        subspace-perceptron.
+    max_epochs : int, default=100
+        Most passes of a perceptron over the rows of a node. Only of the family subspace-perceptron.
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
         Features drawn in each node: a count, or a fraction of them; None and 1.0 are all. "auto" is the
         family's own: "sqrt", and all in tree and rotation. A feature that is constant in the node does not use
         up a draw: see `constants`.
-    max_depth : int, default=None
-        Deepest level of a leaf, the root having 0; None is unlimited.
     min_samples_split : int or float, default=2
         A node with fewer bag rows is a leaf. A float is a fraction of the rows. Where rows have weights, rows
         beyond 2 count as their mean weight.
@@ -54,18 +120,11 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         False in tree and in subspaces, and with `rotation="pca"`.
     max_samples : int or float, default=None
         Size of a bag: a number of rows, or a fraction of them; None is all.
-    replace : bool, default=True
-        Whether a bag is drawn with replacement.
-    sampling : {"uniform", "stratified", "balanced"}, default="uniform"
-        How bags are drawn: all rows alike, each class with its share, or as many of every class as the smallest
-        has.
     class_weight : dict or "balanced", default=None
         Weights of the classes, by which those of their rows are multiplied, 1 where not given; "balanced" is
         n_samples / (n_classes * rows of the class).
     oob_score : bool or callable, default=False
         Whether to keep `oob_score_` and what it is of; a callable is the score, `oob_score(truth, prediction)`.
-    vote : {"soft", "hard"}, default="soft"
-        What a tree votes: the shares of the classes in the leaf, or one vote for the largest.
     warm_start : bool, default=False
         Whether `fit` adds trees to the forest that is there, up to `n_estimators`. Table, weights and all other
         parameters must be the same; the forest is that of one fit with all trees.
@@ -85,48 +144,6 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         depend on it.
     scratch : path, default=None
         Folder for temporary files; None is the system's.
-    min_level : int, default=5
-        A level of a category with fewer bag rows in a node is not split off by itself there, unless it is among
-        the few largest; 1: every level may be.
-    max_bins : "exact" or int, default="exact"
-        Every distinct value may be a threshold, or this many quantiles of each feature.
-    constants : {"redraw", "count"}, default="redraw"
-        Whether a feature that is constant in the node uses up a draw (count), as in scikit-learn, or not.
-    splitter : {"best", "random"}, default="best"
-        The best split of each drawn feature, or a random one, as in extremely randomised trees. Families axis
-        and tree.
-    feature_fraction : float, default=None
-        Chance of each feature to be looked at in a node, in place of `max_features`.
-    stop_oob : float, default=None
-        Grow no more trees once the out-of-bag error has settled to within this share of it.
-    ranks : bool, default=False
-        Split on the ranks of the training values in place of the values.
-    projections : int or str, default="p^2/3"
-        sparse-oblique: columns of a node's random matrix, a count, or "p^E" for ceil(p**E) of p features.
-    projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
-        sparse-oblique: how the matrix is filled.
-    density : float, default=None
-        sparse-oblique: share of the matrix that is not 0; None is the kind's own.
-    mean_difference : {"none", "consecutive", "vs-largest", "all"}, default="none"
-        sparse-oblique: also offer differences of class means.
-    mean_difference_scope : {"tree", "node"}, default="tree"
-        sparse-oblique: means of the tree's bag, or of the node.
-    normalize : {"none", "zscore", "minmax"}, default="none"
-        sparse-oblique: weights are for features divided by their deviation or their range.
-    axes : int, default=None
-        rotation: axes of a tree's table; None is as many as features.
-    orthogonal : bool, default=True
-        rotation: make random axes orthogonal.
-    rotation : {"random", "pca"}, default="random"
-        rotation: random axes, or principal components of disjoint subsets of three features.
-    subspace : int, default=None
-        subspaces: features of a subspace; None is 100, and at most half of all.
-    subspace_per : {"tree", "node"}, default="tree"
-        subspaces: one for each tree, or drawn by each node.
-    steps : int, default=50
-        subspaces: parts of the way between two class means, searched for the best cut.
-    max_epochs : int, default=100
-        subspace-perceptron: most passes over the rows of a node.
     monotonic_cst : None, default=None
         Not there, and refused: splits are chosen by the decrease of impurity alone.
 
@@ -191,19 +208,41 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         n_estimators: int = 100,
         *,
         criterion: str = "gini",
-        family: str = "axis",
-        max_features: str | int | float | None = "auto",
+        # Options, written by docs/options.py.
+        family: Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"] = "axis",
+        feature_fraction: float | None = None,
+        splitter: Literal["best", "random"] = "best",
         max_depth: int | None = None,
+        max_bins: Literal["exact"] | int = "exact",
+        ranks: bool = False,
+        constants: Literal["redraw", "count"] = "redraw",
+        vote: Literal["soft", "hard"] = "soft",
+        stop_oob: float | None = None,
+        replace: bool = True,
+        sampling: Literal["uniform", "stratified", "balanced"] = "uniform",
+        min_level: int = 5,
+        projections: str | int = "p^2/3",
+        projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
+        density: float | None = None,
+        mean_difference: Literal["none", "consecutive", "vs-largest", "all"] = "none",
+        mean_difference_scope: Literal["tree", "node"] = "tree",
+        normalize: Literal["none", "zscore", "minmax"] = "none",
+        axes: int | None = None,
+        orthogonal: bool = True,
+        rotation: Literal["random", "pca"] = "random",
+        subspace: int | None = None,
+        subspace_per: Literal["tree", "node"] = "tree",
+        steps: int = 50,
+        max_epochs: int = 100,
+        # End of the options.
+        max_features: str | int | float | None = "auto",
         min_samples_split: int | float = 2,
         min_samples_leaf: int | float = 1,
         min_weight_fraction_leaf: float = 0.0,
         bootstrap: bool | str = "auto",
         max_samples: int | float | None = None,
-        replace: bool = True,
-        sampling: str = "uniform",
         class_weight: Any = None,
         oob_score: bool | Callable[..., Any] = False,
-        vote: str = "soft",
         warm_start: bool = False,
         random_state: Any = 0,
         n_jobs: int | None = None,
@@ -211,26 +250,6 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         categories: Any = None,
         memory: int | str | None = None,
         scratch: Any = None,
-        min_level: int = 5,
-        max_bins: str | int = "exact",
-        constants: str = "redraw",
-        splitter: str = "best",
-        feature_fraction: float | None = None,
-        stop_oob: float | None = None,
-        ranks: bool = False,
-        projections: str | int = "p^2/3",
-        projection_kind: str = "rerf",
-        density: float | None = None,
-        mean_difference: str = "none",
-        mean_difference_scope: str = "tree",
-        normalize: str = "none",
-        axes: int | None = None,
-        orthogonal: bool = True,
-        rotation: str = "random",
-        subspace: int | None = None,
-        subspace_per: str = "tree",
-        steps: int = 50,
-        max_epochs: int = 100,
         monotonic_cst: None = None,
     ) -> None:
         keep_parameters(self, locals())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -36,8 +36,34 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         Features drawn in each node: a count, or a fraction of them; None and 1.0 are all. "auto" is the
         family's own: "sqrt", and all in tree. A feature that is constant in the node does not use up a draw:
         see `constants`.
-    max_depth : int, default=None
-        Deepest level of a leaf, the root having 0; None is unlimited.
+    feature_fraction : float or None, default=None
+        Chance of each feature to be considered in a node, instead of `max_features`. A draw of no feature is repeated.
+        Only of the families axis, tree and rotation.
+    splitter : {"best", "random"}, default="best"
+        Take the best split of each drawn feature, or a random one. "random" gives extremely randomised trees (Geurts
+        2006). Only of the families axis and tree.
+    max_depth : int or None, default=None
+        Deepest level of a leaf; the root has level 0. None: unlimited.
+    max_bins : {"exact"} or int, default="exact"
+        Values per feature that may be thresholds: all, or at most a number, by quantiles.
+    ranks : bool, default=False
+        Split on the ranks of the values in the training table instead of the values. Equal values have the mean of
+        their ranks.
+    constants : {"redraw", "count"}, default="redraw"
+        Whether a feature that is constant in the node uses up a draw (count) or not (redraw). Only of the families
+        axis, tree and rotation.
+    stop_oob : float or None, default=None
+        Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
+        after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
+        before. Looked at after every 10 trees, from 40 on. None: grow all trees.
+    replace : bool, default=True
+        Draw a bag with replacement.
+    min_level : int, default=5
+        Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
+        levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
+        10 for 1,000. Only of the families axis and tree.
+    keep_targets : bool, default=False
+        Keep the training targets of every leaf of a regression, for quantiles.
     min_samples_split : int or float, default=2
         A node with fewer bag rows is a leaf. A float is a fraction of the rows. Where rows have weights, rows
         beyond 2 count as their mean weight.
@@ -51,12 +77,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         False in tree.
     max_samples : int or float, default=None
         Size of a bag: a number of rows, or a fraction of them; None is all.
-    replace : bool, default=True
-        Whether a bag is drawn with replacement.
     oob_score : bool or callable, default=False
         Whether to keep `oob_score_` and what it is of; a callable is the score, `oob_score(truth, prediction)`.
-    keep_targets : bool, default=False
-        Keep the training targets of every leaf, for `predict(X, quantiles=...)`.
     warm_start : bool, default=False
         Whether `fit` adds trees to the forest that is there, up to `n_estimators`. Table, weights and all other
         parameters must be the same; the forest is that of one fit with all trees.
@@ -76,22 +98,6 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         depend on it.
     scratch : path, default=None
         Folder for temporary files; None is the system's.
-    min_level : int, default=5
-        A level of a category with fewer bag rows in a node is not split off by itself there, unless it is among
-        the few largest; 1: every level may be.
-    max_bins : "exact" or int, default="exact"
-        Every distinct value may be a threshold, or this many quantiles of each feature.
-    constants : {"redraw", "count"}, default="redraw"
-        Whether a feature that is constant in the node uses up a draw (count), as in scikit-learn, or not.
-    splitter : {"best", "random"}, default="best"
-        The best split of each drawn feature, or a random one, as in extremely randomised trees. Families axis
-        and tree.
-    feature_fraction : float, default=None
-        Chance of each feature to be looked at in a node, in place of `max_features`.
-    stop_oob : float, default=None
-        Grow no more trees once the out-of-bag error has settled to within this share of it.
-    ranks : bool, default=False
-        Split on the ranks of the training values in place of the values.
     monotonic_cst : None, default=None
         Not there, and refused: splits are chosen by the decrease of impurity alone.
 
@@ -152,15 +158,24 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         criterion: str = "squared_error",
         family: str = "axis",
         max_features: str | int | float | None = "auto",
+        # Options, written by docs/options.py.
+        feature_fraction: float | None = None,
+        splitter: Literal["best", "random"] = "best",
         max_depth: int | None = None,
+        max_bins: Literal["exact"] | int = "exact",
+        ranks: bool = False,
+        constants: Literal["redraw", "count"] = "redraw",
+        stop_oob: float | None = None,
+        replace: bool = True,
+        min_level: int = 5,
+        keep_targets: bool = False,
+        # End of the options.
         min_samples_split: int | float = 2,
         min_samples_leaf: int | float = 2,
         min_weight_fraction_leaf: float = 0.0,
         bootstrap: bool | str = "auto",
         max_samples: int | float | None = None,
-        replace: bool = True,
         oob_score: bool | Callable[..., Any] = False,
-        keep_targets: bool = False,
         warm_start: bool = False,
         random_state: Any = 0,
         n_jobs: int | None = None,
@@ -168,13 +183,6 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         categories: Any = None,
         memory: int | str | None = None,
         scratch: Any = None,
-        min_level: int = 5,
-        max_bins: str | int = "exact",
-        constants: str = "redraw",
-        splitter: str = "best",
-        feature_fraction: float | None = None,
-        stop_oob: float | None = None,
-        ranks: bool = False,
         monotonic_cst: None = None,
     ) -> None:
         keep_parameters(self, locals())

@@ -40,7 +40,7 @@ import numpy as np
 
 from bigforest.common.errors import FormatError
 from bigforest.schema.dataspec import LARGEST_NUMBER, DataSpec, json_object, max_number
-from bigforest.schema.options import MAX_BINS, Task
+from bigforest.schema.options import MAX_BINS, Exact, Task
 from bigforest.storage.regular_files import read_json_text
 
 FORMAT = "bigforest-store"
@@ -81,7 +81,7 @@ class Manifest:
 
     spec: DataSpec
     block_rows: int
-    max_bins: str | int
+    max_bins: Exact | int
     crc: Mapping[str, int]
     levels: int = 0
 

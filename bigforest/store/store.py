@@ -21,6 +21,7 @@ from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.compiler.mapped_files import GuardedMap
 from bigforest.schema.dataspec import DataSpec, GroupSpec
+from bigforest.schema.options import Exact
 from bigforest.storage.object_store import ObjectPath
 from bigforest.storage.paths import as_path
 from bigforest.store.format import (
@@ -87,7 +88,7 @@ class Store:
 
     path: Path
     spec: DataSpec
-    max_bins: str | int
+    max_bins: Exact | int
     block_rows: int
     checksums: NDArray[np.uint32]
     crc: dict[str, int]

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigforest.schema.dataspec import DataSpec, FeatureSpec, GroupSpec, TargetSpec, WeightSpec, code_width
+from bigforest.schema.options import Exact
 from bigforest.storage.atomic import remove
 from bigforest.storage.paths import readable, uploads
 from bigforest.store.format import (
@@ -189,7 +190,7 @@ class StoreWriter:
     parts  where they are written; in the folder of the store unless given.
     """
 
-    def __init__(self, folder: Path, *, max_bins: str | int, parts: Path | None = None) -> None:
+    def __init__(self, folder: Path, *, max_bins: Exact | int, parts: Path | None = None) -> None:
         self._folder = folder
         self._max_bins = max_bins
         self.parts = parts or folder / "parts"

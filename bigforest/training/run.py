@@ -161,7 +161,7 @@ def _check_options(out: Path, state: RunState, task: TrainingJob) -> None:
     for name, value in given.items():
         if value != there[name]:
             raise ConfigError(
-                f"{out} has {name} {there[name]!r}, which resuming cannot change to {value!r}; leave {name} away, or "
+                f"{out} has {name} {there[name]!r}, which resuming cannot change to {value!r}; drop {name}, or "
                 "train another forest"
             )
 

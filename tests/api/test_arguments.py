@@ -16,15 +16,6 @@ from bigforest.schema.config import TrainConfig
 from bigforest.storage.paths import absolute, as_path, expanded
 
 
-@pytest.mark.parametrize(
-    ("given", "ours"),
-    [("n_estimators", "trees"), ("random_state", "seed"), ("max_feature", "max_depth"), ("tree", "trees")],
-)
-def test_options_of__names_of_others_and_misspelt_ones(given: str, ours: str) -> None:
-    with pytest.raises(ConfigError, match=f"no option '{given}'; did you mean .*{ours}"):
-        options_of({given: 1})
-
-
 def test_numpy_scalars__are_numbers() -> None:
     resources = resources_of(np.int64(2), None, np.int64(3_000_000_000))
     assert (resources.threads, resources.memory) == (2, 3_000_000_000)

@@ -22,9 +22,9 @@ def test_train__hands_everything_on(frame: pl.DataFrame | pl.LazyFrame, monkeypa
 
     monkeypatch.setattr(functions, "train", train)
     assert frame.bigforest.train("y", trees=3, seed=1) == "forest"  # type: ignore[union-attr]
-    [(data, target, options)] = seen
-    assert data is frame
-    assert (target, options) == ("y", {"trees": 3, "seed": 1})
+    [(data, options)] = seen
+    assert (data is frame, options["target"], options["trees"], options["seed"]) == (True, "y", 3, 1)
+    assert "mtry" not in options  # which was not given
 
 
 @pytest.mark.parametrize("frame", [FRAME, FRAME.lazy()], ids=["eager", "lazy"])

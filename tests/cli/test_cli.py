@@ -19,6 +19,7 @@ import typer
 import bigforest
 from bigforest.common.events import Notice
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.train_options import OPTIONS
 from cli import app as app_module
 from cli.app import app
 from cli.config import CONFIG
@@ -72,15 +73,19 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[inspect.BoundArguments]:
     return seen
 
 
+def options_of(call: inspect.BoundArguments) -> dict[str, Any]:
+    """The options of training in a call."""
+    return {name: value for name, value in call.arguments.items() if name in OPTIONS}
+
+
 def option_names(command: str) -> set[str]:
     """Names of the parameters of a command, as it declares them."""
     return set(typer.main.get_command(app).commands[command].callback.__annotations__) - {"return"}  # type: ignore[attr-defined]
 
 
 def test_train__every_option_is_a_keyword_of_the_function() -> None:
-    keywords = set(inspect.signature(bigforest.train).parameters) - {"config", "listener"}
-    options = option_names("train") - SCREEN_ONLY - CONNECTION - {"context"}
-    assert options == keywords | set(TrainConfig.__dataclass_fields__)
+    keywords = set(inspect.signature(bigforest.train).parameters) - {"listener"}
+    assert option_names("train") - SCREEN_ONLY - CONNECTION == keywords
 
 
 @pytest.mark.parametrize(
@@ -99,14 +104,11 @@ def test_command__every_option_is_a_keyword_of_the_function(command: str, functi
 
 
 def test_plan__options_are_those_of_training() -> None:
-    keywords = set(inspect.signature(bigforest.plan_training).parameters) - {"config"}
-    own = option_names("plan") - SCREEN_ONLY
-    assert keywords <= own
-    assert own - keywords <= set(TrainConfig.__dataclass_fields__)
+    assert option_names("plan") - SCREEN_ONLY == set(inspect.signature(bigforest.plan_training).parameters)
 
 
-def test_train__defaults_are_those_of_the_configuration() -> None:
-    assert {name: choice.default for name, choice in CONFIG.items()} == asdict(TrainConfig())
+def test_train__options_are_those_of_the_configuration() -> None:
+    assert set(CONFIG) == set(asdict(TrainConfig()))
 
 
 def test_images__defaults_are_those_of_the_function() -> None:
@@ -134,7 +136,7 @@ def test_train__options_become_values(run: Run, calls: list[inspect.BoundArgumen
         ["a", "b"],
     )
     assert (given["threads"], given["scratch"], given["overwrite"]) == (2, "/tmp", True)
-    assert TrainConfig(**given["config"]) == TrainConfig(
+    assert TrainConfig(**options_of(call)) == TrainConfig(
         trees=7,
         seed=9,
         mtry=0.5,
@@ -170,7 +172,7 @@ def test_train__options_of_families_become_values(run: Run, calls: list[inspect.
         "4",
     )
     run("train", "x.parquet", "--out", "f", "--family", "tree", "--feature-fraction", "0.5")
-    configs = [call.arguments["config"] for call in calls]
+    configs = [options_of(call) for call in calls]
     assert configs == [
         {
             "family": "sparse-oblique",
@@ -194,12 +196,12 @@ def test_train__mtry_is_a_word_or_a_number(
     run: Run, calls: list[inspect.BoundArguments], text: str, value: object
 ) -> None:
     run("train", "x.parquet", "--out", "f", "--mtry", text)
-    assert calls[0].arguments["config"]["mtry"] == value
+    assert calls[0].arguments["mtry"] == value
 
 
 def test_train__nothing_given_is_the_default_configuration(run: Run, calls: list[inspect.BoundArguments]) -> None:
     run("train", "x.parquet", "--out", "f")
-    assert calls[0].arguments.get("config", {}) == {}
+    assert options_of(calls[0]) == {}
     assert calls[0].arguments["target"] is None
 
 
@@ -207,7 +209,7 @@ def test_train__resumed_it_passes_on_what_is_given_only(run: Run, calls: list[in
     run("train", "--resume", "f", "--trees", "100", "--no-bootstrap", "--memory", "2GB")
     given = calls[0].arguments
     assert (given["data"], given["resume"], given["out"], given["memory"]) == (None, "f", None, "2GB")
-    assert given["config"] == {"trees": 100, "bootstrap": False}
+    assert options_of(calls[0]) == {"trees": 100, "bootstrap": False}
 
 
 @pytest.mark.parametrize(

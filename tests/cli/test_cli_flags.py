@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[2]
         ("too little memory: lower memory, or give more", "too little memory: lower --memory, or give more"),
         ("the bag is off; drop group or sampling 'x'", "the bag is off; drop --group or --sampling 'x'"),
         ("lower projections or density", "lower --projections or --density"),
-        ("f has seed 3, which resuming cannot change; leave seed away", "...; leave --seed away"),
+        ("f has seed 3, which resuming cannot change; drop seed", "...; drop --seed"),
         ("stop_oob looks at the error; drop it", "--stop-oob looks at the error; drop it"),
         ("sampling and class_weight are by class", "sampling and --class-weight are by class"),
         ("steps is an option of the family axis", "--steps is an option of the family axis"),

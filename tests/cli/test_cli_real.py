@@ -36,7 +36,8 @@ def test_tour__train_oob_inspect_predict(run: Run, folder: Path) -> None:
     run("inspect", "things.forest", "--trees", "--features")
     assert run.code == 0
     assert "importance" in run.out
-    assert "seed 0, mtry sqrt, impurity gini, min_split 2, min_leaf 1" in run.out  # nothing of what has no value
+    assert "seed 0, family axis, mtry sqrt, splitter best, impurity gini, min_split 2, min_leaf 1" in run.out
+    assert "max_depth" not in run.out and "projections" not in run.out  # without a value; of another family
     assert len(run.out.split("leaves  depth")[1].splitlines()) == 13
     run("predict", "things.forest", "things.parquet", "--proba", "--keep", "size")
     assert (run.code, run.err) == (0, "")

@@ -164,7 +164,7 @@ def test_target__float_classes_and_their_limit(tmp_path: Path) -> None:
     few = pl.DataFrame({"x": range(300), "y": [i % MAX_FLOAT_CLASSES / 4 for i in range(300)]})
     assert encoded(few, tmp_path).spec.target.classes == tuple(i / 4 for i in range(MAX_FLOAT_CLASSES))
     many = few.with_columns(y=pl.col("x") % (MAX_FLOAT_CLASSES + 1) / 4)
-    with pytest.raises(DataError, match="more than 100 distinct values: leave task away"):
+    with pytest.raises(DataError, match="more than 100 distinct values: drop task"):
         encoded(many, tmp_path, "b.store")
 
 

@@ -128,7 +128,7 @@ def test_resume__by_the_name_of_the_folder(table: Path, tmp_path: Path, expected
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"seed": 4}, "has seed 3, which resuming cannot change to 4; leave seed away"),
+        ({"seed": 4}, "has seed 3, which resuming cannot change to 4; drop seed"),
         ({"trees": 20}, "has trees 9, which"),
         ({"mtry": "all"}, "has mtry 'sqrt'"),
         ({"max_bins": 8}, "has max_bins 'exact'"),

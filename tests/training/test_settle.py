@@ -185,7 +185,7 @@ def test_resume__between_the_decision_and_the_end(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"stop_oob": 1.0}, "stop_oob must be a share of the error, at least 0 and below 1, not 1.0"),
+        ({"stop_oob": 1.0}, "stop_oob must be at least 0 and below 1, not 1.0"),
         ({"stop_oob": -0.1}, "stop_oob must be"),
         ({"stop_oob": "x"}, "stop_oob must be"),
         ({"stop_oob": 0.1, "bootstrap": False}, "not there without bootstrap"),

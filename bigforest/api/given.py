@@ -1,0 +1,66 @@
+"""Which options of training were given: others are for the family, the store or the forest resumed to decide."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, TypeVar
+
+from bigforest.common.errors import ConfigError
+from bigforest.schema.train_options import OPTIONS
+
+# What scikit-learn calls options of bigforest.
+_ELSEWHERE = {
+    "n_estimators": "trees",
+    "max_features": "mtry",
+    "criterion": "impurity",
+    "min_samples_split": "min_split",
+    "min_samples_leaf": "min_leaf",
+    "max_samples": "sample_fraction",
+    "random_state": "seed",
+    "n_jobs": "threads",
+}
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+class _Ungiven(Enum):
+    """The value of an option that was not given."""
+
+    UNGIVEN = "not given"
+
+
+def with_options(function: _Function) -> _Function:
+    """Let a function whose keywords are options know which of them were given, by `given(locals())`.
+
+    The defaults in its signature are for readers: an option that was not given arrives as a value of its own. A keyword
+    that there is not raises ConfigError with the nearest ones.
+    """
+    names = [name for name in inspect.signature(function).parameters if name != "self"]
+    ungiven = {name: _Ungiven.UNGIVEN for name in names if name in OPTIONS}
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        for name in keywords:
+            if name not in names:
+                raise ConfigError(f"there is no option {name!r}; {_hint(name, names)}")
+        return function(*arguments, **{**ungiven, **keywords})
+
+    return call  # type: ignore[return-value]
+
+
+def given(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The options among the arguments of a function `with_options` that were given."""
+    return {name: value for name, value in passed_on(arguments).items() if name in OPTIONS}
+
+
+def passed_on(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a method `with_options` for a function that has the same; options only where they were given."""
+    return {name: value for name, value in arguments.items() if name != "self" and value is not _Ungiven.UNGIVEN}
+
+
+def _hint(name: str, names: list[str]) -> str:
+    near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, names, n=2)
+    return f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(names)}"

@@ -1,0 +1,51 @@
+"""The rules between options of training: which do not go together."""
+
+from __future__ import annotations
+
+from bigforest.common.errors import ConfigError
+from bigforest.schema.registered import options_of
+from bigforest.schema.train_options import TrainOptions
+
+
+def check_rules(config: TrainOptions) -> None:
+    """Raise ConfigError where options contradict each other."""
+    _check_bag(config)
+    _check_stop(config)
+    _check_family(config)
+
+
+def _check_bag(config: TrainOptions) -> None:
+    if config.group is not None and config.sampling != "uniform":
+        raise ConfigError(f"whole groups cannot be drawn by class; drop group or sampling {config.sampling!r}")
+    described = config.sample_fraction != 1.0 or not config.replace or config.sampling != "uniform"
+    described = described or config.group is not None
+    if not config.bootstrap and described:
+        raise ConfigError(
+            "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
+        )
+
+
+def _check_stop(config: TrainOptions) -> None:
+    if config.stop_oob is None:
+        return
+    if not config.bootstrap:
+        raise ConfigError("stop_oob looks at the out-of-bag error, which is not there without bootstrap; drop it")
+    if not config.replace and config.sample_fraction == 1.0:
+        raise ConfigError("stop_oob looks at the out-of-bag error, and all rows are in every bag; sample fewer")
+
+
+def _check_family(config: TrainOptions) -> None:
+    if config.density is not None and config.projection_kind == "rerf":
+        raise ConfigError("rerf has as many weights as projections; drop density, or choose sporf")
+    if config.mean_difference == "none" and config.mean_difference_scope != "tree":
+        raise ConfigError("mean_difference_scope is of the means that mean_difference offers; choose some, or drop it")
+    if config.rotation == "pca" and config.axes is not None:
+        raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
+    if config.rotation == "pca" and not config.orthogonal:
+        raise ConfigError("principal components are orthogonal; drop orthogonal, or choose random axes")
+    if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
+        raise ConfigError("feature_fraction replaces mtry; drop one of them")
+    if options_of(config.family) == "tree" and (config.trees != 1 or config.bootstrap):
+        raise ConfigError("the family tree is a single tree on all rows: trees must be 1 and bootstrap off")
+    if config.in_subspaces and config.bootstrap:
+        raise ConfigError(f"the family {config.family} grows every tree on all rows: bootstrap must be off")
