@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +13,7 @@ from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import Extras
 from bigforest.execution.compiling import compiling, growing
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import part_path, write_part
+from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.grow.families.registry import passed_table
 from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
@@ -22,6 +22,7 @@ from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.passes import PassTable, grow_by_passes
 from bigforest.grow.out_of_core.upper_tree import make_ground
 from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.left_out import LeafWriter
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.grow.warm_up import compile_passes
 from bigforest.kernels.oblique.search import DirectionExtras, Oblique
@@ -150,9 +151,17 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
 
 
 def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
-    """Task: grow consecutive trees whole and write them as one part."""
-    grown = grow_trees(store, config, trees)
-    write_part(directory, trees.start, grown, store.spec, config, shared_of(store, config).levels)
+    """Task: grow consecutive trees whole and write them as one part, and the leaves of the rows out of bag."""
+    leaves = LeafWriter(store, directory, trees.start)
+
+    def grown() -> Iterator[TreeArrays]:
+        for found in grow_trees(store, config, trees):
+            if found.left_out is not None:
+                leaves.add(found.left_out, found.trees)
+            yield found.trees
+
+    write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
+    leaves.write()
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

@@ -18,6 +18,7 @@ from bigforest.grow.families.subspace import SubspaceTrees, subspace_family
 from bigforest.grow.out_of_core.random_search import dictionary_of
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.feature_kinds import Features, grow_on_features
+from bigforest.grow.shared.left_out import LeftOut, code_view, leaves_of
 from bigforest.grow.shared.memory_in_memory import drawn_from, trees_together
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache, row_cache_of
 from bigforest.grow.shared.tree_arrays import drawn_of_trees, tree_arrays
@@ -25,6 +26,7 @@ from bigforest.grow.shared.weighted_bags import check_bag, weighed
 from bigforest.kernels.columns.decoded import no_decoded_columns
 from bigforest.kernels.columns.row_major import NO_ROWS, by_rows
 from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.kernels.scan.impurity import NUMBERS, entropy_table
 from bigforest.kernels.scan.random_split import CodeDictionary
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
@@ -40,12 +42,22 @@ from bigforest.store.store import Store
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config)."""
     try:
-        return _grow(shared_of(store, config), range(tree, tree + 1))
+        return _grow(shared_of(store, config), range(tree, tree + 1)).trees
     finally:
         forget_shared(store, config)
 
 
-def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[TreeArrays]:
+class GrownTrees(NamedTuple):
+    """Trees that were grown together, and where the rows that are not in their bags end in each.
+
+    left_out  None of families whose nodes are not at hand in codes, and where all rows are in all bags
+    """
+
+    trees: TreeArrays
+    left_out: list[LeftOut] | None
+
+
+def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[GrownTrees]:
     """Consecutive trees; those of small bags some in a call of the kernel, and together.
 
     Raises FormatError when the store is written to meanwhile.
@@ -64,6 +76,7 @@ class SharedInputs(NamedTuple):
     scale   float64 [features], of rotation (grow/families/rotation.py tree_axes); None in other families
     levels  of the categories
     random  for random splits; None for the best
+    view    the codes as rows are sent down by them
     """
 
     sampler: Sampler
@@ -75,6 +88,7 @@ class SharedInputs(NamedTuple):
     features: Features
     levels: Levels
     random: CodeDictionary | None
+    view: CodeView
 
 
 def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
@@ -90,8 +104,9 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     random = dictionary_of(store) if config.splitter == "random" else None
     rules = rules_of(store, config)
     features, levels = Features.of(store), store.levels()
+    view = code_view(store.codes, copies.by_row)
     return SharedInputs(
-        Sampler.of(store, config), copies.by_row, rules, target, family, scale, features, levels, random
+        Sampler.of(store, config), copies.by_row, rules, target, family, scale, features, levels, random, view
     )
 
 
@@ -137,10 +152,9 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
     )
 
 
-def _bag(shared: SharedInputs, tree: int) -> NDArray[np.uint64]:
-    """The items of a tree's bag, see kernels/common/node_scan.py."""
+def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    """The items of a tree's bag, in which each row is so often, see kernels/common/node_scan.py."""
     store = shared.sampler.store
-    multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if isinstance(shared.target, ClassTarget) else None
     weight = weighed(shared.sampler, tree, 0, multiplicity)
@@ -154,23 +168,31 @@ def _bag(shared: SharedInputs, tree: int) -> NDArray[np.uint64]:
     return items
 
 
-def _grow(shared: SharedInputs, trees: range) -> TreeArrays:
+def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     """These trees, one after the other; of some families one alone, see trees_together."""
     store, config = shared.sampler.store, shared.sampler.config
-    bags = [_bag(shared, tree) for tree in trees]
+    times = [shared.sampler.bag(tree) for tree in trees]
+    bags = [_bag(shared, tree, own) for tree, own in zip(trees, times, strict=True)]
     items = np.concatenate(bags)
     start = np.cumsum([0, *(bag.size for bag in bags)], dtype=np.uint64)
+    del bags
     key = np.array([root_key(config, tree) for tree in trees], np.uint64)
     arguments = (items, shared.target, Roots(start, key), shared.rules)
     if shared.scale is not None:
         axes = tree_axes(store, config, trees.start, shared.scale)
         codes, dictionaries = rotate(store, axes, (items >> np.uint64(32)).astype(np.intp))
-        return in_terms(tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.criterion), axes)
+        found = tree_arrays(grow(codes, by_rows(codes), *arguments), dictionaries, config.criterion)
+        return GrownTrees(in_terms(found, axes), None)
     if shared.family is not None and isinstance(shared.target, ClassTarget):  # others are refused, see memory.py
         family = shared.family.scratch(store, shared.by_row, items, trees.start)
         nodes, pool = grow_oblique(store.codes, shared.by_row, items, shared.target, *arguments[2:], family)
-        return tree_arrays(nodes, store.dictionaries, config.criterion, pool)
+        return GrownTrees(tree_arrays(nodes, store.dictionaries, config.criterion, pool), None)
     nodes, subsets = grow_on_features(store.codes, shared.by_row, *arguments, shared.features, shared.random)
+    del items, arguments
     scale = (store.spec.target.offset, store.spec.target.step)
     known = None if shared.random is None else drawn_of_trees(nodes, store.dictionaries, config.seed, trees.start)
-    return tree_arrays(nodes, store.dictionaries, config.criterion, known=known, subsets=subsets, scale=scale)
+    grown = tree_arrays(nodes, store.dictionaries, config.criterion, known=known, subsets=subsets, scale=scale)
+    if not config.bootstrap:
+        return GrownTrees(grown, None)
+    left_out = [np.flatnonzero(own == 0).astype(np.uint32) for own in times]
+    return GrownTrees(grown, leaves_of(shared.view, store.dictionaries, shared.features, nodes, grown, left_out))

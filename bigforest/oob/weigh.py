@@ -28,7 +28,7 @@ from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.kernels.scan.impurity import NUMBERS
 from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
-from bigforest.oob.vote import CodeTrees, VoteInputs, load_group, send_rows
+from bigforest.oob.vote import CodeTrees, load_group, send_rows
 from bigforest.sampling.bags import Sampler, block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -82,7 +82,7 @@ def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> N
 
     store, config = sampler.store, sampler.config
     path = part_path(light, part.start)
-    group = load_group(sampler, VoteInputs("", outline(light, [part]), [], 1, None, 1.0), range(1))
+    group = load_group(sampler, outline(light, [part]), range(1), 1)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     held = np.zeros((group.packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
     for own in range(len(part)):
