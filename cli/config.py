@@ -50,6 +50,9 @@ CONFIG: dict[str, Choice] = {
     "keep_targets": option(
         bool, False, None, "Keep the targets in each leaf of a regression, for predict --quantiles.", "--keep-targets"
     ),
+    "keep_votes": option(
+        bool, False, None, "Keep the leaf of every out-of-bag row in each tree, as a table.", "--keep-votes"
+    ),
     "vote": option(str, "soft", "soft|hard", "Average the leaf posteriors, or count one vote per tree."),
     "constants": option(str, "redraw", "redraw|count", "Whether a feature constant in the node uses up a draw."),
     "splitter": option(str, "best", "best|random", "Take the best split of each drawn feature, or a random one."),

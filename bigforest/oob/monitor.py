@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.leaf_files import step_rows
-from bigforest.forest.load.groups import outline, survey
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.oob.pipeline import find_missing, group_files, unit_of
+from bigforest.oob.pipeline import find_missing, group_files, loaded_sizes, unit_of
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import error_curve
 from bigforest.oob.tally import TallyInputs, tally_further
@@ -70,16 +69,13 @@ class OobMonitor:
     def add(self, parts: Sequence[range]) -> NDArray[np.float64]:
         """Judge the trees of these parts, which follow those judged before; the error after each tree so far."""
         store, config, resources = self._store, self._config, self._resources
-        sizes = outline(self._directory, parts).sizes()
-        if resources.memory is not None:
-            sizes = survey(self._directory, resources.workers, parts).sizes()
-        way = choose_oob(store.shape, config, sizes, resources)
         files, missing = known_leaves(self._directory, store, config, parts)
+        way = choose_oob(store.shape, config, loaded_sizes(self._directory, files, missing, resources), resources)
         if missing:
             find_missing(store, config, self._directory, missing, resources, way, None)
             files, _ = known_leaves(self._directory, store, config, parts)
         executor = resources.executor(1)  # a task uses all threads of its process
-        ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, executor), 1)
+        ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
         work = TallyInputs(group_files(files, way), resources.workers, self._folder.path, unit_of(store))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []

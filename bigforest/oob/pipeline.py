@@ -20,8 +20,9 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.kept_votes import write_votes
 from bigforest.forest.format.leaf_files import FOLDER, LeafFile, step_rows
-from bigforest.forest.load.groups import outline, survey
+from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.load_plan import check_load_budget, cut
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
@@ -48,11 +49,10 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     files, missing = known_leaves(directory, store, config)
     changes = np.zeros((3, config.trees), dtype=np.int64)
     executor = resources.executor(1)  # a task uses all threads of its process
-    sizes = outline(directory).sizes() if resources.memory is None else survey(directory, resources.workers).sizes()
-    way = choose_oob(store.shape, config, sizes, resources)
+    way = choose_oob(store.shape, config, loaded_sizes(directory, files, missing, resources), resources)
     if resources.memory is not None:
         check_load_budget("the out-of-bag report", way.need, resources.memory)
-    ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, executor), 1)
+    ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
     steps = config.trees * len(ranges) + sum(map(len, missing))
     with (
         stage("oob", steps, "trees", listener) as progress,
@@ -68,7 +68,19 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         judged = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
         pieces = _pieces(judged, ranges, store.spec, changes, progress if executor.remote else None)
         write_report(store, config, directory / "oob", pieces, changes)
+        if config.keep_votes:
+            several = resources.executor(resources.workers)
+            several.run(write_votes, [(file,) for file in files], lambda *_: None, (directory, store, config))
     remove(directory / FOLDER)
+
+
+def loaded_sizes(
+    directory: Path, files: Sequence[LeafFile], missing: Sequence[range], resources: Resources
+) -> NDArray[np.int64]:
+    """Bytes of what is loaded together at least: the ballots of a file, a tree of missing parts, or such a part."""
+    sizes = [np.array([_loaded_bytes(file) for file in files], np.int64)]
+    sizes += [_trees_of(directory, parts, resources).sizes() for parts in runs_of(missing)]
+    return np.concatenate(sizes)
 
 
 def find_missing(
@@ -86,8 +98,7 @@ def find_missing(
             file.remove()
     executor = resources.executor(1)
     for parts in runs_of(missing):
-        limited = resources.memory is not None
-        trees = survey(directory, resources.workers, parts) if limited else outline(directory, parts)
+        trees = _trees_of(directory, parts, resources)
         groups = cut(trees.sizes(), trees.first, way.group_bytes, way.group_trees)
         shared = (Sampler.of(store, config), trees, directory, resources.workers)
         for found in executor.map(find_leaves, [(entries,) for entries in groups], shared):
@@ -95,9 +106,20 @@ def find_missing(
                 progress.advance(found)
 
 
+def _trees_of(directory: Path, parts: Sequence[range], resources: Resources) -> Trees:
+    if resources.memory is None:
+        return outline(directory, parts)
+    return survey(directory, resources.workers, parts)
+
+
+def _loaded_bytes(file: LeafFile) -> int:
+    """Bytes of the ballots of a file while they are read and made numbers."""
+    return 3 * file.ballot_bytes
+
+
 def group_files(files: Sequence[LeafFile], way: OobPlan) -> list[list[LeafFile]]:
     """The files of which the ballots are loaded together."""
-    sizes = np.array([3 * file.ballot_bytes for file in files], np.int64)
+    sizes = np.array([_loaded_bytes(file) for file in files], np.int64)
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
     return [list(files[own.start : own.stop]) for own in cut(sizes, first, way.group_bytes, int(first[-1]))]
 

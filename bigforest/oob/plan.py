@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,7 +32,7 @@ _GROUP_ROW_BYTES = 16
 # and these once more where the row is out of bag.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
-# Tasks per thread; a block is cut into several when blocks are few.
+# Tasks per thread, and ranges per process of a cluster.
 PIECES = 4
 
 
@@ -144,11 +143,6 @@ def max_scores(rows: int) -> int:
     return min(max(rows // 16, 1 << 14), MOST_SCORES)
 
 
-def cut_ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOCK_ROWS) -> list[tuple[int, int]]:
-    """Rows `begin` to before `end` cut into ranges of `most` rows, and, with pieces > 1, within blocks."""
-    if pieces == 1:
-        return [(start, min(start + most, end)) for start in range(begin, end, most)]
-    blocks = -(-end // block_rows) - begin // block_rows
-    step = min(most, -(-block_rows // -(-pieces // blocks)))
-    cuts_at = sorted({begin, *range(-(-begin // block_rows) * block_rows, end, block_rows), end})
-    return [(start, min(start + step, last)) for first, last in pairwise(cuts_at) for start in range(first, last, step)]
+def cut_ranges(rows: int, most: int) -> list[tuple[int, int]]:
+    """All rows cut into ranges of `most` rows."""
+    return [(start, min(start + most, rows)) for start in range(0, rows, most)]

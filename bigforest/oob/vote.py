@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from bigforest.execution.threads import run
 from bigforest.forest.format.leaf_files import (
     Ballots,
-    Chunk,
+    LeafChunk,
     LeafFile,
     chunk_rows,
     found_leaves,
@@ -124,18 +124,18 @@ def _ballots(group: CodeTrees) -> Ballots:
     return Ballots(first, (layout.links[::2] & layout.links.dtype.type(layout.ballot)).astype(np.uint32), group.mixed)
 
 
-def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[Chunk]:
+def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafChunk]:
     """The leaves of all rows out of bag, some blocks at a time."""
     blocks = range(block_count(sampler.store.rows))
     for first in range(0, len(blocks), workers):
-        found: dict[int, list[Chunk]] = {}
+        found: dict[int, list[LeafChunk]] = {}
         tasks = [(sampler, group, block) for block in blocks[first : first + workers]]
         run(_block_leaves, tasks, workers=workers, on_result=found.__setitem__)
         for number in range(len(tasks)):
             yield from found.pop(number)
 
 
-def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[Chunk]:
+def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafChunk]:
     """The chunks of a block."""
     from bigforest.kernels.predict.accumulate import Places, place_leaves
 
@@ -154,7 +154,7 @@ def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[Chunk]
         rows = [np.flatnonzero(bag[first : first + step] == 0).astype(np.uint16) for bag in bags]
         ended = [leaves[first : first + step, own][there] for own, there in enumerate(rows)]
         counts = np.array([there.size for there in rows], np.uint32)
-        chunks.append(Chunk(np.concatenate(rows), np.concatenate(ended), counts))
+        chunks.append(LeafChunk(np.concatenate(rows), np.concatenate(ended), counts))
     return chunks
 
 

@@ -19,11 +19,13 @@ from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import header_of, read_table
+from bigforest.forest.format.leaf_files import Ballots, found_leaves, leaves_path, write_ballots
 from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.load.groups import outline
 from bigforest.forest.load.load_plan import check_load_budget
+from bigforest.forest.load.vote_rule import answer_width
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.kernels.scan.impurity import NUMBERS
@@ -95,6 +97,36 @@ def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> N
     add_up(starts, np.where(leaf, LEAF, 0).astype(np.int32), right, held)
     described = _described(table, store, config, starts, leaf, right, held)
     write_nodes([described], part_path(directory, part.start), store.spec, config)
+    _move_leaves(store, light, directory, part, starts, leaf, described, held)
+
+
+def _move_leaves(
+    store: Store,
+    light: Path,
+    directory: Path,
+    part: range,
+    starts: NDArray[np.int64],
+    leaf: NDArray[np.bool_],
+    described: pa.Table,
+    held: NDArray[np.int64],
+) -> None:
+    """Move the files of leaves of a part, which stay as they are, beside ballots by what the nodes hold."""
+    from bigforest.kernels.predict.tally import ballots_of
+
+    width = answer_width(store.spec)
+    for file in found_leaves(light, store.rows, width):
+        trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
+        if trees != file.trees:
+            continue
+        own = slice(*starts[[trees.start - part.start, trees.stop - part.start]].tolist())
+        feature = np.where(leaf[own], LEAF, 0).astype(np.int32)
+        numbers = store.spec.target.task == "regression"
+        ballot, mixed = ballots_of(feature, held[own, : 0 if numbers else width].astype(np.uint64))
+        if numbers:
+            mixed = described["value"].combine_chunks().to_numpy()[own][leaf[own], None]
+        first = starts[trees.start - part.start : trees.stop - part.start + 1] - own.start
+        write_ballots(leaves_path(directory, trees.start), Ballots(first, ballot, mixed))
+        file.move(directory, ballots=False)
 
 
 def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.int64]) -> None:

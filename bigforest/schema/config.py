@@ -109,6 +109,7 @@ class TrainConfig:
     weight           the column of the weights of the rows; rows of weight 0 are left out.
     class_weight     by what the weights of the rows of each class are multiplied: a mapping of classes, 1 for those not
                      in it; "balanced" for rows / (classes * rows of the class).
+    keep_votes       keep where each row ends in each tree whose bag it is not in, a row of a table for each.
     keep_targets     keep the training targets of every leaf with a forest that predicts numbers, for quantiles.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
@@ -173,6 +174,7 @@ class TrainConfig:
     weight: str | None = None
     class_weight: ClassWeight = None
     keep_targets: bool = False
+    keep_votes: bool = False
     vote: Vote = "soft"
     constants: Constants = "redraw"
     splitter: Splitter = "best"
@@ -359,6 +361,9 @@ def check_trees(config: TrainConfig) -> None:
     if config.min_leaf is not None:
         _check_int("min_leaf", config.min_leaf, 1, 2**62)
     _check_bool("keep_targets", config.keep_targets)
+    _check_bool("keep_votes", config.keep_votes)
+    if config.keep_votes and config.bootstrap is False:
+        raise ConfigError("keep_votes is for rows out of bag, and without bootstrap there are none; drop one of them")
     _check_bag(config)
     _check_stop(config)
     if config.max_bins != "exact":

@@ -64,6 +64,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         n_samples / (n_classes * rows of the class).
     oob_score : bool or callable, default=False
         Whether to keep `oob_score_` and what it is of; a callable is the score, `oob_score(truth, prediction)`.
+    keep_votes : bool, default=False
+        Keep the leaf of every row in each tree whose bag it is not in, as `forest_.oob.votes`.
     vote : {"soft", "hard"}, default="soft"
         What a tree votes: the shares of the classes in the leaf, or one vote for the largest.
     warm_start : bool, default=False
@@ -203,6 +205,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         sampling: str = "uniform",
         class_weight: Any = None,
         oob_score: bool | Callable[..., Any] = False,
+        keep_votes: bool = False,
         vote: str = "soft",
         warm_start: bool = False,
         random_state: Any = 0,

@@ -55,6 +55,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         Whether a bag is drawn with replacement.
     oob_score : bool or callable, default=False
         Whether to keep `oob_score_` and what it is of; a callable is the score, `oob_score(truth, prediction)`.
+    keep_votes : bool, default=False
+        Keep the leaf of every row in each tree whose bag it is not in, as `forest_.oob.votes`.
     keep_targets : bool, default=False
         Keep the training targets of every leaf, for `predict(X, quantiles=...)`.
     warm_start : bool, default=False
@@ -160,6 +162,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         max_samples: int | float | None = None,
         replace: bool = True,
         oob_score: bool | Callable[..., Any] = False,
+        keep_votes: bool = False,
         keep_targets: bool = False,
         warm_start: bool = False,
         random_state: Any = 0,

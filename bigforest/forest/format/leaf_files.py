@@ -27,7 +27,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.schema.dataspec import DataSpec
-from bigforest.storage.paths import local_path, write_atomically
+from bigforest.storage.paths import copy, local_path, write_atomically
 
 FOLDER = "votes"
 # Bytes of a row in a tree, and of the ballots of trees that are kept for one file, besides those of the last.
@@ -40,7 +40,7 @@ _STEP_BYTES = 8 << 20
 _MOST_STEP = 1 << 16
 
 
-class Chunk(NamedTuple):
+class LeafChunk(NamedTuple):
     """Rows of a chunk that are out of bag, tree by tree.
 
     rows    uint16, numbers within the chunk
@@ -86,7 +86,7 @@ class LeafFile(NamedTuple):
         with local_path(_leaves(self.path)).open("rb") as file:
             yield file
 
-    def chunk(self, file: BinaryIO, number: int) -> Chunk:
+    def chunk(self, file: BinaryIO, number: int) -> LeafChunk:
         """A chunk. Raises FormatError when it is damaged."""
         sizes = self.counts.sum(axis=1, dtype=np.int64)
         size = int(sizes[number])
@@ -95,7 +95,7 @@ class LeafFile(NamedTuple):
         if len(content) != 6 * size or zlib.crc32(content) != self.checks[number]:
             raise FormatError(f"{_leaves(self.path)} is damaged; remove it and resume the run, which makes it again")
         leaves = np.frombuffer(content, "<u4", size, 2 * size)
-        return Chunk(np.frombuffer(content, "<u2", size), leaves, self.counts[number])
+        return LeafChunk(np.frombuffer(content, "<u2", size), leaves, self.counts[number])
 
     def ballots(self, spec: DataSpec) -> Ballots:
         """What the leaves cast. Raises FormatError when that is damaged."""
@@ -122,6 +122,14 @@ class LeafFile(NamedTuple):
         """Size of the file of ballots."""
         return int(_ballots(self.path).stat().st_size)
 
+    def move(self, directory: Path, *, ballots: bool = True) -> None:
+        """Move the files, or the leaves without the ballots, to another directory of a forest."""
+        place = leaves_path(directory, self.trees.start)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        for named in (_ballots, _leaves) if ballots else (_leaves,):
+            copy(named(self.path), named(place))
+            named(self.path).unlink()
+
     def remove(self) -> None:
         """Remove both files."""
         _leaves(self.path).unlink(missing_ok=True)
@@ -146,7 +154,7 @@ def leaves_path(directory: Path, first_tree: int) -> Path:
     return directory / FOLDER / f"part-{first_tree:07d}"
 
 
-def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iterable[Chunk]) -> None:
+def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iterable[LeafChunk]) -> None:
     """Write a file of leaves, a chunk at a time; classes: numbers in an answer."""
     head = np.array([_MARK, trees.start, len(trees), rows, chunk_rows(classes)], "<i8")
     counts, checks = [], []

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from bigforest.forest.format.leaf_files import (
     FILE_BYTES,
     Ballots,
-    Chunk,
+    LeafChunk,
     chunk_rows,
     join_ballots,
     leaves_path,
@@ -26,7 +26,7 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import CACHE_BYTES
 from bigforest.kernels.common.layout import LEAF, Codes, RowMajorCodes
-from bigforest.kernels.predict.route_codes import CodeScratch, CodeSplits, CodeView, find_leaves
+from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
 from bigforest.kernels.predict.tally import ballots_of
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.store.store import Dictionaries, Store
@@ -75,7 +75,7 @@ def leaves_of(
     """For each of the trees grown together, the leaves of its rows in `left_out`."""
     lists = trees.levels
     none = np.zeros(nodes.feature.size + 1, np.int64)
-    splits = CodeSplits(
+    splits = GrownSplits(
         nodes.feature,
         nodes.right,
         nodes.left_code,
@@ -136,7 +136,7 @@ class LeafWriter:
         self._first = trees.stop
         self._found, self._ballots = [], []
 
-    def _chunks(self) -> Iterator[Chunk]:
+    def _chunks(self) -> Iterator[LeafChunk]:
         step = chunk_rows(self._classes)
         starts = np.arange(0, self._rows + step, step)
         cuts = [np.searchsorted(found.rows, starts) for found in self._found]
@@ -145,4 +145,4 @@ class LeafWriter:
             rows = np.concatenate([found.rows[own] for found, own in here])
             leaves = np.concatenate([found.leaves[own] for found, own in here])
             counts = np.array([own.stop - own.start for _, own in here], np.uint32)
-            yield Chunk((rows - np.uint32(start)).astype(np.uint16), leaves, counts)
+            yield LeafChunk((rows - np.uint32(start)).astype(np.uint16), leaves, counts)

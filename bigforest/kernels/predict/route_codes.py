@@ -42,7 +42,7 @@ class CodeView(NamedTuple):
     reach: np.uint64
 
 
-class CodeSplits(NamedTuple):
+class GrownSplits(NamedTuple):
     """Trees in codes, one after the other, whose nodes are numbered through.
 
     feature, right, left_code, right_code  see kernels/tree/builder.py CodeTree
@@ -191,7 +191,7 @@ def part_rows(view, splits, node, rows, begin, end, scratch):
 def find_leaves(view, splits, root, rows, leaf, scratch):
     """The leaf of a tree in which each of some rows ends.
 
-    view, splits, scratch  CodeView, CodeSplits, CodeScratch
+    view, splits, scratch  CodeView, GrownSplits, CodeScratch
     root  position of the root among the nodes
     rows  uint32 [rows sent], mutated: put in the order of the leaves
     leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
