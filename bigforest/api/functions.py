@@ -15,6 +15,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
+from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.predict.files import is_prediction
 from bigforest.predict.files import predict_file as predict_source
 from bigforest.predict.forest import Forest, read_forest
@@ -99,12 +100,13 @@ def _train(
     if place is not None:
         if resume:
             resume_run(as_path(place), task, resources, clock)
-        else:
-            train_new(task, as_path(place), resources, clock, overwrite=overwrite)
-        return read_forest(place)
+            return read_forest(place)
+        trees = train_new(task, as_path(place), resources, clock, overwrite=overwrite)
+        return _with_trees(read_forest(place), trees)
     home = TemporaryFolder(resources.scratch)
     try:
-        return read_forest(train_temporary(task, home.path, resources, clock), holding=home)
+        directory, trees = train_temporary(task, home.path, resources, clock)
+        return _with_trees(read_forest(directory, holding=home), trees)
     except BaseException:
         home.remove()
         raise
@@ -239,6 +241,13 @@ def plan_training(
         table = open_table(data, work, verify=False)
         settled = agreed(table, task) if isinstance(table, Store) else task.config
         return make_plan(table, data, task.target, task.exclude, settled, resources, home)
+
+
+def _with_trees(forest: Forest, trees: FlatTrees | None) -> Forest:
+    """The forest, which need not read its trees where they are at hand."""
+    if trees is not None:
+        forest.take(trees)
+    return forest
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

@@ -15,6 +15,8 @@ from bigforest.execution.compiling import compiling, growing
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.flatten import PackedPart, join_packed, pack_grown
 from bigforest.grow.families.registry import passed_table
 from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
@@ -39,6 +41,8 @@ from bigforest.store.store import Dictionaries, Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
+# Bytes of nodes that are kept, so that the first answer of a forest need not read them.
+_KEPT_BYTES = 1 << 30
 # What the kernels of the families whose splits are found by projection are compiled for.
 _OBLIQUE: dict[str, type[Oblique | Subspace]] = {
     "sparse-oblique": Oblique,
@@ -82,7 +86,9 @@ class Grower:
         resources: Resources,
         listener: Listener,
         way: GrowPlan | None = None,
+        keep: bool = False,
     ) -> None:
+        """keep: the trees, for `grown`."""
         self._way = way or choose_grow_plan(store.shape, config, resources)
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
@@ -93,6 +99,8 @@ class Grower:
         passes = self._way.limits is not None
         with compiling(growing(store.shape.extras, config, passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
+        self._keeps = keep and resources.memory is None and not self._executor.remote and self._way.limits is None
+        self._packed: dict[int, PackedPart] = {}
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:
@@ -101,6 +109,15 @@ class Grower:
     def __exit__(self, *_: object) -> None:
         with self._prepared:
             self.rest()
+
+    def grown(self) -> FlatTrees | None:
+        """All trees of the forest, packed, if it keeps them and they were all grown in memory, here, and without a
+        limit of it."""
+        packed = [self._packed[first] for first in sorted(self._packed)]
+        if sum(part.trees.roots.size for part in packed) < self._task[1].trees:
+            return None
+        self._packed = {}
+        return join_packed(packed)
 
     def rest(self) -> None:
         """Give the memory back that is kept for further trees."""
@@ -117,7 +134,15 @@ class Grower:
         limits = self._way.limits
         if limits is None:
             own = [(part,) for part in wanted]
-            self._executor.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
+
+            def end(index: int, packed: PackedPart | None) -> None:
+                advance(len(wanted[index]))
+                if packed is not None and self._keeps:
+                    self._packed[wanted[index].start] = packed
+                    if sum(part.words.nbytes for part in self._packed.values()) > _KEPT_BYTES:
+                        self._keeps, self._packed = False, {}
+
+            self._executor.run(grow_part, own, end, (*self._task, self._keeps))
             return
         for group in _groups(wanted, self._way.group):
             if self._table is None:
@@ -150,18 +175,25 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), config.criterion, pool, subsets=subsets)
 
 
-def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
-    """Task: grow consecutive trees whole and write them as one part, and the leaves of the rows out of bag."""
+def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> PackedPart | None:
+    """Task: grow consecutive trees whole and write them as one part, and the leaves of the rows out of bag.
+
+    Gives the trees, packed, where `keep` says so.
+    """
+    kept: list[TreeArrays] = []
     leaves = LeafWriter(store, directory, trees.start)
 
     def grown() -> Iterator[TreeArrays]:
         for found in grow_trees(store, config, trees):
             if found.left_out is not None:
                 leaves.add(found.left_out, found.trees)
+            if keep:
+                kept.append(found.trees)
             yield found.trees
 
     write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
     leaves.write()
+    return pack_grown(trees.start, kept, len(store.spec.features)) if keep else None
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

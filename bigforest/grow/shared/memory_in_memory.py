@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from bigforest.common.memory_estimate import BASE_BYTES, Shape
+from bigforest.forest.format.leaf_files import FILE_BYTES
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES
 from bigforest.grow.shared.rank_store import CODE_BYTES
 from bigforest.kernels.categories.ordering import levels_bytes
@@ -95,7 +96,22 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> int:
     )
     shared, own = _oblique_bytes(shape, config, rows, nodes // 2)
     own += extra_bytes(shape, rows, nodes) + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
+    own += _left_out_bytes(shape, config, together, nodes)
     return base_bytes(shape, config) + by_row + shared + workers * (tree + own)
+
+
+def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:
+    """What finding the leaves of rows out of bag takes besides (left_out.py), for trees of this many nodes together.
+
+    It begins when the rows of the bags are not needed any more.
+    """
+    if not config.bootstrap or config.family not in ON_FEATURES:
+        return 0
+    distinct = distinct_rows(shape.rows, config, shape.classes)
+    out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
+    found = 8 * out * together + 8 * out + 4 * shape.rows - _ROW * distinct * together
+    kept = together * 8 * out + nodes * (4 + 4 * shape.classes)
+    return max(0, found) + 2 * min(FILE_BYTES + kept, config.trees * kept)
 
 
 def extra_bytes(shape: Shape, rows: int, nodes: int) -> int:
