@@ -13,7 +13,6 @@ from bigforest.common.errors import ConfigError
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import Header, header_of, read_table, with_rows
 from bigforest.forest.format.frames import scan, to_frame
-from bigforest.forest.format.kept_votes import read_votes, votes_files
 from bigforest.forest.format.leaf_targets import targets_files
 from bigforest.forest.format.levels import has_levels, read_forest_levels
 from bigforest.forest.format.origin import Origin, read_origin
@@ -28,6 +27,7 @@ from bigforest.forest.format.schema import (
 )
 from bigforest.forest.format.summary import read_features
 from bigforest.forest.oob_report import OobReport
+from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, Label
 from bigforest.store.levels import FILE as LEVELS_FILE

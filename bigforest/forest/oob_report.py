@@ -11,9 +11,9 @@ import pyarrow as pa
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format.files import check_file, read_table, row_batches, with_rows
 from bigforest.forest.format.frames import scan, to_frame
-from bigforest.forest.format.kept_votes import read_votes
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
 from bigforest.forest.load.vote_rule import label_type, proba_names, stored_labels
+from bigforest.forest.votes.kept_votes import read_votes
 from bigforest.schema.dataspec import DataSpec
 
 _LABELS = ("truth", "prediction", "class")

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.leaf_files import step_rows
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import step_rows
 from bigforest.oob.pipeline import find_missing, group_files, loaded_sizes, unit_of
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import error_curve

@@ -4,7 +4,7 @@ A tree votes on a row if the row, by its number and not by its values, is not in
 least one tree leaves out; the error is the share of them whose vote is wrong (Tomasi 2017, section 6). Ties go to the
 lowest class. Rows count by their weights, as in growing.
 
-Where the rows end is known from growing (forest/format/leaf_files.py), or found here (vote.py). Votes are added in the
+Where the rows end is known from growing (forest/votes/leaf_files.py), or found here (vote.py). Votes are added in the
 order of the trees, everything else is a count or a sum of integers, so that neither the ranges of rows nor who did what
 changes a bit of the report.
 """
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.kept_votes import write_votes
-from bigforest.forest.format.leaf_files import FOLDER, LeafFile, step_rows
 from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.load_plan import check_load_budget, cut
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.kept_votes import write_votes
+from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
 from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import write_report

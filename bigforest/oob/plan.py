@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.forest.load.load_plan import NODE_BYTES, loading_bytes, tree_bytes
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
+from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes

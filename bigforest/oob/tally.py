@@ -1,4 +1,4 @@
-"""The votes of trees on rows, added up from the leaves in which they ended (forest/format/leaf_files.py).
+"""The votes of trees on rows, added up from the leaves in which they ended (forest/votes/leaf_files.py).
 
 Rows are gone over a range at a time, each range by the trees in their order: so the sums, and the error after each
 tree, do not depend on how the trees were grown or in which order, nor on the ranges.
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.execution.threads import run
-from bigforest.forest.format.leaf_files import LeafFile, chunk_rows, step_rows
 from bigforest.forest.load.flat_tree import cast_by
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import LeafFile, chunk_rows, step_rows
 from bigforest.oob.accumulator import (
     OobAccumulator,
     no_votes,

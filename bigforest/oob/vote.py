@@ -20,7 +20,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.execution.threads import run
-from bigforest.forest.format.leaf_files import (
+from bigforest.forest.format.parts import first_tree, part_paths
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.groups import Trees
+from bigforest.forest.load.router import RowRouter
+from bigforest.forest.load.router import chunk_rows as routed_rows
+from bigforest.forest.load.row_batch import RowBatch
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import (
     Ballots,
     LeafChunk,
     LeafFile,
@@ -30,13 +37,6 @@ from bigforest.forest.format.leaf_files import (
     write_ballots,
     write_leaves,
 )
-from bigforest.forest.format.parts import first_tree, part_paths
-from bigforest.forest.load.flat_tree import FlatTrees
-from bigforest.forest.load.groups import Trees
-from bigforest.forest.load.router import RowRouter
-from bigforest.forest.load.router import chunk_rows as routed_rows
-from bigforest.forest.load.row_batch import RowBatch
-from bigforest.forest.load.vote_rule import answer_width
 from bigforest.oob.thresholds_to_codes import turn_thresholds
 from bigforest.sampling.bags import Sampler, block_count
 from bigforest.schema.config import TrainConfig

@@ -19,13 +19,13 @@ from bigforest.common.errors import DataError
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import header_of, read_table
-from bigforest.forest.format.leaf_files import Ballots, found_leaves, leaves_path, write_ballots
 from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.forest.load.groups import outline
 from bigforest.forest.load.load_plan import check_load_budget
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import Ballots, found_leaves, leaves_path, write_ballots
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.kernels.scan.impurity import NUMBERS
@@ -114,7 +114,7 @@ def _move_leaves(
     from bigforest.kernels.predict.tally import ballots_of
 
     width = answer_width(store.spec)
-    for file in found_leaves(light, store.rows, width):
+    for file in found_leaves(light, store.rows, width, part):  # other tasks move those of other parts
         trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
         if trees != file.trees:
             continue

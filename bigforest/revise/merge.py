@@ -17,13 +17,13 @@ from pathlib import Path
 
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format.files import header_of
-from bigforest.forest.format.kept_votes import copy_votes
 from bigforest.forest.format.leaf_targets import copy_targets
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import MergedForest, Origin
 from bigforest.forest.format.ranks import write_ranks
 from bigforest.forest.format.rewrite import copy_parts
 from bigforest.forest.format.summary import write_features, write_run
+from bigforest.forest.votes.kept_votes import copy_votes
 from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.options import MAX_TREES

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from bigforest.common.events import Listener, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.leaf_files import found_leaves
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import Stop
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import found_leaves
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.monitor import STEP, WINDOW, OobMonitor, settled_at

@@ -13,9 +13,9 @@ import pytest
 from bigforest.common.events import silent
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
-from bigforest.forest.format import leaf_files
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load import row_batch
+from bigforest.forest.votes import leaf_files
 from bigforest.metrics.numbers import ExactSum, NumberSums
 from bigforest.oob import plan, vote
 from bigforest.oob.pipeline import write_oob

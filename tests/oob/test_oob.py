@@ -23,11 +23,11 @@ from bigforest.common.events import StageAdvanced, StageFinished, StageStarted, 
 from bigforest.common.memory_estimate import Shape
 from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
-from bigforest.forest.format import leaf_files
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.load import groups, load_plan, row_batch
 from bigforest.forest.oob_report import OobReport
+from bigforest.forest.votes import leaf_files
 from bigforest.oob import pipeline, plan, tally, thresholds_to_codes
 from bigforest.oob import vote as judge
 from bigforest.oob.accumulator import OobAccumulator

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.format.leaf_files import (
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.votes.leaf_files import (
     FILE_BYTES,
     Ballots,
     LeafChunk,
@@ -22,7 +23,6 @@ from bigforest.forest.format.leaf_files import (
     write_ballots,
     write_leaves,
 )
-from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import CACHE_BYTES
 from bigforest.kernels.common.layout import LEAF, Codes, RowMajorCodes

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from bigforest.common.memory_estimate import BASE_BYTES, Shape
-from bigforest.forest.format.leaf_files import FILE_BYTES
 from bigforest.forest.format.schema import GROUP_ENTRIES, GROUP_NODES
+from bigforest.forest.votes.leaf_files import FILE_BYTES
 from bigforest.grow.shared.rank_store import CODE_BYTES
 from bigforest.kernels.categories.ordering import levels_bytes
 from bigforest.kernels.columns.decoded import WIDE_CODE

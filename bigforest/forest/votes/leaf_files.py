@@ -16,6 +16,7 @@ leaves; and the CRC-32 of all of this. It is a file of its own because wide weig
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.paths import copy, local_path, write_atomically
 
 FOLDER = "votes"
+_NAME = re.compile(r"part-(\d{7,10})\.leaves")
 # Bytes of a row in a tree, and of the ballots of trees that are kept for one file, besides those of the last.
 VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
@@ -196,10 +198,15 @@ def write_ballots(path: Path, ballots: Ballots) -> None:
         file.write(content + np.array([zlib.crc32(content)], "<u4").tobytes())
 
 
-def found_leaves(directory: Path, rows: int, classes: int) -> list[LeafFile]:
-    """The files of leaves in a directory that are whole and have ballots, by their first trees; others do not count."""
-    paths = sorted((directory / FOLDER).glob("part-*.leaves")) if (directory / FOLDER).is_dir() else []
-    found = (_open(path.with_suffix(""), rows, classes) for path in paths if path.with_suffix(".ballots").exists())
+def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:
+    """The files of leaves in a directory that are whole and have ballots, by their first trees; others do not count.
+
+    trees  where the first tree is to be; None for anywhere.
+    """
+    names = (_NAME.fullmatch(path.name) for path in (directory / FOLDER).glob("part-*.leaves"))
+    firsts = [int(name[1]) for name in names if name is not None and (trees is None or int(name[1]) in trees)]
+    paths = [leaves_path(directory, first) for first in firsts]
+    found = (_open(path, rows, classes) for path in paths if _ballots(path).exists())
     return sorted((file for file in found if file is not None), key=lambda file: file.trees.start)
 
 
@@ -211,7 +218,9 @@ def _open(path: Path, rows: int, classes: int) -> LeafFile | None:
         if len(head) != 40:
             return None
         mark, first, trees, of_table, of_chunk = np.frombuffer(head, "<i8").tolist()
-        if (mark, of_table, of_chunk) != (_MARK, rows, chunk_rows(classes)) or first < 0 or trees < 1:
+        if (mark, of_table, of_chunk) != (_MARK, rows, chunk_rows(classes)) or trees < 1:
+            return None
+        if path.name != f"part-{first:07d}":
             return None
         chunks = -(-rows // of_chunk)
         tail = 4 * (chunks * (trees + 1) + 1)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from bigforest.common.errors import FormatError
 from bigforest.forest.format.files import Header, check_bytes, check_file, row_batches, write_tables
 from bigforest.forest.format.frames import scan
-from bigforest.forest.format.leaf_files import LeafFile, chunk_rows
 from bigforest.forest.format.parts import first_tree, numbered_parts
 from bigforest.forest.format.schema import VOTES
+from bigforest.forest.votes.leaf_files import LeafFile, chunk_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Store
