@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import numba
 import numpy as np
 import polars as pl
 import pytest
@@ -95,6 +96,16 @@ def expected(forest: Forest, frame: pl.DataFrame, group: Any = None) -> pl.DataF
 def test_votes__are_the_leaves_of_rows_that_are_in_no_bag(case: str) -> None:
     forest, frame = grown(CASES[case], table())
     assert forest.oob.votes.collect().equals(expected(forest, frame, frame["few"] if case == "groups" else None))
+
+
+@pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+@pytest.mark.parametrize("wide", [0, 300])
+def test_votes__of_several_chunks_of_narrow_and_wide_rows(wide: int) -> None:
+    draw = np.random.default_rng(7)
+    frame = table(40_000).select("a", "level", "gaps", "few", "two")
+    frame = frame.with_columns(pl.Series(f"w{number}", draw.integers(0, 3, frame.height)) for number in range(wide))
+    forest = bf.train(frame, "two", trees=2, keep_votes=True, max_depth=9)
+    assert forest.oob.votes.collect().equals(expected(forest, frame))
 
 
 REPORTED = {"bins": {"max_bins": 5}} | {
