@@ -110,7 +110,8 @@ def measure(rows: int, trees: int) -> Rates:
             grow_forest(store, config, home / "forest", resources=alone, listener=silent, way=way)
             begin = time.process_time()
             write_oob(store, config, home / "forest", resources=alone, listener=silent)
-            report = time.process_time() - begin - spent["judge_range"]
+            judged = spent["find_leaves"] + spent["tally_range"]
+            report = time.process_time() - begin - judged
         levels, below = _levels(home / "forest", way.limits.rows)
         mtry, bag = config.drawn_features(28), DISTINCT * rows * trees
         return Rates(
@@ -118,7 +119,7 @@ def measure(rows: int, trees: int) -> Rates:
             route=spent["answer"] / (asked["trees"] * DISTINCT * rows),
             spill=spent["spill"] / (bag * 28),
             visit=sum(spent[name] for name in ("grow_seedling", "look_up_some", "write_stems")) / (bag * mtry * below),
-            judge=spent["judge_range"] / ((1.0 - DISTINCT) * rows * trees * levels),
+            judge=judged / ((1.0 - DISTINCT) * rows * trees * levels),
             score=spent["client"] / asked["bytes"],
             report=report / rows,
             task=_task_seconds(),

@@ -28,6 +28,7 @@ CONFIG: dict[str, Choice] = {
     "group": option(str | None, None, "COL", "Column of groups of rows, such as a patient: whole groups are in or out of a bag.", panel="rows and bags"),
     "weight": option(str | None, None, "COL", "Column of the weights of the rows.", panel="rows and bags"),
     "class_weight": option(str | None, None, "balanced|FILE", 'Weights of classes: balanced, or of a JSON file such as {"late": 2.5}.  [default: 1 for all]', panel="rows and bags"),
+    "keep_votes": option(bool | None, None, None, "Keep the leaf of every out-of-bag row in each tree, as a table.  [default: off]", panel="rows and bags"),
     "task": option(str | None, None, "classification|regression", "What is learned: unless given, regression of floats, decimals, and integers of many values.  [default: by the target]", panel="columns"),
     "categories": option(list[str] | None, None, "COL", "Column of whole numbers or booleans that are names, in no order. Repeat for more.  [default: none]", panel="columns"),
     "min_level": option(int | None, None, "N", "Levels of a category with fewer bag rows in a node go to one side together there; 1: none do.  [default: 5]", panel="columns"),

@@ -15,6 +15,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
+from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.predict.files import is_prediction
 from bigforest.predict.files import predict_file as predict_source
 from bigforest.predict.forest import Forest, read_forest
@@ -65,6 +66,7 @@ def train(
     categories: str | Sequence[str] = (),
     min_level: int = 5,
     keep_targets: bool = False,
+    keep_votes: bool = False,
     projections: str | int = "p^2/3",
     projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
     density: float | None = None,
@@ -210,6 +212,8 @@ def train(
         10 for 1,000. Only of the families axis and tree.
     keep_targets : bool, default=False
         Keep the training targets of every leaf of a regression, for quantiles.
+    keep_votes : bool, default=False
+        Keep the leaf of every out-of-bag row in each tree, as a table.
     projections : str or int, default="p^2/3"
         Columns of a node's random matrix: a count, or ceil(p^E) of p features. Only of the family sparse-oblique.
     projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
@@ -286,12 +290,13 @@ def _train(
     if place is not None:
         if resume:
             resume_run(as_path(place), job, resources, clock)
-        else:
-            train_new(job, as_path(place), resources, clock, overwrite=overwrite)
-        return read_forest(place)
+            return read_forest(place)
+        trees = train_new(job, as_path(place), resources, clock, overwrite=overwrite)
+        return _with_trees(read_forest(place), trees)
     home = TemporaryFolder(resources.scratch)
     try:
-        return read_forest(train_temporary(job, home.path, resources, clock), holding=home)
+        directory, trees = train_temporary(job, home.path, resources, clock)
+        return _with_trees(read_forest(directory, holding=home), trees)
     except BaseException:
         home.remove()
         raise
@@ -466,6 +471,7 @@ def plan_training(
     categories: str | Sequence[str] = (),
     min_level: int = 5,
     keep_targets: bool = False,
+    keep_votes: bool = False,
     projections: str | int = "p^2/3",
     projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
     density: float | None = None,
@@ -502,6 +508,13 @@ def plan_training(
         table = open_table(data, work, verify=False)
         settled = agreed(table, job) if isinstance(table, Store) else job.config
         return make_plan(table, data, job.target, job.exclude, settled, resources, home)
+
+
+def _with_trees(forest: Forest, trees: FlatTrees | None) -> Forest:
+    """The forest, which need not read its trees where they are at hand."""
+    if trees is not None:
+        forest.take(trees)
+    return forest
 
 
 def default_output(data: str | Path, suffix: str) -> Path:

@@ -57,6 +57,7 @@ class FrameNamespace:
         categories: str | Sequence[str] = (),
         min_level: int = 5,
         keep_targets: bool = False,
+        keep_votes: bool = False,
         projections: str | int = "p^2/3",
         projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
         density: float | None = None,
@@ -169,6 +170,8 @@ class FrameNamespace:
             digits, 10 for 1,000. Only of the families axis and tree.
         keep_targets : bool, default=False
             Keep the training targets of every leaf of a regression, for quantiles.
+        keep_votes : bool, default=False
+            Keep the leaf of every out-of-bag row in each tree, as a table.
         projections : str or int, default="p^2/3"
             Columns of a node's random matrix: a count, or ceil(p^E) of p features. Only of the family sparse-oblique.
         projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"

@@ -27,6 +27,7 @@ from bigforest.forest.format.schema import (
 )
 from bigforest.forest.format.summary import read_features
 from bigforest.forest.oob_report import OobReport
+from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec, Label
 from bigforest.store.levels import FILE as LEVELS_FILE
@@ -122,7 +123,23 @@ class Contents:
             raise ConfigError(
                 f"the forest was {self.revised}, and has no out-of-bag report since; judge it on a test set"
             )
-        return OobReport(self.directory / "oob", self.spec, self._identity, self._holding)
+        return OobReport(self.directory, self.spec, self._identity, self._holding, self.has_votes)
+
+    @property
+    def has_votes(self) -> bool:
+        """Whether the votes of trees on rows out of bag are kept with the forest."""
+        return self.config.keep_votes and not self.revised
+
+    @property
+    def oob_votes(self) -> pl.LazyFrame:
+        """One row per tree and training row that is not in its bag, by tree and row, with its leaf; columns as in
+        forest/format/schema.py VOTES. A merged forest has those of the forests it was merged from.
+
+        Raises ConfigError for a forest without them (`has_votes`), and FormatError.
+        """
+        if not self.has_votes:
+            raise ConfigError("the votes of the trees are not kept with this forest; train it with keep_votes")
+        return read_votes(self.directory, self._identity, self._holding)
 
     @property
     def has_targets(self) -> bool:
@@ -162,5 +179,6 @@ class Contents:
         small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
         small += [self.directory / VALIDATION_FILE] if self.has_validation else []
         small += targets_files(self.directory) if self.has_targets else []
+        small += votes_files(self.directory) if self.has_votes else []
         names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []
         return [*self._parts, *small, *(self.directory / "oob" / f"{name}.parquet" for name in names)]

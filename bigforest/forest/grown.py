@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from bigforest.common.memory_estimate import Shape
+    from bigforest.forest.load.flat_tree import FlatTrees
     from bigforest.forest.load.predictor import Predictor
     from bigforest.forest.load.row_passes import AnswerPasses
 
@@ -34,6 +35,10 @@ class GrownForest(Contents):
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError."""
         self._loader.whole()
+
+    def take(self, packed: FlatTrees) -> None:
+        """Keep all trees, which are at hand, so that they need not be read for the first answer."""
+        self._loader.take(packed)
 
     def rule(
         self,

@@ -8,11 +8,12 @@ from typing import TypeVar
 import polars as pl
 import pyarrow as pa
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format.files import check_file, read_table, row_batches, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
 from bigforest.forest.load.vote_rule import label_type, proba_names, stored_labels
+from bigforest.forest.votes.kept_votes import read_votes
 from bigforest.schema.dataspec import DataSpec
 
 _LABELS = ("truth", "prediction", "class")
@@ -31,10 +32,16 @@ class OobReport:
     error      share of wrong votes, or mean squared error of numbers, among the rows that were left out of at least
                one bag; nan when there are none
     rows_used  number of these rows, |T'|
+    votes      LazyFrame, one row per tree and row out of its bag, where they are kept
     weighted   whether rows have weights, by which all but the numbers of rows are measured
     """
 
-    def __init__(self, directory: Path, spec: DataSpec, identity: str, holding: object = None) -> None:
+    def __init__(
+        self, home: Path, spec: DataSpec, identity: str, holding: object = None, has_votes: bool = False
+    ) -> None:
+        """home: the directory of the forest; holding: kept as long as a LazyFrame of its files is in use."""
+        self._votes = (home, identity, holding) if has_votes else None
+        directory = home / "oob"
         label = stored_labels(spec).type
         numbers = spec.target.task == "regression"
         path = directory / "rows.parquet"
@@ -60,6 +67,14 @@ class OobReport:
         self.metrics = read("metrics", NUMBER_METRICS if numbers else metrics(label))
         _, error, self.rows_used = self.curve.row(-1)
         self.error: float = float("nan") if error is None else error
+
+    @property
+    def votes(self) -> pl.LazyFrame:
+        """One row per tree and training row that is not in its bag, by tree and row, with its leaf; columns as in
+        forest/format/schema.py VOTES. Raises ConfigError where they are not kept, and FormatError."""
+        if self._votes is None:
+            raise ConfigError("the votes of the trees are not kept with this forest; train it with keep_votes")
+        return read_votes(*self._votes)
 
     def __repr__(self) -> str:
         what = "error" if self.confusion is not None else "mean squared error"

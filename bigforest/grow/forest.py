@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,8 +13,10 @@ from bigforest.common.events import Listener, stage
 from bigforest.common.memory_estimate import Extras
 from bigforest.execution.compiling import compiling
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.nodes import part_path, write_part
+from bigforest.forest.format.nodes import TreeArrays, part_path, write_part
 from bigforest.forest.format.rewrite import is_finished
+from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.flatten import PackedPart, join_packed, pack_grown
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.in_memory import forget_shared, grow_trees, rules_of, shared_of
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, part_size
@@ -23,6 +25,7 @@ from bigforest.grow.out_of_core.passes import PassTable, grow_by_passes
 from bigforest.grow.out_of_core.upper_tree import GrowContext
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.left_out import LeafWriter
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.grow.warm_up import compile_passes, kernels_of
 from bigforest.kernels.oblique.search import DirectionExtras
@@ -38,6 +41,8 @@ from bigforest.store.store import Dictionaries, Store
 _MOST_ROWS = 2**32 - 1
 _MOST_ROWS_IN_MEMORY = 2**31 - 1
 _MOST_ROWS_WITHOUT_REPLACEMENT = 10**9 - 1
+# Bytes of nodes that are kept, so that the first answer of a forest need not read them.
+_KEPT_BYTES = 1 << 30
 
 
 def grow_forest(
@@ -75,7 +80,9 @@ class Grower:
         resources: Resources,
         listener: Listener,
         way: GrowPlan | None = None,
+        keep: bool = False,
     ) -> None:
+        """keep: the trees, for `grown`."""
         self._way = way or choose_grow_plan(store.shape, config, resources)
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
@@ -86,6 +93,8 @@ class Grower:
         passes = self._way.limits is not None
         with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
+        self._keeps = keep and resources.memory is None and not self._executor.remote and self._way.limits is None
+        self._packed: dict[int, PackedPart] = {}
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
     def __enter__(self) -> Grower:
@@ -94,6 +103,15 @@ class Grower:
     def __exit__(self, *_: object) -> None:
         with self._prepared:
             self.rest()
+
+    def grown(self) -> FlatTrees | None:
+        """All trees of the forest, packed, if it keeps them and they were all grown in memory, here, and without a
+        limit of it."""
+        packed = [self._packed[first] for first in sorted(self._packed)]
+        if sum(part.trees.roots.size for part in packed) < self._task[1].trees:
+            return None
+        self._packed = {}
+        return join_packed(packed)
 
     def rest(self) -> None:
         """Give the memory back that is kept for further trees."""
@@ -110,7 +128,15 @@ class Grower:
         limits = self._way.limits
         if limits is None:
             own = [(part,) for part in wanted]
-            self._executor.run(grow_part, own, lambda index, _: advance(len(wanted[index])), self._task)
+
+            def end(index: int, packed: PackedPart | None) -> None:
+                advance(len(wanted[index]))
+                if packed is not None and self._keeps:
+                    self._packed[wanted[index].start] = packed
+                    if sum(part.words.nbytes for part in self._packed.values()) > _KEPT_BYTES:
+                        self._keeps, self._packed = False, {}
+
+            self._executor.run(grow_part, own, end, (*self._task, self._keeps))
             return
         for group in _groups(wanted, self._way.group):
             if self._table is None:
@@ -150,10 +176,25 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
-def grow_part(store: Store, config: TrainConfig, directory: Path, trees: range) -> None:
-    """Task: grow consecutive trees whole and write them as one part."""
-    grown = grow_trees(store, config, trees)
-    write_part(directory, trees.start, grown, store.spec, config, shared_of(store, config).levels)
+def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> PackedPart | None:
+    """Task: grow consecutive trees whole and write them as one part, and the leaves of the rows out of bag.
+
+    Gives the trees, packed, where `keep` says so.
+    """
+    kept: list[TreeArrays] = []
+    leaves = LeafWriter(store, directory, trees.start)
+
+    def grown() -> Iterator[TreeArrays]:
+        for found in grow_trees(store, config, trees):
+            if found.left_out is not None:
+                leaves.add(found.left_out, found.trees)
+            if keep:
+                kept.append(found.trees)
+            yield found.trees
+
+    write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
+    leaves.write()
+    return pack_grown(trees.start, kept, len(store.spec.features)) if keep else None
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

@@ -16,9 +16,12 @@ from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
+from bigforest.grow.shared.feature_kinds import Features
+from bigforest.grow.shared.left_out import LeftOut, code_view, leaves_of
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
 from bigforest.grow.shared.weighted_bags import check_bag, weighed
 from bigforest.kernels.common.layout import RowMajorCodes
+from bigforest.kernels.predict.route_codes import CodeView
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.bags import pack_rows
 from bigforest.kernels.tree.builder import Roots, Rules
@@ -31,12 +34,22 @@ from bigforest.store.store import Store
 def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
     """Tree number `tree` of the forest of (store, config)."""
     try:
-        return _grow(shared_of(store, config), range(tree, tree + 1))
+        return _grow(shared_of(store, config), range(tree, tree + 1)).trees
     finally:
         forget_shared(store, config)
 
 
-def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[TreeArrays]:
+class GrownTrees(NamedTuple):
+    """Trees that were grown together, and where the rows that are not in their bags end in each.
+
+    left_out  None of families whose nodes are not at hand in codes, and where all rows are in all bags
+    """
+
+    trees: TreeArrays
+    left_out: list[LeftOut] | None
+
+
+def grow_trees(store: Store, config: TrainConfig, trees: range) -> Iterator[GrownTrees]:
     """Consecutive trees; those of small bags some in a call of the kernel, and together.
 
     Raises FormatError when the store is written to meanwhile.
@@ -53,6 +66,7 @@ class SharedInputs(NamedTuple):
 
     family  what those of the family share besides, see Family.shared
     levels  of the categories
+    view    the codes as rows are sent down by them
     """
 
     sampler: Sampler
@@ -60,7 +74,9 @@ class SharedInputs(NamedTuple):
     rules: Rules
     target: ClassTarget | RegressionTarget
     family: Any
+    features: Features
     levels: Levels
+    view: CodeView
 
 
 def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
@@ -69,7 +85,9 @@ def _share(store: Store, config: TrainConfig, copies: RowCache) -> SharedInputs:
     target = ClassTarget(classes, criterion_of(config).table) if classes else RegressionTarget(store.target)
     family = family_of(config).shared(store, config, copies)
     rules = rules_of(store, config)
-    return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, store.levels())
+    view = code_view(store.codes, copies.by_row)
+    features, levels = Features.of(store), store.levels()
+    return SharedInputs(Sampler.of(store, config), copies.by_row, rules, target, family, features, levels, view)
 
 
 # What the trees of the forests that grow in this process share.
@@ -111,10 +129,9 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
     )
 
 
-def _bag(shared: SharedInputs, tree: int) -> NDArray[np.uint64]:
-    """The items of a tree's bag, see kernels/common/node_scan.py."""
+def _bag(shared: SharedInputs, tree: int, multiplicity: NDArray[np.uint16]) -> NDArray[np.uint64]:
+    """The items of a tree's bag, in which each row is so often, see kernels/common/node_scan.py."""
     store = shared.sampler.store
-    multiplicity = shared.sampler.bag(tree)
     items = np.empty(np.count_nonzero(multiplicity), np.uint64)
     classes = store.target if shared.target.value is None else None
     weight = weighed(shared.sampler, tree, 0, multiplicity)
@@ -128,12 +145,23 @@ def _bag(shared: SharedInputs, tree: int) -> NDArray[np.uint64]:
     return items
 
 
-def _grow(shared: SharedInputs, trees: range) -> TreeArrays:
+def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     """These trees, one after the other; as many as go together in the family."""
-    config = shared.sampler.config
-    bags = [_bag(shared, tree) for tree in trees]
+    store, config = shared.sampler.store, shared.sampler.config
+    times = [shared.sampler.bag(tree) for tree in trees]
+    grown, nodes = family_of(config).grow(_call(shared, trees, times), shared.family)
+    if nodes is None or not config.bootstrap:
+        return GrownTrees(grown, None)
+    left_out = [np.flatnonzero(own == 0).astype(np.uint32) for own in times]
+    return GrownTrees(grown, leaves_of(shared.view, store.dictionaries, shared.features, nodes, grown, left_out))
+
+
+def _call(shared: SharedInputs, trees: range, times: list[NDArray[np.uint16]]) -> TreeCall:
+    """The trees to grow, with how often each row is in the bag of each."""
+    bags = [_bag(shared, tree, own) for tree, own in zip(trees, times, strict=True)]
     start = np.cumsum([0, *(bag.size for bag in bags)], dtype=np.uint64)
-    key = np.array([root_key(config, tree) for tree in trees], np.uint64)
-    items = np.concatenate(bags)
-    call = TreeCall(shared.sampler, trees.start, shared.by_row, items, shared.target, Roots(start, key), shared.rules)
-    return family_of(config).grow(call, shared.family)
+    key = np.array([root_key(shared.sampler.config, tree) for tree in trees], np.uint64)
+    roots = Roots(start, key)
+    return TreeCall(
+        shared.sampler, trees.start, shared.by_row, np.concatenate(bags), shared.target, roots, shared.rules
+    )

@@ -10,6 +10,7 @@ from bigforest.common.memory_estimate import MemoryEstimate, Shape
 from bigforest.common.sizes import over_budget
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.schema import GROUP_NODES
+from bigforest.forest.votes.leaf_files import FILE_BYTES
 from bigforest.grow.families.registry import family_of
 from bigforest.grow.memory_out_of_core import (
     LISTS,
@@ -24,7 +25,7 @@ from bigforest.grow.out_of_core.node_search import buckets_for
 from bigforest.grow.out_of_core.row_file import CHUNK, TAG
 from bigforest.grow.out_of_core.row_nodes import STANDING_ROW
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
-from bigforest.grow.shared.memory import COPIED, base_bytes, extra_bytes, target_bytes, tree_bytes, written_bytes
+from bigforest.grow.shared.memory import COPIED, ROW, base_bytes, extra_bytes, target_bytes, tree_bytes, written_bytes
 from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
 
@@ -112,8 +113,22 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         + extra_bytes(shape, rows, nodes)
         + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
     )
+    if config.bootstrap and family.in_codes:
+        tree += _left_out_bytes(shape, config, together, nodes)
     own = family.tree_memory(shape, config, rows, nodes // 2)
     return base_bytes(shape, config) + own.shared + workers * (tree + own.tree), own.store
+
+
+def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int) -> int:
+    """What finding the leaves of rows out of bag takes besides (left_out.py), for trees of this many nodes together.
+
+    It begins when the rows of the bags are not needed any more.
+    """
+    distinct = distinct_rows(shape.rows, config, shape.classes)
+    out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
+    found = 8 * out * together + 8 * out + 4 * shape.rows - ROW * distinct * together
+    kept = together * 8 * out + nodes * (4 + 4 * shape.classes)
+    return max(0, found) + 2 * min(FILE_BYTES + kept, config.trees * kept)
 
 
 def _spread(shape: Shape, config: TrainConfig, size: int, whole: GrowPlan) -> GrowPlan:

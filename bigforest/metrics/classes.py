@@ -203,13 +203,17 @@ class Scores:
         waiting, self._waiting, self._size = self._waiting, [], 0
         scores = np.concatenate([np.empty(0), *(part for part, _, _ in waiting)])
         second = np.concatenate([np.empty(0, np.bool_), *(part for _, part, _ in waiting)])
-        values, place = np.unique(scores, return_inverse=True)
-        counts = np.zeros((2, values.size), np.int64)
         if any(weight is not None for _, _, weight in waiting):
+            values, place = np.unique(scores, return_inverse=True)
+            counts = np.zeros((2, values.size), np.int64)
             weights = [np.ones(part.size, np.int64) if weight is None else weight for part, _, weight in waiting]
             np.add.at(counts, (second.astype(np.intp), place), np.concatenate(weights))
-        else:
-            counts[:] = [np.bincount(place[second == own], minlength=values.size) for own in (False, True)]
+        else:  # sorting without an order is several times faster
+            known = [np.unique(scores[second == own], return_counts=True) for own in (False, True)]
+            values = np.unique(np.concatenate([own for own, _ in known]))
+            counts = np.zeros((2, values.size), np.int64)
+            for count, (own, times) in zip(counts, known, strict=True):
+                count[np.searchsorted(values, own)] = times
         self._take(values, counts)
 
     def join(self, other: Scores) -> None:
@@ -222,11 +226,10 @@ class Scores:
 
     def _take(self, values: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
         """Add counts of ascending scores, and forget what is too much."""
-        held = self.values.size
-        found, place = np.unique(np.concatenate([self.values, values]), return_inverse=True)
+        found = np.unique(np.concatenate([self.values, values]))
         total = np.zeros((2, found.size), np.int64)
-        total[:, place[:held]] = self.counts
-        total[:, place[held:]] += counts
+        total[:, np.searchsorted(found, self.values)] = self.counts
+        total[:, np.searchsorted(found, values)] += counts
         if self.limit is not None:
             found = found[found < self.limit]
         if found.size > self._most:

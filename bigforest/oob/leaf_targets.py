@@ -19,9 +19,9 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import write_tables
 from bigforest.forest.format.leaf_targets import LEAVES_KIND, leaves_path, leaves_tables, write_values
 from bigforest.forest.format.schema import LEAF_TARGETS
-from bigforest.forest.load.groups import outline
+from bigforest.forest.load.groups import Trees, outline
 from bigforest.forest.load.load_plan import loading_bytes, tree_bytes
-from bigforest.oob.vote import CodeTrees, VoteInputs, leaves_in, load_group
+from bigforest.oob.vote import CodeTrees, leaves_in, load_group
 from bigforest.sampling.bags import Sampler, block_count, distinct_rows, draws_bytes, max_nodes
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -77,23 +77,22 @@ def write_residents(
     executor = resources.executor(tasks_at_once(task_bytes(store.shape, config), resources))
     write_values(directory, _values(store), store.spec, config)
     with stage("targets", config.trees, "trees", listener) as progress:
-        work = VoteInputs("", trees, [], 1, None, 1.0)  # no group is needed twice, and none is kept
         try:
             executor.run(
                 write_leaves,
                 [(own,) for own in entries],
                 lambda index, _: progress.advance(len(trees.numbers(entries[index]))),
-                (Sampler.of(store, config), work, directory),
+                (Sampler.of(store, config), trees, directory),
             )
         finally:
             executor.run_on_all_workers(forget_values)
             forget_values()
 
 
-def write_leaves(sampler: Sampler, work: VoteInputs, directory: Path, entries: range) -> None:
+def write_leaves(sampler: Sampler, trees: Trees, directory: Path, entries: range) -> None:
     """Task: write the targets of the leaves of the trees of a part."""
     store, config = sampler.store, sampler.config
-    group = load_group(sampler, work, entries)
+    group = load_group(sampler, trees, entries, 1)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     path = leaves_path(directory, group.trees.start)
     codes = np.searchsorted(_values(store), store.numbers(0, store.rows)).astype(np.uint32)

@@ -7,7 +7,6 @@ whichever trees are judged together.
 from __future__ import annotations
 
 import math
-import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,13 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.groups import outline, survey
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.oob.accumulator import error_unit
-from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
+from bigforest.forest.votes.leaf_files import step_rows
+from bigforest.oob.pipeline import find_missing, group_files, loaded_sizes, unit_of
+from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import error_curve
-from bigforest.oob.vote import VoteInputs, forget_votes, judge_further
-from bigforest.sampling.bags import Sampler
+from bigforest.oob.tally import TallyInputs, tally_further
+from bigforest.oob.vote import known_leaves
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import TemporaryFolder
 from bigforest.store.store import Store
@@ -51,11 +50,11 @@ class OobMonitor:
     """
 
     def __init__(self, store: Store, config: TrainConfig, directory: Path, resources: Resources) -> None:
-        self._sampler = Sampler.of(store, config)
+        self._store = store
+        self._config = config
         self._directory = directory
         self._resources = resources
         self._step = step_rows(answer_width(store.spec))
-        self._unit = error_unit(store) if store.spec.target.task == "regression" else 1.0
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
         self._trees = 0
@@ -69,21 +68,20 @@ class OobMonitor:
 
     def add(self, parts: Sequence[range]) -> NDArray[np.float64]:
         """Judge the trees of these parts, which follow those judged before; the error after each tree so far."""
-        store, config, resources = self._sampler.store, self._sampler.config, self._resources
-        whole = resources.memory is None
-        trees = outline(self._directory, parts) if whole else survey(self._directory, resources.workers, parts)
-        way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources)
+        store, config, resources = self._store, self._config, self._resources
+        files, missing = known_leaves(self._directory, store, config, parts)
+        way = choose_oob(store.shape, config, loaded_sizes(self._directory, files, missing, resources), resources)
+        if missing:
+            find_missing(store, config, self._directory, missing, resources, way, None)
+            files, _ = known_leaves(self._directory, store, config, parts)
         executor = resources.executor(1)  # a task uses all threads of its process
-        ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, executor), 1)
-        work = VoteInputs(secrets.token_hex(8), trees, way.groups, resources.workers, self._folder.path, self._unit)
+        ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
+        work = TallyInputs(group_files(files, way), resources.workers, self._folder.path, unit_of(store))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []
-        try:
-            for files, changes in executor.map(judge_further, tasks, (self._sampler, work)):
-                self._files += files
-                self._changes += changes
-        finally:
-            executor.run_on_all_workers(forget_votes, work.run)
+        for written, changes in executor.map(tally_further, tasks, (store, config, work)):
+            self._files += written
+            self._changes += changes
         for file in before:
             file.unlink()
         self._trees = parts[-1].stop

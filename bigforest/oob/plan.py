@@ -1,15 +1,14 @@
-"""Which rows are judged together, by which trees: the least time within the memory, and what it takes.
+"""How many trees are loaded together, and the votes on how many rows are held: what the report takes.
 
-The rows are judged a range at a time, and each range by the trees a group at a time. All trees of a group go over a
-block while its codes are at hand.
+Leaves that were not written down in growing are found by going over all rows with some trees at a time (vote.py). Then
+votes are added up (tally.py), a range of rows at a time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,8 +16,9 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
-from bigforest.forest.load.load_plan import NODE_BYTES, LoadPlan, Visit, choose_load_plan, loading_bytes, tree_bytes
+from bigforest.forest.load.load_plan import NODE_BYTES, loading_bytes, tree_bytes
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
+from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
 from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
@@ -29,17 +29,27 @@ from bigforest.schema.config import TrainConfig
 # them in proportion to what growing took.
 _GROUP_BYTES = 48 << 20
 _GROUP_ROW_BYTES = 16
-# And their number in any case: each thread holds the bags of this many trees for a block.
-_GROUP_TREES = 32
-# More where the table is small: this divided by its rows.
-_GROUP_DRAWS = 1 << 21
-# Tasks per thread; a block is cut into several when blocks are few.
+# And their number in any case: each thread holds, of a block, for each of them and each row a time in the bag, a leaf,
+# and these once more where the row is out of bag.
+_GROUP_TREES = 16
+_ROW_TREE_BYTES = 12
+# Tasks per thread, and ranges per process of a cluster.
 PIECES = 4
-# Bytes of votes in a row group of rows.parquet, for as many rows as a power of two.
-_STEP_BYTES = 8 << 20
-# Nanoseconds, on one thread, to bring one code of a row before a group, and one value of a dictionary from the disk.
-_CODE_NS = 1
-_VALUE_NS = 4
+
+
+class OobPlan(NamedTuple):
+    """How the report is made.
+
+    group_bytes  of trees or ballots that are loaded together.
+    group_trees  trees at most that are loaded together.
+    rows         of a range, of which the votes are held.
+    need         what it takes.
+    """
+
+    group_bytes: int
+    group_trees: int
+    rows: int
+    need: MemoryEstimate
 
 
 def oob_estimate(
@@ -55,7 +65,6 @@ def oob_estimate(
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = family_of(config).max_terms(shape.features, config)
-    numbers = np.arange(config.trees + 1)
     if nodes is None:
         most = max_nodes(shape.rows, config, shape.classes)
         leaves = _most_mixed(most, distinct, shape.classes)
@@ -63,16 +72,20 @@ def oob_estimate(
         pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
         mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
-        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), numbers, resources).need, shape, config)
+        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), resources).need, shape, config)
     given = np.asarray(nodes, np.int64)
     mixed = _most_mixed(given, distinct, shape.classes)
     sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
-    return _with_votes(choose_oob(shape, config, sizes, numbers, resources).need, shape, config)
+    return _with_votes(choose_oob(shape, config, sizes, resources).need, shape, config)
 
 
 def _with_votes(need: MemoryEstimate, shape: Shape, config: TrainConfig) -> MemoryEstimate:
-    """With the votes that wait in scratch while trees are added (monitor.py), twice while they are replaced."""
-    return need if config.stop_oob is None else replace(need, scratch=2 * shape.rows * (8 * shape.classes + 6))
+    """With the leaves that wait in scratch, and the votes while trees are added (monitor.py), twice while they are
+    replaced."""
+    left_out = shape.rows - round(0.8 * distinct_rows(shape.rows, config, shape.classes))
+    scratch = VOTE_BYTES * config.trees * left_out
+    votes = 0 if config.stop_oob is None else 2 * shape.rows * (8 * shape.classes + 6)
+    return replace(need, scratch=scratch + votes)
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
@@ -86,53 +99,36 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
     return found
 
 
-def choose_oob(
-    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources
-) -> LoadPlan:
-    """How to go over the rows with trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
+def choose_oob(shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources) -> OobPlan:
+    """How to make the report of trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
 
-    sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    sizes  int64 [trees], see groups.py Trees.
     """
     step = min(step_rows(shape.classes), shape.rows)
-    together = min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), kept_trees(shape, config))
+    together = min(_GROUP_TREES, kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
     cells = 8 * shape.features * min(shape.rows, BLOCK_ROWS)
     tiles = 2 * max(min(CHUNK_BYTES, cells), tile_bytes(shape.features))  # and the values that are put into them
-    predictor = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
+    finding = tiles + _ROW_TREE_BYTES * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
     writing = 4 * step * (8 * shape.classes + 32)
-    fixed = BASE_BYTES + turning + writing + resources.workers * max(predictor, loading)
+    fixed = BASE_BYTES + turning + writing + resources.workers * max(finding, loading)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     fixed += SCORE_BYTES * max_scores(shape.rows) if shape.classes == 2 else 0
     row_bytes = 8 * shape.classes + 6
-    smallest = fixed + int(sizes.max()) + step * row_bytes
+    largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
+    smallest = fixed + largest + step * row_bytes
     if resources.memory is None:
-        most = max(int(sizes.max()), _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows)
-        room = most + shape.rows * row_bytes
-    else:
-        room = most = max(resources.memory, smallest) - fixed
-    visit = Visit(
-        stage="oob",
-        rows=shape.rows,
-        classes=shape.classes,
-        fixed=fixed,
-        row_bytes=row_bytes,
-        step=step,
-        row_ns=shape.features * _CODE_NS,
-        group_ns=shape.codes * _VALUE_NS,
-        one_keeps=True,
-    )
-    return choose_load_plan(sizes, first, visit, room, smallest, most, together)
-
-
-def step_rows(classes: int) -> int:
-    """Rows of a row group of rows.parquet; a function of the task alone, so that the file does not depend on memory."""
-    rows = BLOCK_ROWS
-    while rows > 256 and 8 * rows * classes > _STEP_BYTES:
-        rows //= 2
-    return rows
+        most = min(int(sizes.sum()), max(largest, _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows))
+        memory = fixed + most + shape.rows * row_bytes
+        return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))
+    room = max(resources.memory, smallest) - fixed
+    fitting = (room - largest) // row_bytes
+    rows = shape.rows if fitting >= shape.rows else max(step, fitting // step * step)
+    most = min(int(sizes.sum()), room - rows * row_bytes)
+    return OobPlan(most, together, rows, MemoryEstimate("oob", fixed + most + rows * row_bytes, smallest))
 
 
 def range_rows(shape: Shape, most: int, executor: Executor) -> int:
@@ -148,11 +144,6 @@ def max_scores(rows: int) -> int:
     return min(max(rows // 16, 1 << 14), MOST_SCORES)
 
 
-def cut_ranges(begin: int, end: int, most: int, pieces: int, block_rows: int = BLOCK_ROWS) -> list[tuple[int, int]]:
-    """Rows `begin` to before `end` cut into ranges of `most` rows, and, with pieces > 1, within blocks."""
-    if pieces == 1:
-        return [(start, min(start + most, end)) for start in range(begin, end, most)]
-    blocks = -(-end // block_rows) - begin // block_rows
-    step = min(most, -(-block_rows // -(-pieces // blocks)))
-    cuts_at = sorted({begin, *range(-(-begin // block_rows) * block_rows, end, block_rows), end})
-    return [(start, min(start + step, last)) for first, last in pairwise(cuts_at) for start in range(first, last, step)]
+def cut_ranges(rows: int, most: int) -> list[tuple[int, int]]:
+    """All rows cut into ranges of `most` rows."""
+    return [(start, min(start + most, rows)) for start in range(0, rows, most)]

@@ -26,6 +26,9 @@ from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
+# Pairs of up to this many classes are counted, those of more are sorted.
+_FEW = 256
+
 
 def write_report(
     store: Store,
@@ -159,13 +162,17 @@ class _Pairs:
 
     def add(self, truth: NDArray[np.uint16], prediction: NDArray[np.uint16], weight: NDArray[np.int64] | None) -> None:
         """Count rows."""
-        pairs, place = np.unique(truth.astype(np.uint64) * self._classes + prediction, return_inverse=True)
-        found, where = np.unique(np.concatenate([self._found, pairs]), return_inverse=True)
+        pairs = truth.astype(np.uint64) * self._classes + prediction
+        found = np.union1d(self._found, pairs if self._classes > _FEW else _present(pairs, int(self._classes)))
         total = np.zeros((2, found.size), np.int64)
-        total[:, where[: self._found.size]] = self._sums
-        own = where[self._found.size :][place]
-        np.add.at(total[0], own, 1)
-        np.add.at(total[1], own, 1 if weight is None else weight)
+        total[:, np.searchsorted(found, self._found)] = self._sums
+        own = np.searchsorted(found, pairs)
+        rows = np.bincount(own, minlength=found.size)
+        total[0] += rows
+        if weight is None:
+            total[1] += rows
+        else:
+            np.add.at(total[1], own, weight)
         self._found, self._sums = found, total
 
     def table(self, known: pa.Array) -> pa.Table:
@@ -177,6 +184,11 @@ class _Pairs:
             "weight": self._sums[1] * self._step,
         }
         return pa.table(columns, schema=confusion(known.type))
+
+
+def _present(pairs: NDArray[np.uint64], classes: int) -> NDArray[np.uint64]:
+    """The different pairs of few classes, ascending."""
+    return np.flatnonzero(np.bincount(pairs.astype(np.intp), minlength=classes * classes)).astype(np.uint64)
 
 
 def _area(scores: Scores, path: Path, store: Store) -> float | None:

@@ -1,4 +1,7 @@
-"""Trees that vote on the rows that are not in their bags.
+"""Trees of a forest that send the rows of its store to their leaves, read back from its parts.
+
+Growing in memory writes the leaves of rows out of bag as it goes (grow/shared/left_out.py). Here they are found for
+trees that were grown otherwise: by passes, on projections, or in a run that was killed between a part and its leaves.
 
 Where all nodes split on features, rows are not decoded: thresholds are turned into codes (thresholds_to_codes.py) and
 compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in ascending
@@ -8,7 +11,7 @@ compared by codes in any case, and the code of a missing value becomes NaN, so t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,23 +20,26 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.execution.threads import run
+from bigforest.forest.format.parts import first_tree, part_paths
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.groups import Trees
-from bigforest.forest.load.router import RowRouter, chunk_rows
+from bigforest.forest.load.router import RowRouter
+from bigforest.forest.load.router import chunk_rows as routed_rows
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.oob.accumulator import (
-    OobAccumulator,
-    no_votes,
-    read_tally,
-    row_weights,
-    true_values,
-    weight_share,
-    write_tally,
+from bigforest.forest.votes.leaf_files import (
+    Ballots,
+    LeafChunk,
+    LeafFile,
+    chunk_rows,
+    found_leaves,
+    leaves_path,
+    write_ballots,
+    write_leaves,
 )
-from bigforest.oob.plan import PIECES, cut_ranges, step_rows
 from bigforest.oob.thresholds_to_codes import turn_thresholds
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.sampling.bags import Sampler, block_count
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 # Codes that float32 holds exactly.
@@ -43,166 +49,113 @@ _NARROW_CODES = 1 << 24
 class CodeTrees(NamedTuple):
     """Trees whose thresholds are codes, or values where some node is oblique.
 
+    mixed   counts of the leaves with several classes, or values; see FlatTrees
     narrow  whether codes are compared as float32
     """
 
     trees: range
     packed: FlatTrees
-    mixed: NDArray[np.float64]
+    mixed: NDArray[Any]
     narrow: bool
 
 
-class VoteInputs(NamedTuple):
-    """What the tasks of a report share.
-
-    run      names the report in every process.
-    groups   of entries of `trees` that are loaded together.
-    workers  threads of a process.
-    folder   for tallies, where they do not stay in the process.
-    unit     by what errors of numbers are multiplied before they are squared.
-    """
-
-    run: str
-    trees: Trees
-    groups: list[range]
-    workers: int
-    folder: Path | None
-    unit: float
-
-
-# The groups that stay loaded in this process, by report.
-_loaded: dict[str, CodeTrees] = {}
-_MOST_LOADED = 2
-
-
-def judge_range(
-    sampler: Sampler, work: VoteInputs, begin: int, end: int, advance: Callable[[int], None] | None
-) -> tuple[OobAccumulator | Path, NDArray[np.int64]]:
-    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [3, trees].
-
-    advance  is told of trees that are done.
-    """
-    accumulator = no_votes(end - begin, sampler.store.spec)
-    changes = _judge(sampler, work, begin, end, accumulator, advance)
-    return accumulator if work.folder is None else write_tally(accumulator, work.folder), changes
-
-
-def judge_further(
-    sampler: Sampler, work: VoteInputs, begin: int, end: int, before: Sequence[Path]
-) -> tuple[list[Path], NDArray[np.int64]]:
-    """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in `judge_range`.
-
-    before  the same files for the trees before these, which stay; none where there are no such trees.
-    """
-    assert work.folder is not None
-    spec = sampler.store.spec
-    step = step_rows(answer_width(spec))
-    accumulator = no_votes(end - begin, spec)
-    for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
-        piece = accumulator.part(start, start + step)
-        piece.put(read_tally(path, piece.voters.size, spec))
-    changes = _judge(sampler, work, begin, end, accumulator, None)
-    starts = range(0, end - begin, step)
-    return [write_tally(accumulator.part(start, start + step), work.folder) for start in starts], changes
-
-
-def _judge(
-    sampler: Sampler,
-    work: VoteInputs,
-    begin: int,
-    end: int,
-    accumulator: OobAccumulator,
-    advance: Callable[[int], None] | None,
-) -> NDArray[np.int64]:
-    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes, int64 [3, trees]."""
-    size = end - begin
-    changes = np.zeros((3, sampler.config.trees), np.int64)
-    pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
-    for entries in work.groups:
-        group = load_group(sampler, work, entries)
-        sampler.store.fetch(group.packed.used.tolist(), range(begin // BLOCK_ROWS, -(-end // BLOCK_ROWS)))
-        here = slice(group.trees.start, group.trees.stop)
-
-        def collect(_: int, change: NDArray[np.int64], here: slice = here) -> None:
-            changes[:, here] += change
-
-        tasks = [
-            (sampler, group, accumulator.part(start - begin, stop - begin), work.unit, start, stop)
-            for start, stop in pieces
-        ]
-        run(_vote, tasks, workers=work.workers, on_result=collect)
-        if advance is not None:
-            advance(len(group.trees))
-        del group, tasks
-    return changes
-
-
-def load_group(sampler: Sampler, work: VoteInputs, entries: range) -> CodeTrees:
-    """A group of entries of the trees; the only group there is stays loaded in the process until `forget`."""
-    if work.run in _loaded:
-        return _loaded[work.run]
+def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> CodeTrees:
+    """Entries of the trees."""
     store = sampler.store
-    packed = work.trees.load(entries, work.workers)
+    packed = trees.load(entries, workers)
     pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
     if packed.directions is None:
-        turn_thresholds(packed, store, work.workers)
-    mixed = packed.ballots(sampler.config.vote)
-    packed = packed._replace(counts=packed.counts[:0].copy())
+        turn_thresholds(packed, store, workers)
+    mixed = packed.counts
+    packed = packed._replace(counts=mixed[:0].copy())
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
     if narrow:
         packed = packed.narrowed()
-    made = CodeTrees(work.trees.numbers(entries), packed, mixed, packed.narrow is not None)
-    if len(work.groups) == 1:
-        while len(_loaded) >= _MOST_LOADED:
-            _loaded.pop(next(iter(_loaded)))
-        _loaded[work.run] = made
-    return made
+    return CodeTrees(trees.numbers(entries), packed, mixed, packed.narrow is not None)
 
 
-def forget_votes(run: str) -> None:
-    """Give the memory of a report's trees back."""
-    _loaded.pop(run, None)
+def known_leaves(
+    directory: Path, store: Store, config: TrainConfig, parts: Sequence[range] | None = None
+) -> tuple[list[LeafFile], list[range]]:
+    """The files of leaves of the trees of a forest, in their order, and the parts whose trees they lack.
 
-
-def _vote(
-    sampler: Sampler, group: CodeTrees, accumulator: OobAccumulator, unit: float, start: int, stop: int
-) -> NDArray[np.int64]:
-    """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
-
-    accumulator  of these rows. Returns by how much each tree changed the weight of the rows that are wrong, or the sum
-                 of
-           squared errors by weight (error_unit), the number of rows that have a vote, and their weight:
-           int64 [3, trees].
+    parts  the trees of each part to look at, which follow each other, of a forest that is growing; None for all.
     """
-    from bigforest.kernels.predict.accumulate import (
-        ClassVotes,
-        NumberVotes,
-        OobVotes,
-        Votes,
-        average_out_of_bag,
-        vote_out_of_bag,
-    )
+    if parts is None:
+        starts = [first_tree(path) for path in part_paths(directory)]
+        parts = [range(start, stop) for start, stop in zip(starts, [*starts[1:], config.trees], strict=True)]
+    files: list[LeafFile] = []
+    covered = np.zeros(config.trees, np.bool_)
+    covered[: parts[0].start] = True
+    for file in found_leaves(directory, store.rows, answer_width(store.spec)):
+        own = covered[file.trees.start : min(file.trees.stop, parts[-1].stop)]
+        if own.size and not own.any():
+            own[:] = True
+            files.append(file)
+    return files, [part for part in parts if not covered[part.start : part.stop].all()]
 
-    store, packed = sampler.store, group.packed
-    block, offset = divmod(start, store.block_rows)
-    bags = np.empty((len(group.trees), stop - start), np.uint16)
-    for own, tree in enumerate(group.trees):
-        bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
-    change = np.zeros((3, len(group.trees)), dtype=np.int64)
 
-    def vote(way: Any, scratch: Any, here: slice) -> None:
-        first, last = start + here.start, start + here.stop
-        cast, weight = Votes(group.mixed, accumulator.votes[here]), row_weights(store, first, last)
-        bag = OobVotes(cast, bags[:, here], accumulator.voters[here], change[1], change[2], weight)
-        if store.spec.target.task == "regression":
-            numbers = NumberVotes(bag, true_values(store, first, last), unit, weight_share(store), change[0])
-            average_out_of_bag(way, packed.roots, numbers, scratch)
+def runs_of(parts: Sequence[range]) -> list[list[range]]:
+    """Parts that follow each other, together."""
+    runs: list[list[range]] = []
+    for part in parts:
+        if runs and runs[-1][-1].stop == part.start:
+            runs[-1].append(part)
         else:
-            classes = ClassVotes(bag, store.labels(first, last), accumulator.prediction[here], change[0])
-            vote_out_of_bag(way, packed.roots, classes, scratch)
+            runs.append([part])
+    return runs
 
-    send_rows(store, group, start, stop, vote)
-    return change
+
+def find_leaves(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
+    """Task: write the files of leaves of some entries; gives how many trees these are."""
+    store = sampler.store
+    group = load_group(sampler, trees, entries, workers)
+    store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
+    path, classes = leaves_path(directory, group.trees.start), answer_width(store.spec)
+    write_ballots(path, _ballots(group))
+    write_leaves(path, group.trees, store.rows, classes, _chunks(sampler, group, workers))
+    return len(group.trees)
+
+
+def _ballots(group: CodeTrees) -> Ballots:
+    """What the leaves of a group cast."""
+    layout = group.packed.layout(group.narrow)
+    first = np.append(group.packed.roots, group.packed.nodes).astype(np.int64)
+    return Ballots(first, (layout.links[::2] & layout.links.dtype.type(layout.ballot)).astype(np.uint32), group.mixed)
+
+
+def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafChunk]:
+    """The leaves of all rows out of bag, some blocks at a time."""
+    blocks = range(block_count(sampler.store.rows))
+    for first in range(0, len(blocks), workers):
+        found: dict[int, list[LeafChunk]] = {}
+        tasks = [(sampler, group, block) for block in blocks[first : first + workers]]
+        run(_block_leaves, tasks, workers=workers, on_result=found.__setitem__)
+        for number in range(len(tasks)):
+            yield from found.pop(number)
+
+
+def _block_leaves(sampler: Sampler, group: CodeTrees, block: int) -> list[LeafChunk]:
+    """The chunks of a block."""
+    from bigforest.kernels.predict.accumulate import Places, place_leaves
+
+    store, roots = sampler.store, group.packed.roots
+    start = block * store.block_rows
+    bags = np.array([sampler.block(tree, block) for tree in group.trees])
+    leaves = np.empty((bags.shape[1], len(group.trees)), np.uint32)
+
+    def note(way: Any, scratch: Any, here: slice) -> None:
+        place_leaves(way, Places(roots, leaves[here], bags[:, here]), scratch)
+
+    send_rows(store, group, start, start + bags.shape[1], note)
+    step = chunk_rows(answer_width(store.spec))
+    chunks = []
+    for first in range(0, bags.shape[1], step):
+        rows = [np.flatnonzero(bag[first : first + step] == 0).astype(np.uint16) for bag in bags]
+        ended = [leaves[first : first + step, own][there] for own, there in enumerate(rows)]
+        counts = np.array([there.size for there in rows], np.uint32)
+        chunks.append(LeafChunk(np.concatenate(rows), np.concatenate(ended), counts))
+    return chunks
 
 
 def leaves_in(sampler: Sampler, group: CodeTrees, own: int, start: int, stop: int) -> NDArray[np.uint32]:
@@ -231,7 +184,7 @@ def send_rows(store: Store, group: CodeTrees, start: int, stop: int, use: Callab
     from bigforest.kernels.predict.route import new_scratch
 
     router = RowRouter(group.packed)
-    step = min(chunk_rows(_columns(store, group, start, start)), stop - start)
+    step = min(routed_rows(_columns(store, group, start, start)), stop - start)
     for first in range(start, stop, step):
         last = min(first + step, stop)
         way = router.way(_columns(store, group, first, last), 0, last - first)

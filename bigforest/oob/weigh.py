@@ -23,11 +23,13 @@ from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.parts import batches, whole_parts
 from bigforest.forest.format.rewrite import as_written, write_nodes
 from bigforest.forest.load.groups import outline
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import Ballots, found_leaves, leaves_path, write_ballots
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
 from bigforest.oob.leaf_targets import part_nodes, task_bytes, tasks_at_once
-from bigforest.oob.vote import CodeTrees, VoteInputs, load_group, send_rows
+from bigforest.oob.vote import CodeTrees, load_group, send_rows
 from bigforest.sampling.bags import Sampler, block_count
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -80,13 +82,43 @@ def weigh_part(sampler: Sampler, light: Path, directory: Path, part: range) -> N
     """Task: write a part."""
     store, config = sampler.store, sampler.config
     path = part_path(light, part.start)
-    group = load_group(sampler, VoteInputs("", outline(light, [part]), [], 1, None, 1.0), range(1))
+    group = load_group(sampler, outline(light, [part]), range(1), 1)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     held = np.zeros((group.packed.nodes, len(store.spec.target.classes) or PARTS), np.int64)
     for own in range(len(part)):
         _weigh_tree(sampler, group, own, held)
     found = _describe(group, path, store, config, held)
     write_nodes(_pieces(path, store, found, held), part_path(directory, part.start), store.spec, config)
+    _move_leaves(store, light, directory, part, group.packed.roots, found, held)
+
+
+def _move_leaves(
+    store: Store,
+    light: Path,
+    directory: Path,
+    part: range,
+    roots: NDArray[Any],
+    described: _Described,
+    held: NDArray[np.int64],
+) -> None:
+    """Move the files of leaves of a part, which stay as they are, beside ballots by what the nodes hold."""
+    from bigforest.kernels.predict.tally import ballots_of
+
+    width, leaf = answer_width(store.spec), described.leaf
+    starts = np.append(roots, leaf.size).astype(np.int64)
+    for file in found_leaves(light, store.rows, width, part):  # other tasks move those of other parts
+        trees = range(max(file.trees.start, part.start), min(file.trees.stop, part.stop))
+        if trees != file.trees:
+            continue
+        own = slice(*starts[[trees.start - part.start, trees.stop - part.start]].tolist())
+        feature = np.where(leaf[own], LEAF, 0).astype(np.int32)
+        numbers = store.spec.target.task == "regression"
+        ballot, mixed = ballots_of(feature, held[own, : 0 if numbers else width].astype(np.uint64))
+        if numbers:
+            mixed = described.value[own][leaf[own], None]
+        first = starts[trees.start - part.start : trees.stop - part.start + 1] - own.start
+        write_ballots(leaves_path(directory, trees.start), Ballots(first, ballot, mixed))
+        file.move(directory, ballots=False)
 
 
 def _weigh_tree(sampler: Sampler, group: CodeTrees, own: int, held: NDArray[np.int64]) -> None:

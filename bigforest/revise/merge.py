@@ -23,6 +23,7 @@ from bigforest.forest.format.origin import MergedForest, Origin
 from bigforest.forest.format.ranks import write_ranks
 from bigforest.forest.format.rewrite import copy_parts
 from bigforest.forest.format.summary import write_features, write_run
+from bigforest.forest.votes.kept_votes import copy_votes
 from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.options import MAX_TREES
@@ -44,7 +45,8 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
     first = forests[0]
     for other in forests[1:]:
         _check_alike(first, other)
-    config = replace(first.config, trees=sum(forest.trees for forest in forests))
+    votes = all(forest.has_votes for forest in forests)
+    config = replace(first.config, trees=sum(forest.trees for forest in forests), keep_votes=votes)
     origin = _merged_origin(forests)
     with staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory:
         directory.mkdir()
@@ -59,6 +61,9 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         if config.keep_targets:
             sources = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
             copy_targets(sources, directory, first.spec, config)
+        if config.keep_votes:
+            kept = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
+            copy_votes(kept, directory, first.spec, config)
         write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
     return read_forest(out)
 

@@ -10,6 +10,7 @@ from bigforest.schema.train_options import TrainOptions
 def check_rules(config: TrainOptions) -> None:
     """Raise ConfigError where options contradict each other."""
     _check_bag(config)
+    _check_votes(config)
     _check_stop(config)
     _check_family(config)
 
@@ -23,6 +24,11 @@ def _check_bag(config: TrainOptions) -> None:
         raise ConfigError(
             "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
         )
+
+
+def _check_votes(config: TrainOptions) -> None:
+    if config.keep_votes and not config.bootstrap:
+        raise ConfigError("keep_votes is for rows out of bag, and without bootstrap there are none; drop one of them")
 
 
 def _check_stop(config: TrainOptions) -> None:

@@ -295,6 +295,10 @@ class TrainOptions:
         bool,
         Option(panel=COLUMNS, help="Keep the training targets of every leaf of a regression, for quantiles."),
     ] = False
+    keep_votes: Annotated[
+        bool,
+        Option(panel=BAGS, help="Keep the leaf of every out-of-bag row in each tree, as a table."),
+    ] = False
     projections: Annotated[
         str | int,
         Option(

@@ -16,6 +16,8 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import Stop
 from bigforest.forest.format.rewrite import recut
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import found_leaves
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.monitor import STEP, WINDOW, OobMonitor, settled_at
@@ -55,6 +57,9 @@ def grow_until_settled(
     made = replace(config, trees=settled, stop_oob=None)
     used = [part for part in parts if part.start < settled]
     recut(growing, part_groups(store.rows, settled), directory, store.spec, made, used)
+    for file in found_leaves(growing, store.rows, answer_width(store.spec)):
+        if file.trees.start < settled:
+            file.move(directory)
     remove(growing)
     return made, Stop(float(config.stop_oob), config.trees)
 

@@ -23,6 +23,7 @@ from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.summary import write_features, write_run
+from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
@@ -54,8 +55,9 @@ class Clock:
         self._listener(event)
 
 
-def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: Clock) -> Path:
-    """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory."""
+def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: Clock) -> tuple[Path, FlatTrees | None]:
+    """Grow the forest in the folder `home`, which is the caller's to remove; returns its directory, and its trees where
+    they are at hand."""
     temporary = home / "temporary"
     temporary.mkdir()
     validation = _validation(task, temporary)
@@ -63,14 +65,15 @@ def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: 
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
-    _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock, validation)
+    trees = _write_forest(store, config, origin, forest, replace(resources, scratch=temporary), clock, validation)
     for folder in (home / "table.store", temporary):
         remove(folder)
-    return forest
+    return forest, trees
 
 
-def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> None:
-    """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted."""
+def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, *, overwrite: bool) -> FlatTrees | None:
+    """Grow the forest `out` in the folder of an unfinished run, which stays when the run is interrupted; returns its
+    trees where they are at hand."""
     state = RunState(
         data=task.location,
         target=task.target,
@@ -84,7 +87,7 @@ def train_new(task: TrainingJob, out: Path, resources: Resources, clock: Clock, 
         versions=versions(),
     )
     with begin(out, state, scratch=resources.scratch, overwrite=overwrite) as run, _kept(run):
-        _go_on(run, task, resources, clock)
+        return _go_on(run, task, resources, clock)
 
 
 def resume(out: Path, task: TrainingJob, resources: Resources, clock: Clock) -> None:
@@ -195,8 +198,8 @@ def _full_folder(run: ResumableRun, error: BaseException) -> str:
     return f"the disk of {full} has no room ({error})"
 
 
-def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Clock) -> None:
-    """Do what is left to do."""
+def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Clock) -> FlatTrees | None:
+    """Do what is left to do; returns the trees where they are at hand."""
     resources = replace(resources, scratch=run.temporary)
     validation = _validation(task, run.temporary)
     store = _run_store(run, task.data, resources, clock)
@@ -206,8 +209,9 @@ def _go_on(run: ResumableRun, task: TrainingJob, resources: Resources, clock: Cl
         recut(run.place, groups, run.forest, store.spec, state.config)
     assert state.fingerprint is not None
     origin = Origin(state.data, state.exclude, state.fingerprint)
-    _write_forest(store, state.config, origin, run.forest, resources, clock, validation, run)
+    trees = _write_forest(store, state.config, origin, run.forest, resources, clock, validation, run)
     run.finish()
+    return trees
 
 
 def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock) -> Store:
@@ -257,8 +261,8 @@ def _write_forest(
     clock: Clock,
     validation: Source | None,
     run: ResumableRun | None = None,
-) -> None:
-    """Write what is missing in the forest directory of a store.
+) -> FlatTrees | None:
+    """Write what is missing in the forest directory of a store; returns its trees where they are at hand.
 
     validation  what to judge it by, if anything.
     run         remembers when the out-of-bag error has settled, where that decides; None: nothing does.
@@ -266,12 +270,13 @@ def _write_forest(
     if validation is not None:
         check_validation(validation, store.spec)
     with store.unchanged():
-        config, origin = _grow_and_report(store, config, origin, directory, resources, clock, run)
+        config, origin, trees = _grow_and_report(store, config, origin, directory, resources, clock, run)
     if validation is not None:
         write_validation(directory, validation, resources, clock)
     store.check_unchanged()
     remove_half_made(directory)  # by workers of a cluster that were lost
     write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin)
+    return trees
 
 
 def _grow_and_report(
@@ -282,22 +287,26 @@ def _grow_and_report(
     resources: Resources,
     clock: Clock,
     run: ResumableRun | None,
-) -> tuple[TrainConfig, Origin]:
-    """All that is made of the store alone; the configuration and the origin with the number of trees it came to."""
+) -> tuple[TrainConfig, Origin, FlatTrees | None]:
+    """All that is made of the store alone.
+
+    Returns the configuration and the origin with the number of trees it came to, and the trees where they are at hand.
+    """
     if config.stop_oob is not None:
         known = None if run is None else run.state.settled
         config, stop = grow_until_settled(store, config, directory, resources, clock, known, _remembered_by(run))
         origin = replace(origin, stop=stop)
     store = ranked_store(store, config, directory)
     write_levels(directory, store.levels(), store.spec, config)
+    trees = None
     if origin.stop is None:
-        grow_trees(store, config, directory, resources=resources, listener=clock)
+        trees = grow_trees(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
         write_oob(store, config, directory, resources=resources, listener=clock)
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
-    return config, origin
+    return config, origin, trees
 
 
 def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:

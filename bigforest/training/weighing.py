@@ -14,6 +14,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.nodes import part_path
 from bigforest.forest.format.rewrite import is_finished
+from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.grow.forest import Grower, part_groups
 from bigforest.grow.memory import GrowPlan
 from bigforest.oob.weigh import check_weighing, weigh_parts
@@ -56,6 +57,10 @@ class WeighingGrower:
         if failure[0] is None:
             remove(self._light)
 
+    def grown(self) -> FlatTrees | None:
+        """See Grower: nodes are other ones once they are weighed."""
+        return None
+
     def rest(self) -> None:
         """See Grower."""
         self._grower.rest()
@@ -82,10 +87,13 @@ def grower_of(
     resources: Resources,
     listener: Listener,
     way: GrowPlan | None = None,
+    keep: bool = False,
 ) -> Grower | WeighingGrower:
-    """What grows parts of the forest of (store, config) into `directory`; way: as for `grow_forest`."""
-    kind = WeighingGrower if store.spec.wide_weights else Grower
-    return kind(store, config, directory, resources, listener, way)
+    """What grows parts of the forest of (store, config) into `directory`; way: as for `grow_forest`; keep: as for
+    Grower."""
+    if store.spec.wide_weights:
+        return WeighingGrower(store, config, directory, resources, listener, way)
+    return Grower(store, config, directory, resources, listener, way, keep)
 
 
 def grow_trees(
@@ -96,8 +104,9 @@ def grow_trees(
     resources: Resources,
     listener: Listener,
     way: GrowPlan | None = None,
-) -> None:
-    """`grow_forest` (grow/forest.py) of trees whose nodes hold the true weights."""
-    grower = grower_of(store, config, directory, resources, listener, way)
+) -> FlatTrees | None:
+    """`grow_forest` (grow/forest.py) of trees whose nodes hold the true weights; gives them where they are at hand."""
+    grower = grower_of(store, config, directory, resources, listener, way, keep=True)
     with stage("grow", config.trees, "trees", listener) as progress, grower:
         grower.grow(part_groups(store.rows, config.trees), progress.advance)
+        return grower.grown()

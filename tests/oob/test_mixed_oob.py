@@ -15,6 +15,7 @@ from bigforest.encode.pipeline import encode
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load import row_batch
+from bigforest.forest.votes import leaf_files
 from bigforest.metrics.numbers import ExactSum, NumberSums
 from bigforest.oob import plan, vote
 from bigforest.oob.pipeline import write_oob
@@ -107,7 +108,7 @@ def test_write_oob__any_budget_and_pieces_give_the_same_files(
     ):
         monkeypatch.setattr(row_batch, "CHUNK_BYTES", chunk)
         monkeypatch.setattr(plan, "_GROUP_BYTES", group)
-        monkeypatch.setattr(plan, "_STEP_BYTES", 1)
+        monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
         monkeypatch.setattr(vote, "_NARROW_CODES", narrow)
         home = tmp_path / str(number)
         forest = write_mixed(

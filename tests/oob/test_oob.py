@@ -27,11 +27,12 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.load import groups, load_plan, row_batch
 from bigforest.forest.oob_report import OobReport
-from bigforest.oob import pipeline, plan, thresholds_to_codes
+from bigforest.forest.votes import leaf_files
+from bigforest.oob import pipeline, plan, tally, thresholds_to_codes
 from bigforest.oob import vote as judge
 from bigforest.oob.accumulator import OobAccumulator
 from bigforest.oob.pipeline import write_oob
-from bigforest.oob.plan import choose_oob, cut_ranges, oob_estimate
+from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.predict.forest import read_forest
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
@@ -72,7 +73,7 @@ def forest_in(folder: Path, store: Store, grown: list[TreeArrays], parts: list[i
 
 def write(store: Store, config: TrainConfig, folder: Path, threads: int = 1) -> OobReport:
     write_oob(store, config, folder, resources=Resources(threads=threads), listener=silent)
-    return OobReport(folder / "oob", store.spec, check_parts(part_paths(folder)).identity)
+    return OobReport(folder, store.spec, check_parts(part_paths(folder)).identity)
 
 
 def check(found: OobReport, store: Store, config: TrainConfig, grown: list[TreeArrays]) -> None:
@@ -177,7 +178,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
 def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObject) -> None:
     """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""
     with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plan, "_STEP_BYTES", 1)
+        patch.setattr(leaf_files, "_STEP_BYTES", 1)
+        patch.setattr(plan, "FILE_BYTES", 0)
         for constant in ("BASE_BYTES", "CHUNK_BYTES", "ORDERED_BYTES"):
             patch.setattr(plan, constant, 0)
         patch.setattr(load_plan, "LOADING_BYTES", 0)
@@ -193,16 +195,16 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
         sizes = groups.survey(Path(name) / "small", 1).sizes()
         threads = draws.draw(st.sampled_from([1, 2]))
-        least = choose_oob(store.shape, config, sizes, np.arange(10), Resources(threads=threads, memory=1)).need
+        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1)).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        way = choose_oob(store.shape, config, sizes, np.arange(10), resources)
+        way = choose_oob(store.shape, config, sizes, resources)
         assert way.need.memory <= least.smallest + more
         events: list[Any] = []
         write_oob(store, config, Path(name) / "small", resources=resources, listener=events.append)
-        assert events[0].total == 9 * -(-store.rows // way.rows)
+        assert events[0].total == 9 * (1 + -(-store.rows // way.rows))  # found again, and added up in each range
         if more == 0:
-            assert events[0].total > 9 and len(way.groups) > 1  # several ranges, several groups
+            assert way.rows < store.rows and way.group_bytes < sizes.sum()  # several ranges, several groups
         for file in FILES:
             found, expected = (Path(name) / kind / "oob" / f"{file}.parquet" for kind in ("small", "whole"))
             assert found.read_bytes() == expected.read_bytes()
@@ -211,18 +213,18 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
 def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store, made = store_of(data(900), tmp_path), trees(2)
     config = forest_in(tmp_path / "f", store, made, [])
-    monkeypatch.setattr(plan, "_STEP_BYTES", 1)
+    monkeypatch.setattr(leaf_files, "_STEP_BYTES", 1)
     monkeypatch.setattr(pipeline, "range_rows", lambda *_: 256)
     alive: list[weakref.ref[Any]] = []
-    fresh = judge.no_votes
+    fresh = tally.no_votes
 
     def watched(rows: int, classes: int) -> OobAccumulator:
         assert not [old for old in alive if old() is not None]
-        tally = fresh(rows, classes)
-        alive.extend(weakref.ref(array) for array in tally)
-        return tally
+        made = fresh(rows, classes)
+        alive.extend(weakref.ref(array) for array in made)
+        return made
 
-    monkeypatch.setattr(judge, "no_votes", watched)
+    monkeypatch.setattr(tally, "no_votes", watched)
     write_oob(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
     assert len(alive) == 3 * 4
 
@@ -255,21 +257,13 @@ def test_write_oob__several_blocks(tmp_path: Path) -> None:
     check(write(store, config, tmp_path / "f", threads=2), store, config, grown)
 
 
-def test_ranges__cut_within_blocks() -> None:
-    for rows, block, pieces in [(1, 10, 4), (10, 10, 1), (10, 10, 4), (25, 10, 2), (25, 10, 8), (100, 10, 3)]:
-        ranges = cut_ranges(0, rows, rows, max(2, pieces), block)
-        assert [row for start, stop in ranges for row in range(start, stop)] == list(range(rows))
-        assert all(start // block == (stop - 1) // block for start, stop in ranges)
-        assert len(ranges) >= min(pieces, rows)
-
-
 def test_write_oob__tells_of_its_progress(tmp_path: Path) -> None:
     store, grown = store_of(data(50), tmp_path), trees(3)
     config = forest_in(tmp_path / "f", store, grown, [1])
     events: list[Any] = []
     write_oob(store, config, tmp_path / "f", resources=Resources(threads=1), listener=events.append)
-    assert events[0] == StageStarted("oob", 3, "trees")
-    assert [event.done for event in events if isinstance(event, StageAdvanced)][-1] == 3
+    assert events[0] == StageStarted("oob", 6, "trees")
+    assert [event.done for event in events if isinstance(event, StageAdvanced)][-1] == 6
     assert isinstance(events[-1], StageFinished)
 
 

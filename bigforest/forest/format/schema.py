@@ -9,6 +9,7 @@
     oob/curve.parquet           CURVE: a row per tree; NUMBER_CURVE where numbers are predicted
     oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs; only of classes
     oob/metrics.parquet         metrics(...): a row per class, and one for all; NUMBER_METRICS: one of numbers
+    oob/votes/part-NNNNNNN.parquet  VOTES: a row per tree and row that is not in its bag; only with keep_votes
 
 A forest grown without bootstrap has no folder oob. Every file carries its version, its kind, the dataspec and the
 configuration in its Parquet schema metadata: see files.py.
@@ -173,6 +174,17 @@ NUMBER_METRICS = pa.schema(
         pa.field("r2", pa.float64()),
         pa.field("mse", pa.float64()),
         pa.field("mae", pa.float64()),
+    ]
+)
+
+
+# row            number of the row in the training data, from 0, as in oob_rows
+# leaf           number in the tree of the leaf in which the row ends, as in NODES
+VOTES = pa.schema(
+    [
+        pa.field("tree", pa.uint32(), nullable=False),
+        pa.field("row", pa.uint64(), nullable=False),
+        pa.field("leaf", pa.uint32(), nullable=False),
     ]
 )
 

@@ -50,19 +50,8 @@ class FlatTrees(NamedTuple):
         ]
 
     def ballots(self, vote: str) -> NDArray[np.float64]:
-        """What each mixed leaf adds to the votes, float64 [mixed leaves, classes].
-
-        "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals
-        (Breiman 2001). Numbers are what they are.
-        """
-        if self.counts.dtype == np.float64:
-            return self.counts.astype(np.float64)
-        if vote == "hard":
-            unit = np.zeros(self.counts.shape)
-            unit[np.arange(len(unit)), self.counts.argmax(axis=1)] = 1.0
-            return unit
-        fractions: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, dtype=np.uint64)[:, None]
-        return fractions
+        """What each mixed leaf adds to the votes, float64 [mixed leaves, classes], see `cast_by`."""
+        return cast_by(self.counts, vote)
 
     def layout(self, narrow: bool) -> NodeLayout:
         """The layout for values that are all float32 (`narrow`), or for any."""
@@ -97,6 +86,22 @@ class FlatTrees(NamedTuple):
         _narrow(self.wide, features, categories, front)
         words.resize(words.size // 2, refcheck=False)
         return self._replace(wide=None, narrow=_narrow_layout(features, categories, words.view(np.uint32)))
+
+
+def cast_by(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
+    """What leaves that hold several classes cast, float64 [leaves, classes]; counts: see FlatTrees.
+
+    "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals (Breiman 2001).
+    Numbers are what they are.
+    """
+    if counts.dtype == np.float64:
+        return counts.astype(np.float64)
+    if vote == "hard":
+        unit = np.zeros(counts.shape)
+        unit[np.arange(len(unit)), counts.argmax(axis=1)] = 1.0
+        return unit
+    fractions: NDArray[np.float64] = counts / counts.sum(axis=1, dtype=np.uint64)[:, None]
+    return fractions
 
 
 def _narrow(wide: NodeLayout, features: int, categories: bool, words: NDArray[np.uint32]) -> NodeLayout | None:

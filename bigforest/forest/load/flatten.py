@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -12,6 +12,7 @@ from bigforest.common.errors import FormatError
 from bigforest.forest.format.checks import Nodes
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.lists import join_lists, list_of_nodes
+from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import Span, check_order, read_span
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
@@ -56,6 +57,41 @@ def pack(parts: Sequence[Nodes], features: int) -> FlatTrees:
     """Pack checked nodes, each entry whole trees, of a forest with this many features."""
     words = _words(sum(part.feature.size for part in parts))
     return _join(words, [words], [_pack_pieces(parts, words, features)], None)
+
+
+class PackedPart(NamedTuple):
+    """Trees that were packed apart, as they were grown: their nodes and what there is besides."""
+
+    words: NDArray[np.uint64]
+    trees: _Trees
+
+
+def pack_grown(first: int, pieces: Sequence[TreeArrays], features: int) -> PackedPart:
+    """Pack trees that have just been grown, of which this is the first, of a forest with this many features."""
+    words = _words(sum(trees.feature.size for trees in pieces))
+    return PackedPart(words, _pack_pieces(_as_nodes(first, pieces), words, features))
+
+
+def join_packed(parts: Sequence[PackedPart]) -> FlatTrees:
+    """All trees of a forest, from its parts in their order."""
+    words = np.concatenate([part.words for part in parts])
+    ends = np.cumsum([part.words.size for part in parts])
+    pieces = [words[end - part.words.size : end] for part, end in zip(parts, ends, strict=True)]
+    return _join(words, pieces, [part.trees for part in parts], None)
+
+
+def _as_nodes(first: int, pieces: Sequence[TreeArrays]) -> Iterator[Nodes]:
+    """Grown trees as those that are read."""
+    for trees in pieces:
+        roots = np.flatnonzero(trees.depth == 0)
+        node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(np.append(roots, trees.depth.size)))
+        columns = (node.astype(np.uint32), trees.right, trees.threshold, trees.counts)
+        for column in columns:
+            column.flags.writeable = False  # as what is read; other flags would be compiled apart
+        number, right, threshold, counts = columns
+        more = (trees.value, trees.levels, trees.terms)
+        yield Nodes(first, roots, number, trees.feature, right, threshold, trees.default_left, counts, *more)
+        first += roots.size
 
 
 class _Trees(NamedTuple):

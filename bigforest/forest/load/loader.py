@@ -49,6 +49,11 @@ class Loader:
                 self._packed = packed.with_narrow()
             return self._packed
 
+    def take(self, packed: FlatTrees) -> None:
+        """Keep all trees, which are at hand, as if they had been read."""
+        with self._lock:
+            self._packed = packed.with_narrow()
+
     def targets(self, rule: VoteRule, resources: Resources) -> LeafTargets | None:
         """The targets in the leaves, where a rule asks for quantiles; kept where memory is not limited.
 

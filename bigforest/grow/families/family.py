@@ -23,7 +23,7 @@ from bigforest.kernels.common.layout import RowMajorCodes
 from bigforest.kernels.oblique.search import Oblique
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.subspace.columns import Subspace
-from bigforest.kernels.tree.builder import Roots, Rules
+from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -53,6 +53,7 @@ class Family(ABC):
     splits     what its nodes split on where kernels find splits on projections; None for features, or columns like
                them.
     by_values  whether passes go over values, which they write to scratch first, and not over codes.
+    in_codes   whether trees that grow in memory split on codes of the store, so that rows out of bag go down by them.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Family(ABC):
     compiling: tuple[int, float]
     splits: type[Oblique | Subspace] | None = None
     by_values = True
+    in_codes = False
 
     @abstractmethod
     def check(self, shape: Shape, config: TrainConfig) -> None:
@@ -101,8 +103,11 @@ class Family(ABC):
         """What all trees that grow in memory share, made once in a process; copies: `row_cache`."""
 
     @abstractmethod
-    def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
-        """Grow whole trees in memory, as many as go `together`; shared: what `shared` gave."""
+    def grow(self, call: TreeCall, shared: Any) -> tuple[TreeArrays, CodeTree | None]:
+        """Grow whole trees in memory, as many as go `together`; shared: what `shared` gave.
+
+        Returns the trees, and their nodes in codes of the store where they are `in_codes`.
+        """
 
     @abstractmethod
     def passed_table(

@@ -11,7 +11,7 @@ from bigforest.kernels.categories.ordering import levels_bytes
 from bigforest.schema.config import TrainConfig
 
 # Bytes of a row of a growing tree besides its codes: its item 8, and scratch 24.
-_ROW = 32
+ROW = 32
 # The copy of a subtree's codes or values that each thread keeps in its cache (kernels/columns/code_cache.py,
 # kernels/columns/value_cache.py), at most.
 COPIED = 1_800_000
@@ -78,7 +78,7 @@ class PassMemory(NamedTuple):
 
 def tree_bytes(rows: int, nodes: int, classes: int) -> int:
     """Growing a tree of `rows` different rows: the rows, and the nodes twice while they are copied."""
-    return rows * _ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
+    return rows * ROW + nodes * max(2 * (20 + 4 * classes), NODE + 4 * classes)
 
 
 def written_bytes(classes: int) -> int:

@@ -1,4 +1,4 @@
-"""What is done with rows that come to leaves: their ballots, votes out of bag, counts of classes, and the places."""
+"""What is done with rows that come to leaves: their ballots, counts of classes, and the places."""
 
 from __future__ import annotations
 
@@ -24,54 +24,6 @@ class Votes(NamedTuple):
 
     mixed: NDArray[np.float64]
     votes: NDArray[np.float64]
-
-
-class OobVotes(NamedTuple):
-    """Votes of the trees that did not see a row, and how right they were after each of them.
-
-    cast     Votes
-    bags     uint16 [trees, rows], times the row is in the bag
-    voters   uint32 [rows], trees that voted so far, added to
-    reached  int64 [trees], added to: rows that had no voter before this tree; heard: what these weigh
-    weight   int64 [rows]; None where all weigh 1, compiled apart
-    """
-
-    cast: Votes
-    bags: NDArray[np.uint16]
-    voters: NDArray[np.uint32]
-    reached: NDArray[np.int64]
-    heard: NDArray[np.int64]
-    weight: NDArray[np.int64] | None
-
-
-class ClassVotes(NamedTuple):
-    """Of a forest that predicts classes.
-
-    truth       uint16 [rows]
-    prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
-    wrong       int64 [trees], added to: by how much this tree changed the weight of the rows whose prediction is wrong
-    """
-
-    bag: OobVotes
-    truth: NDArray[np.uint16]
-    prediction: NDArray[np.uint16]
-    wrong: NDArray[np.int64]
-
-
-class NumberVotes(NamedTuple):
-    """Of one that predicts numbers, which are votes over voters.
-
-    truth    float64 [rows]
-    unit     by what errors are multiplied before they are squared
-    share    by what squares are multiplied, beside the weight, before they are rounded to a whole number
-    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
-    """
-
-    bag: OobVotes
-    truth: NDArray[np.float64]
-    unit: float
-    share: float
-    squared: NDArray[np.int64]
 
 
 class LeafCounts(NamedTuple):
@@ -119,10 +71,13 @@ class Places(NamedTuple):
 
     roots   uint64 [trees], positions of the roots among the nodes
     leaves  uint32 [rows, trees], set: number of the leaf in its tree
+    bags    uint16 [trees, rows], how often a row is in the bag: only those that are not are sent; None: all, compiled
+            apart
     """
 
     roots: NDArray[np.uint64]
     leaves: NDArray[np.uint32]
+    bags: NDArray[np.uint16] | None = None
 
 
 @inlined
@@ -131,8 +86,15 @@ def _always(state, tree, row):
 
 
 @inlined
-def _out_of_bag(state, tree, row):
-    return state.bag.bags[tree, row] == 0
+def _not_in(bags, tree, row):
+    if bags is None:
+        return True
+    return bags[tree, row] == 0
+
+
+@inlined
+def _left_out(state, tree, row):
+    return _not_in(state.bags, tree, row)
 
 
 @inlined
@@ -146,68 +108,20 @@ def _weighs(state, tree, row):
 
 
 @inlined
-def _weight_of(weight, row):
-    if weight is None:
-        return np.int64(1)
-    return weight[row]
-
-
-@inlined
-def _hear(bag, tree, row):
-    """Note that a row has its first voter."""
-    bag.reached[tree] += 1
-    bag.heard[tree] += _weight_of(bag.weight, row)
+def add_ballot(cast, row, ballot):
+    """Add a ballot to Votes."""
+    classes = np.uint64(cast.votes.shape[1])
+    if ballot < classes:
+        cast.votes[row, ballot] += 1.0
+    else:
+        for k in range(classes):
+            cast.votes[row, np.uint64(k)] += cast.mixed[ballot - classes, np.uint64(k)]
 
 
 @inlined
 def _cast(state, layout, tree, row, node):
     """Add the ballot of the leaf at `node`."""
-    classes = np.uint64(state.votes.shape[1])
-    ballot = np.uint64(layout.links[node + node]) & layout.ballot
-    if ballot < classes:
-        state.votes[row, ballot] += 1.0
-    else:
-        for k in range(classes):
-            state.votes[row, np.uint64(k)] += state.mixed[ballot - classes, np.uint64(k)]
-
-
-@inlined
-def _judge_class(state, layout, tree, row, node):
-    bag = state.bag
-    _cast(bag.cast, layout, tree, row, node)
-    votes = bag.cast.votes
-    best = np.uint64(0)
-    for k in range(_ONE, np.uint64(votes.shape[1])):
-        if votes[row, np.uint64(k)] > votes[row, best]:
-            best = np.uint64(k)
-    if bag.voters[row] == 0:
-        _hear(bag, tree, row)
-    elif state.prediction[row] != state.truth[row]:
-        state.wrong[tree] -= _weight_of(bag.weight, row)
-    if best != state.truth[row]:
-        state.wrong[tree] += _weight_of(bag.weight, row)
-    state.prediction[row] = best
-    bag.voters[row] += np.uint32(1)
-
-
-@inlined
-def _square(state, row):
-    """The squared error of a row, by its weight, as a whole number."""
-    bag = state.bag
-    error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
-    return np.int64(np.rint(error * error * (np.float64(_weight_of(bag.weight, row)) * state.share)))
-
-
-@inlined
-def _judge_number(state, layout, tree, row, node):
-    bag = state.bag
-    if bag.voters[row] == 0:
-        _hear(bag, tree, row)
-    else:
-        state.squared[tree] -= _square(state, row)
-    _cast(bag.cast, layout, tree, row, node)
-    bag.voters[row] += np.uint32(1)
-    state.squared[tree] += _square(state, row)
+    add_ballot(state, row, np.uint64(layout.links[node + node]) & layout.ballot)
 
 
 @inlined
@@ -256,27 +170,11 @@ def note_leaves(way, roots, leaves, scratch):
 
 @kernel
 def place_leaves(way, places, scratch):
-    """Write down the leaf of each row in each tree: Places, whose roots are those of the trees.
+    """Write down the leaf of each row, or of each out of bag, in each tree: Places, whose roots are those of the trees.
 
     Cost as `vote`. Oracle: tests/naive/predict.py find_leaf.
     """
-    route(way, places.roots, _always, _place, places, scratch)
-
-
-@kernel
-def vote_out_of_bag(way, roots, classes, scratch):
-    """Like `vote`, but a tree votes only on rows that are not in its bag; keeps Classes after every tree.
-
-    Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost as `vote` on the rows out of bag, which are 37% of
-    all in a bootstrap. Oracle: tests/naive/oob.py.
-    """
-    route(way, roots, _out_of_bag, _judge_class, classes, scratch)
-
-
-@kernel
-def average_out_of_bag(way, roots, numbers, scratch):
-    """`vote_out_of_bag` for Numbers. Oracle: tests/naive/oob.py."""
-    route(way, roots, _out_of_bag, _judge_number, numbers, scratch)
+    route(way, places.roots, _left_out, _place, places, scratch)
 
 
 @kernel

@@ -48,12 +48,12 @@ class ProjectionFamily(Family):
         if extras.numbers:
             raise ConfigError(f"the family {self.name} is for classes; choose the family axis to predict numbers")
 
-    def grow(self, call: TreeCall, shared: Any) -> TreeArrays:
+    def grow(self, call: TreeCall, shared: Any) -> tuple[TreeArrays, None]:
         """See Family; shared has `scratch`, which gives what the kernels need for a tree."""
         store = call.sampler.store
         scratch = shared.scratch(store, call.by_row, call.items, call.first)
         nodes, pool = grow_oblique(store.codes, call.by_row, call.items, call.target, call.roots, call.rules, scratch)
-        return tree_arrays(nodes, store.dictionaries, criterion_of(call.sampler.config), pool)
+        return tree_arrays(nodes, store.dictionaries, criterion_of(call.sampler.config), pool), None
 
     @abstractmethod
     def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> ObliquePasses:

@@ -83,13 +83,13 @@ class RotationFamily(ProjectionFamily):
         """See Family: the scale of the features, see tree_axes."""
         return feature_scale(store, "zscore")
 
-    def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> TreeArrays:
+    def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> tuple[TreeArrays, None]:
         """See Family."""
         store, config = call.sampler.store, call.sampler.config
         axes = self.tree_axes(store, config, call.first, shared)
         codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
         nodes = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
-        return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes)
+        return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes), None
 
     def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationPasses:
         """See ProjectionFamily."""

@@ -1,0 +1,215 @@
+"""Sending rows down a tree that has just been grown, by their codes: the list of rows is parted from node to node.
+
+A row that was not in the node when it was split may have a code between those of the rows that were. Such rows are few,
+and their values are compared with the threshold, as in prediction; so no threshold is turned into a code.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.compiler.jit import inlined, kernel
+
+# Kinds of features, those of kernels/scan/categorical_missing.py.
+_MISSING, _CATEGORY = 1, 2
+_ONE = np.uint64(1)
+_ALL = np.uint32(0xFFFFFFFF)
+
+
+class CodeView(NamedTuple):
+    """The codes of a table by columns and by rows, one matrix after the other, read-only.
+
+    u8, u16, u32  by columns: that of a row is in place row + slot * rows
+    r8, r16, r32  by rows: row * widths + slot; u8, u16, u32 once more where there is no such copy
+    rows, widths  uint64; [3], columns of each width
+    place         uint32 [features, 2], width and slot, see kernels/common/layout.py Codes
+    reach         a node of up to this many rows is read by rows
+    """
+
+    u8: NDArray[np.uint8]
+    u16: NDArray[np.uint16]
+    u32: NDArray[np.uint32]
+    r8: NDArray[np.uint8]
+    r16: NDArray[np.uint16]
+    r32: NDArray[np.uint32]
+    rows: np.uint64
+    widths: NDArray[np.uint64]
+    place: NDArray[np.uint32]
+    reach: np.uint64
+
+
+class GrownSplits(NamedTuple):
+    """Trees in codes, one after the other, whose nodes are numbered through.
+
+    feature, right, left_code, right_code  see kernels/tree/builder.py CodeTree
+    threshold     float64 [nodes]
+    default_left  bool [nodes], whether rows without a value go left, or those whose level is not listed
+    offsets, low  the dictionary of feature f begins with low[offsets[f]], the smallest value of each code
+    kind          uint8 [features], as in categorical_missing.py; None where all are plain numbers, compiled apart
+    start, level  those that node i lists are level[start[i]:start[i + 1]]; empty where there are no categories
+    """
+
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    left_code: NDArray[np.uint32]
+    right_code: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+    kind: NDArray[np.uint8] | None
+    start: NDArray[np.int64]
+    level: NDArray[np.uint32]
+
+
+class CodeScratch(NamedTuple):
+    """What a call needs to itself.
+
+    spare   uint32 [rows sent]
+    stack   uint64 [deepest node + 2, 3]
+    listed  bool [codes of the largest category], all False
+    """
+
+    spare: NDArray[np.uint32]
+    stack: NDArray[np.uint64]
+    listed: NDArray[np.bool_]
+
+
+@inlined
+def decided(without, code, left):
+    """Whether a row goes left, 1 or 0; without: 1 where those do that have no value, 0 where not, 2 where all have one;
+    None where no feature lacks any, compiled apart."""
+    if without is None:
+        return left
+    return np.uint64(without) if (without < np.uint8(2)) & (code == np.uint32(0)) else left
+
+
+@inlined
+def part_numbers(cells, across, base, rows, spare, begin, end, low, first, below, above, threshold, without):
+    """Reorder rows[begin:end] so that those that go left come first; returns where the others begin.
+
+    Codes up to `below` go left, those from `above` on go right, and others as their value low[first + code] does. A row
+    without a value, of code 0, goes as `without` says, see `decided`.
+    """
+    at = begin
+    spared = np.uint64(0)
+    after = np.uint32(below + np.uint32(1))
+    between = np.uint32(above - after)
+    for i in range(begin, end):
+        row = rows[i]
+        code = np.uint32(cells[np.uint64(row) * across + base])
+        left = np.uint64(code <= below)
+        if np.uint32(code - after) < between:
+            left = np.uint64(low[first + np.uint64(code)] <= threshold)
+        left = decided(without, code, left)
+        rows[at] = row
+        spare[spared] = row
+        at += left
+        spared += _ONE - left
+    for i in range(spared):
+        rows[at + np.uint64(i)] = spare[np.uint64(i)]
+    return at
+
+
+@inlined
+def part_levels(cells, across, base, rows, spare, begin, end, listed, others_left):
+    """`part_numbers` of a category: rows whose level is listed go to one side, the others to the other."""
+    at = begin
+    spared = np.uint64(0)
+    for i in range(begin, end):
+        row = rows[i]
+        left = listed[np.uint64(cells[np.uint64(row) * across + base])] != others_left
+        rows[at] = row
+        spare[spared] = row
+        at += np.uint64(left)
+        spared += np.uint64(not left)
+    for i in range(spared):
+        rows[at + np.uint64(i)] = spare[np.uint64(i)]
+    return at
+
+
+@inlined
+def mark_levels(splits, node, listed, mark):
+    """Mark the levels that a node lists, or take the marks away."""
+    for i in range(splits.start[node], splits.start[node + _ONE]):
+        listed[np.uint64(splits.level[np.uint64(i)])] = mark
+
+
+@inlined
+def part_cells(cells, across, base, splits, kind, node, rows, begin, end, scratch):
+    """Part the rows of a node by the codes in `cells`; kind: that of `splits`."""
+    feature = np.uint64(splits.feature[node])
+    first = np.uint64(splits.offsets[feature])
+    below, above = splits.left_code[node], splits.right_code[node]
+    threshold = splits.threshold[node]
+    if kind is None:
+        return part_numbers(
+            cells, across, base, rows, scratch.spare, begin, end, splits.low, first, below, above, threshold, None
+        )
+    else:  # noqa: RET505, only this form is dropped when kind is None
+        if kind[feature] == _CATEGORY:
+            mark_levels(splits, node, scratch.listed, True)
+            at = part_levels(
+                cells, across, base, rows, scratch.spare, begin, end, scratch.listed, splits.default_left[node]
+            )
+            mark_levels(splits, node, scratch.listed, False)
+            return at
+        without = np.uint8(2)
+        if kind[feature] == _MISSING:
+            without = np.uint8(splits.default_left[node])
+            if below == np.uint32(0) or above == np.uint32(0):  # all values on one side: their codes say nothing
+                below, above = np.uint32(0), _ALL
+        return part_numbers(
+            cells, across, base, rows, scratch.spare, begin, end, splits.low, first, below, above, threshold, without
+        )
+
+
+@inlined
+def part_rows(view, splits, node, rows, begin, end, scratch):
+    """Part the rows of a node."""
+    feature = np.uint64(splits.feature[node])
+    width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
+    few = end - begin <= view.reach
+    across, base = _ONE, slot * view.rows
+    if few:
+        across, base = view.widths[np.uint64(width >> np.uint32(1))], slot
+    if width == np.uint32(1):
+        cells8 = view.r8 if few else view.u8
+        return part_cells(cells8, across, base, splits, splits.kind, node, rows, begin, end, scratch)
+    if width == np.uint32(2):
+        cells16 = view.r16 if few else view.u16
+        return part_cells(cells16, across, base, splits, splits.kind, node, rows, begin, end, scratch)
+    cells32 = view.r32 if few else view.u32
+    return part_cells(cells32, across, base, splits, splits.kind, node, rows, begin, end, scratch)
+
+
+@kernel
+def find_leaves(view, splits, root, rows, leaf, scratch):
+    """The leaf of a tree in which each of some rows ends.
+
+    view, splits, scratch  CodeView, GrownSplits, CodeScratch
+    root  position of the root among the nodes
+    rows  uint32 [rows sent], mutated: put in the order of the leaves
+    leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
+
+    Cost: one visit per row and level, of about 2 ns. Oracle: tests/naive/predict.py find_leaf.
+    """
+    stack = scratch.stack
+    stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
+    size = _ONE
+    while size > np.uint64(0):
+        size -= _ONE
+        node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
+        while splits.feature[node] != LEAF and begin < end:
+            at = part_rows(view, splits, node, rows, begin, end, scratch)
+            if at < end:
+                stack[size, 0], stack[size, 1], stack[size, 2] = np.uint64(splits.right[node]), at, end
+                size += _ONE
+            end = at
+            node += _ONE
+        for i in range(begin, end):
+            leaf[np.uint64(rows[i])] = np.uint32(node - np.uint64(root))

@@ -1,0 +1,211 @@
+"""Adding up the votes of trees on rows that were not in their bags, from the leaves in which these ended.
+
+Finding the leaves (route_codes.py, route.py) and adding up what is in them are steps of their own: the leaves of a tree
+are found once, in any order of the trees, and their votes added in the order of the trees.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.predict.accumulate import Votes, add_ballot
+
+_ONE = np.uint64(1)
+
+
+class FoundLeaves(NamedTuple):
+    """Leaves of some trees in which rows ended.
+
+    rows    uint16, those of the first tree, then those of the next one, numbered within the range
+    leaves  uint32, number of the leaf in its tree
+    end     int64 [trees], where the rows of each tree end
+    first   int64 [trees], where the nodes of each tree begin in `ballot`, and where those of the last one end
+    ballot  uint32 [nodes], of leaves; flat_tree.py says what it is
+    """
+
+    rows: NDArray[np.uint16]
+    leaves: NDArray[np.uint32]
+    end: NDArray[np.int64]
+    first: NDArray[np.int64]
+    ballot: NDArray[np.uint32]
+
+
+class OobVotes(NamedTuple):
+    """Votes of the trees that did not see a row, and how right they were after each of them.
+
+    cast     Votes
+    voters   uint32 [rows], trees that voted so far, added to
+    reached  int64 [trees], added to: rows that had no voter before this tree; heard: what these weigh
+    weight   int64 [rows]; None where all weigh 1, compiled apart
+    """
+
+    cast: Votes
+    voters: NDArray[np.uint32]
+    reached: NDArray[np.int64]
+    heard: NDArray[np.int64]
+    weight: NDArray[np.int64] | None
+
+
+class ClassVotes(NamedTuple):
+    """Of a forest that predicts classes.
+
+    truth       uint16 [rows]
+    prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
+    wrong       int64 [trees], added to: by how much this tree changed the weight of the rows whose prediction is wrong
+    """
+
+    bag: OobVotes
+    truth: NDArray[np.uint16]
+    prediction: NDArray[np.uint16]
+    wrong: NDArray[np.int64]
+
+
+class NumberVotes(NamedTuple):
+    """Of one that predicts numbers, which are votes over voters.
+
+    truth    float64 [rows]
+    unit     by what errors are multiplied before they are squared
+    share    by what squares are multiplied, beside the weight, before they are rounded to a whole number
+    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
+    """
+
+    bag: OobVotes
+    truth: NDArray[np.float64]
+    unit: float
+    share: float
+    squared: NDArray[np.int64]
+
+
+@inlined
+def _weight_of(weight, row):
+    if weight is None:
+        return np.int64(1)
+    return weight[row]
+
+
+@inlined
+def _hear(bag, tree, row):
+    """Note that a row has its first voter."""
+    bag.reached[tree] += 1
+    bag.heard[tree] += _weight_of(bag.weight, row)
+
+
+@inlined
+def _judge_class(state, tree, row, ballot):
+    bag = state.bag
+    add_ballot(bag.cast, row, ballot)
+    votes = bag.cast.votes
+    best = np.uint64(0)
+    for k in range(_ONE, np.uint64(votes.shape[1])):
+        if votes[row, np.uint64(k)] > votes[row, best]:
+            best = np.uint64(k)
+    if bag.voters[row] == 0:
+        _hear(bag, tree, row)
+    elif state.prediction[row] != state.truth[row]:
+        state.wrong[tree] -= _weight_of(bag.weight, row)
+    if best != state.truth[row]:
+        state.wrong[tree] += _weight_of(bag.weight, row)
+    state.prediction[row] = best
+    bag.voters[row] += np.uint32(1)
+
+
+@inlined
+def _square(state, row):
+    """The squared error of a row, by its weight, as a whole number."""
+    bag = state.bag
+    error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
+    return np.int64(np.rint(error * error * (np.float64(_weight_of(bag.weight, row)) * state.share)))
+
+
+@inlined
+def _judge_number(state, tree, row, ballot):
+    bag = state.bag
+    if bag.voters[row] == 0:
+        _hear(bag, tree, row)
+    else:
+        state.squared[tree] -= _square(state, row)
+    add_ballot(bag.cast, row, ballot)
+    bag.voters[row] += np.uint32(1)
+    state.squared[tree] += _square(state, row)
+
+
+@inlined
+def _add_up(found, judge, state):
+    """Hand each row and its ballot to `judge`, tree by tree; False where a number is beyond its array."""
+    cast = state.bag.cast
+    most = np.uint64(cast.votes.shape[1]) + np.uint64(cast.mixed.shape[0])
+    rows = np.uint64(cast.votes.shape[0])
+    begin = np.uint64(0)
+    for t in range(np.uint64(found.end.size)):
+        tree = np.uint64(t)
+        first = np.uint64(found.first[tree])
+        nodes = np.uint64(found.first[tree + _ONE]) - first
+        for i in range(begin, np.uint64(found.end[tree])):
+            row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
+            if row >= rows or leaf >= nodes:
+                return False
+            ballot = np.uint64(found.ballot[first + leaf])
+            if ballot >= most:
+                return False
+            judge(state, tree, row, ballot)
+        begin = np.uint64(found.end[tree])
+    return True
+
+
+@kernel
+def add_classes(found, classes):
+    """Add the votes of FoundLeaves to ClassVotes, tree by tree; False where a number in them is beyond its array.
+
+    Breiman 2001, section 3.1; Tomasi 2017, section 6. Cost: some ns for each row of each tree. Oracle:
+    tests/naive/oob.py.
+    """
+    return _add_up(found, _judge_class, classes)
+
+
+@kernel
+def add_numbers(found, numbers):
+    """`add_classes` for NumberVotes."""
+    return _add_up(found, _judge_number, numbers)
+
+
+@kernel
+def number_ballots(feature, counts, classes, ballot, mixed):
+    """What the leaves of some trees cast: ballot uint32 [nodes], without meaning but in leaves (feature is LEAF).
+
+    counts   [nodes, classes]; without classes every leaf has a ballot of its own
+    classes  numbers in an answer: 1 without classes
+    mixed    of the same type [leaves with several classes, classes], out: their counts
+    """
+    found = np.uint64(0)
+    for n in range(np.uint64(feature.size)):
+        node = np.uint64(n)
+        ballot[node] = np.uint32(0xFFFFFFFF)
+        if feature[node] != LEAF:
+            continue
+        present = 0
+        for k in range(np.uint64(counts.shape[1])):
+            if counts[node, np.uint64(k)] > 0:
+                present += 1
+                ballot[node] = np.uint32(k)
+        if present == 1:
+            continue
+        ballot[node] = np.uint32(np.uint64(classes) + found)
+        for k in range(np.uint64(mixed.shape[1])):
+            mixed[found, np.uint64(k)] = counts[node, np.uint64(k)]
+        found += _ONE
+
+
+def ballots_of(feature: NDArray[np.int32], counts: NDArray[Any]) -> tuple[NDArray[np.uint32], NDArray[Any]]:
+    """`number_ballots` of these nodes, and the counts of their mixed leaves."""
+    from bigforest.kernels.predict.flatten import count_mixed
+
+    ballot = np.empty(feature.size, np.uint32)
+    classes = counts.shape[1]
+    mixed = np.empty((count_mixed(feature, counts) if classes else 0, classes), counts.dtype)
+    number_ballots(feature, counts, max(1, classes), ballot, mixed)
+    return ballot, mixed
