@@ -15,6 +15,7 @@ from bigforest.explain.importance import write_importance, write_unbiased
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import PARTS, ExplainOptions
 from bigforest.explain.permutation import write_permutation
+from bigforest.explain.strength import write_strength
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import Source, open_source
@@ -24,10 +25,11 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
     "importance": write_importance,
     "unbiased": write_unbiased,
     "permutation": write_permutation,
+    "strength": write_strength,
 }
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
 _WITHOUT_ROWS = ("importance",)
-_WITH_ROWS = ("importance", "unbiased", "permutation")
+_WITH_ROWS = ("importance", "unbiased", "permutation", "strength")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 

@@ -176,3 +176,34 @@ def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, 
                 total = [t + share * (a - b) for t, a, b in zip(total, with_it, without, strict=True)]
         found.append(total)
     return found
+
+
+def strength(votes: Sequence[Sequence[int | None]], truth: Sequence[int], weight: Sequence[float], classes: int) -> dict[str, float | None]:
+    """Strength, correlation, bound and error of trees that vote, [trees][rows], None where they have seen the row."""
+    margin: dict[int, float] = {}
+    runner_up: dict[int, int] = {}
+    wrong = total = 0.0
+    for i, own in enumerate(truth):
+        heard = [tree[i] for tree in votes if tree[i] is not None]
+        if not heard:
+            continue
+        counts = [heard.count(k) for k in range(classes)]
+        runner_up[i] = min((k for k in range(classes) if k != own), key=lambda k: (-counts[k], k))
+        margin[i] = (counts[own] - counts[runner_up[i]]) / len(heard)
+        total += weight[i]
+        wrong += weight[i] * (counts.index(max(counts)) != own)
+    s = sum(weight[i] * m for i, m in margin.items()) / total
+    variance = sum(weight[i] * m * m for i, m in margin.items()) / total - s * s
+    deviations = []
+    for tree in votes:
+        seen = [i for i, vote in enumerate(tree) if vote is not None]
+        if seen:
+            whole = sum(weight[i] for i in seen)
+            # The variance of the raw margin, which is 1, -1 or 0: from its values, not from the formula.
+            raw = [(weight[i], (tree[i] == truth[i]) - (tree[i] == runner_up[i])) for i in seen]
+            mean = sum(w * r for w, r in raw) / whole
+            deviations.append(math.sqrt(max(0.0, sum(w * (r - mean) ** 2 for w, r in raw) / whole)))
+    deviation = sum(deviations) / len(deviations)
+    correlation = variance / deviation**2 if deviation > 0 else None
+    bound = correlation * (1 - s * s) / s**2 if correlation is not None and s > 0 else None
+    return {"strength": s, "variance": variance, "correlation": correlation, "bound": bound, "error": wrong / total}
