@@ -11,6 +11,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, silent
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
+from bigforest.explain.contributions import write_path_contributions, write_shap
 from bigforest.explain.importance import write_importance, write_unbiased
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import PARTS, ExplainOptions
@@ -26,6 +27,8 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
     "unbiased": write_unbiased,
     "permutation": write_permutation,
     "strength": write_strength,
+    "contributions": write_path_contributions,
+    "shap": write_shap,
 }
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
 _WITHOUT_ROWS = ("importance",)
@@ -43,6 +46,7 @@ def explain_forest(
     loss: str | None = None,
     groups: Mapping[str, Sequence[str]] | None = None,
     new_rows: bool = False,
+    classes: Sequence[Any] | None = None,
     seed: int = 0,
     overwrite: bool = False,
     threads: int | None = None,
@@ -63,13 +67,19 @@ def explain_forest(
     loss     what permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
     groups   features that are permuted together, besides each by itself: lists of their names, by the name of the group.
     new_rows  no tree has seen any of the rows: all are out of bag.
+    classes  to explain by contributions; None for all, or of two the second.
     seed     of permutations and samples.
 
     The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
     DataError, FormatError and OutputExistsError.
     """
     options = ExplainOptions(
-        parts=_parts(parts, data), loss=loss, groups=dict(groups or {}), new_rows=new_rows, seed=seed
+        parts=_parts(parts, data),
+        loss=loss,
+        groups=dict(groups or {}),
+        new_rows=new_rows,
+        classes=None if classes is None else tuple(classes),
+        seed=seed,
     )
     resources = resources_of(threads, scratch, memory)
     if not isinstance(forest, Forest):
