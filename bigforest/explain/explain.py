@@ -12,6 +12,7 @@ from bigforest.common.events import Listener, silent
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.explain.contributions import write_path_contributions, write_shap
+from bigforest.explain.dependence import write_dependence, write_effects
 from bigforest.explain.importance import write_importance, write_unbiased
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import PARTS, ExplainOptions
@@ -29,6 +30,8 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
     "strength": write_strength,
     "contributions": write_path_contributions,
     "shap": write_shap,
+    "dependence": write_dependence,
+    "effects": write_effects,
 }
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
 _WITHOUT_ROWS = ("importance",)
@@ -47,6 +50,10 @@ def explain_forest(
     groups: Mapping[str, Sequence[str]] | None = None,
     new_rows: bool = False,
     classes: Sequence[Any] | None = None,
+    features: Sequence[Any] | None = None,
+    grid: int = 20,
+    individual: int = 0,
+    sample: int | None = None,
     seed: int = 0,
     overwrite: bool = False,
     threads: int | None = None,
@@ -67,7 +74,11 @@ def explain_forest(
     loss     what permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
     groups   features that are permuted together, besides each by itself: lists of their names, by the name of the group.
     new_rows  no tree has seen any of the rows: all are out of bag.
-    classes  to explain by contributions; None for all, or of two the second.
+    classes  to explain by contributions and dependence; None for all, or of two the second.
+    features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
+    grid     values of a feature at which dependence is asked for, at most; of a category all levels.
+    individual  rows of the sample whose own curves are kept.
+    sample   rows over which dependence is a mean, drawn by the seed; None for 1,000.
     seed     of permutations and samples.
 
     The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
@@ -79,6 +90,10 @@ def explain_forest(
         groups=dict(groups or {}),
         new_rows=new_rows,
         classes=None if classes is None else tuple(classes),
+        features=None if features is None else tuple(features),
+        grid=grid,
+        individual=individual,
+        sample=sample,
         seed=seed,
     )
     resources = resources_of(threads, scratch, memory)
