@@ -17,6 +17,7 @@ from bigforest.explain.importance import write_importance, write_unbiased
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import PARTS, ExplainOptions
 from bigforest.explain.permutation import write_permutation
+from bigforest.explain.proximity import write_proximities
 from bigforest.explain.strength import write_strength
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, read_forest
@@ -32,6 +33,7 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
     "shap": write_shap,
     "dependence": write_dependence,
     "effects": write_effects,
+    "proximities": write_proximities,
 }
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
 _WITHOUT_ROWS = ("importance",)
@@ -54,6 +56,8 @@ def explain_forest(
     grid: int = 20,
     individual: int = 0,
     sample: int | None = None,
+    rows: Sequence[int] = (),
+    neighbors: int = 10,
     seed: int = 0,
     overwrite: bool = False,
     threads: int | None = None,
@@ -78,7 +82,10 @@ def explain_forest(
     features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
     grid     values of a feature at which dependence is asked for, at most; of a category all levels.
     individual  rows of the sample whose own curves are kept.
-    sample   rows over which dependence is a mean, drawn by the seed; None for 1,000.
+    sample   rows over which dependence is a mean, or whose proximities are found, drawn by the seed; None for 1,000 and
+             10,000.
+    rows     numbers of the rows whose proximities are found, instead of a sample.
+    neighbors  rows of largest proximity that are kept of each.
     seed     of permutations and samples.
 
     The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
@@ -94,6 +101,8 @@ def explain_forest(
         grid=grid,
         individual=individual,
         sample=sample,
+        rows=tuple(rows),
+        neighbors=neighbors,
         seed=seed,
     )
     resources = resources_of(threads, scratch, memory)

@@ -207,3 +207,17 @@ def strength(votes: Sequence[Sequence[int | None]], truth: Sequence[int], weight
     correlation = variance / deviation**2 if deviation > 0 else None
     bound = correlation * (1 - s * s) / s**2 if correlation is not None and s > 0 else None
     return {"strength": s, "variance": variance, "correlation": correlation, "bound": bound, "error": wrong / total}
+
+
+def proximities(
+    leaves: Sequence[Sequence[int]], bags: Sequence[Sequence[int]], weight: Sequence[float], row: int
+) -> list[float]:
+    """RF-GAP proximities of a row to all rows; leaves and bags are [trees][rows]."""
+    trees = [tree for tree in range(len(leaves)) if bags[tree][row] == 0]
+    found = [0.0] * len(weight)
+    for tree in trees:
+        inside = [j for j in range(len(weight)) if bags[tree][j] and leaves[tree][j] == leaves[tree][row]]
+        total = sum(bags[tree][j] * weight[j] for j in inside)
+        for j in inside:
+            found[j] += bags[tree][j] * weight[j] / total / len(trees)
+    return found
