@@ -30,6 +30,8 @@ from bigforest.schema.config import TrainConfig
 if TYPE_CHECKING:
     from bigforest.api.functions import encode_store, plan_training, predict_file, train
     from bigforest.api.warm_up import warm_up
+    from bigforest.explain.explain import explain_forest
+    from bigforest.explain.tables import Explanation
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
     from bigforest.predict.forest import Forest, read_forest
@@ -49,6 +51,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DiskFullError",
+    "Explanation",
     "Forest",
     "FormatError",
     "ImageFeatures",
@@ -61,6 +64,7 @@ __all__ = [
     "bayes_error",
     "calibrate_forest",
     "encode_store",
+    "explain_forest",
     "images_to_features",
     "merge",
     "plan_training",
@@ -75,6 +79,7 @@ __all__ = [
 
 _HOMES = {
     "BayesError": "bigforest.simulation.simulate",
+    "Explanation": "bigforest.explain.tables",
     "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
     "Plan": "bigforest.training.plan",
@@ -82,6 +87,7 @@ _HOMES = {
     "bayes_error": "bigforest.simulation.simulate",
     "calibrate_forest": "bigforest.revise.calibrate",
     "encode_store": "bigforest.api.functions",
+    "explain_forest": "bigforest.explain.explain",
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.revise.merge",
     "plan_training": "bigforest.api.functions",

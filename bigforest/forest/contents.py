@@ -54,6 +54,16 @@ class Contents:
         self._holding = holding
 
     @property
+    def identity(self) -> str:
+        """Equal for all files of one forest and no others: its dataspec and configuration."""
+        return self._identity
+
+    @property
+    def part_files(self) -> list[Path]:
+        """The files of its trees."""
+        return list(self._parts)
+
+    @property
     def trees(self) -> int:
         """Number of trees."""
         return self.config.trees

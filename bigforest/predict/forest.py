@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from bigforest import Explanation
+
 
 def is_forest(path: Path) -> bool:
     """Whether `path` is the directory of a forest, of whatever version and in whatever state."""
@@ -186,6 +188,12 @@ class Forest(GrownForest):
         from bigforest.predict.inbag import bags_of
 
         return bags_of(self, self._numbers(trees) or range(self.trees), group)
+
+    def explain(self, data: Any = None, out: str | Path | None = None, **options: Any) -> Explanation:
+        """Why the forest answers as it does, as tables: `bigforest.explain_forest` with its options and errors."""
+        import bigforest  # whose functions stand above a forest
+
+        return bigforest.explain_forest(self, data, out, **options)
 
     @property
     def feature_importances(self) -> NDArray[np.float64]:

@@ -18,6 +18,7 @@ from bigforest.schema.dataspec import DataSpec
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
+    from bigforest.sampling.bags import Sampler
 
 
 class BagInputs(NamedTuple):
@@ -43,21 +44,33 @@ class BagInputs(NamedTuple):
 
 def bags_of(forest: GrownForest, trees: Sequence[int], group: Any) -> pl.DataFrame:
     """`Forest.inbag` for these trees. Raises ConfigError and DataError."""
-    from bigforest.sampling.bags import Sampler
-
-    spec, config = forest.spec, forest.config
     rows = _row_numbers(forest)
-    by_class = config.bootstrap and config.sampling != "uniform"
+    by_class = forest.config.bootstrap and forest.config.sampling != "uniform"
     target = _classes(forest) if by_class else np.empty(0, np.uint16)
-    known: Any = BagInputs(spec, target, _groups(spec, config, group, rows))
-    samplers: dict[int, Sampler] = {}
-    columns: dict[str, Any] = {"row": rows}
-    for tree in trees:
-        seed, number = _origin(forest, tree)
-        if seed not in samplers:
-            samplers[seed] = Sampler.of(known, replace(config, seed=seed))
-        columns[str(tree)] = samplers[seed].bag(number)
-    return pl.DataFrame(columns)
+    bags = TreeBags(forest, BagInputs(forest.spec, target, group_codes(forest.spec, forest.config, group, rows)))
+    return pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
+
+
+class TreeBags:
+    """The bags of the trees of a forest, each drawn when it is asked for."""
+
+    def __init__(self, forest: GrownForest, known: BagInputs) -> None:
+        self._forest = forest
+        self._known = known
+        self._samplers: dict[int, Sampler] = {}
+
+    def __reduce__(self) -> tuple[type[TreeBags], tuple[GrownForest, BagInputs]]:
+        return TreeBags, (self._forest, self._known)
+
+    def bag(self, tree: int) -> NDArray[np.uint16]:
+        """How often each training row is in the bag of the tree, uint16 [rows]."""
+        from bigforest.sampling.bags import Sampler
+
+        seed, number = _origin(self._forest, tree)
+        if seed not in self._samplers:
+            known: Any = self._known
+            self._samplers[seed] = Sampler.of(known, replace(self._forest.config, seed=seed))
+        return self._samplers[seed].bag(number)
 
 
 def _origin(forest: GrownForest, tree: int) -> tuple[int, int]:
@@ -88,7 +101,7 @@ def _classes(forest: GrownForest) -> NDArray[np.uint16]:
     return codes.astype(np.uint16)
 
 
-def _groups(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
+def group_codes(spec: DataSpec, config: TrainConfig, given: Any, rows: NDArray[np.uint64]) -> NDArray[np.uint32] | None:
     """The code of each row's group, its rank among the names. Raises ConfigError and DataError."""
     if not config.bootstrap or config.group is None or spec.group is None:
         if given is not None:

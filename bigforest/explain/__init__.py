@@ -1,0 +1,1 @@
+"""Why a forest answers as it does, in tables."""

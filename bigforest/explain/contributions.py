@@ -1,0 +1,247 @@
+"""What each feature adds to the answer on every row: along the path, or as Shapley values."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Notice, stage
+from bigforest.common.memory_estimate import BASE_BYTES
+from bigforest.common.sizes import over_budget
+from bigforest.execution.resources import Resources
+from bigforest.explain.job import ExplainJob
+from bigforest.explain.row_table import RowTable, row_ranges
+from bigforest.explain.tables import ExplanationFolder
+from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees
+from bigforest.forest.load.load_plan import LOADING_BYTES, cut
+
+# Numbers in a file, and rows: files are cut by the forest alone, so that a run goes on within another budget.
+_PART_CELLS = 1 << 21
+_PART_ROWS = 1 << 16
+# Seconds on one thread that a file should take at most.
+_PART_SECONDS = 20.0
+# Nanoseconds on one thread of a node on the path, and of a node of the tree for each point and class. Measured.
+_PATH_NS = 15.0
+_POINT_NS = 2.0
+
+
+class Contributed(NamedTuple):
+    """How rows are explained.
+
+    exact    by Shapley values, else along the path.
+    chosen   classes that are explained, by their codes; (0,) of numbers.
+    labels   of these; None of numbers.
+    """
+
+    exact: bool
+    chosen: tuple[int, ...]
+    labels: tuple[Any, ...] | None
+
+
+def write_path_contributions(job: ExplainJob) -> None:
+    """`contributions`: see `_write`."""
+    _write(job, "contributions", exact=False)
+
+
+def write_shap(job: ExplainJob) -> None:
+    """`shap`: see `_write`. Raises ConfigError for oblique forests."""
+    _write(job, "shap", exact=True)
+
+
+def _write(job: ExplainJob, name: str, *, exact: bool) -> None:
+    """A row per row and class: its number, the class, `base`, a column c_<feature> each, and `prediction`.
+
+    base        what the forest answers before it knows anything: the mean over the trees of the answer of the root.
+    prediction  what it answers; base and all contributions add up to it.
+    """
+    stock, table = job.voting, job.table
+    how = Contributed(exact, *chosen_classes(job))
+    own = row_nanoseconds(stock, how, len(table.used))
+    width = len(job.forest.spec.features) * len(how.chosen)
+    step = max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / own)))
+    if exact:
+        seconds = own * table.rows / job.resources.workers / 1e9
+        job.listener(Notice(f"exact contributions of {table.rows} rows take about {math.ceil(seconds)} s"))
+    groups, at_once = plan_sweep(f"{name} of rows", stock, job.resources, 32 * step * (width + 8))
+    settings = repr(how)
+    ranges = [own for own in row_ranges(table.rows, step) if not job.folder.has(part_name(name, own[0]), settings)]
+    with stage(name, table.rows, "rows", job.listener) as progress:
+        done = table.rows - sum(end - begin for begin, end in ranges)
+        progress.advance(done)
+        shared = (stock, table, how, groups, job.folder, name, settings)
+        try:
+            job.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, at_once)
+        finally:
+            job.resources.executor(1).run_on_all_workers(forget_trees, str(table.folder))
+
+
+def part_name(name: str, begin: int) -> str:
+    """The table of the rows from `begin` on."""
+    return f"{name}/part-{begin:010d}"
+
+
+def chosen_classes(job: ExplainJob) -> tuple[tuple[int, ...], tuple[Any, ...] | None]:
+    """Codes and labels of the classes to explain: those asked for, of two the second, else all. Raises ConfigError."""
+    classes = job.forest.classes
+    if not classes:
+        return (0,), None
+    wanted = job.options.classes
+    if wanted is None:
+        codes = (1,) if len(classes) == 2 else tuple(range(len(classes)))
+        return codes, tuple(classes[code] for code in codes)
+    texts = [str(label) for label in classes]
+    wrong = [label for label in wanted if str(label) not in texts]
+    if wrong or not wanted:
+        raise ConfigError(f"classes must be some of {', '.join(texts[:10])}, not {list(wanted)}")
+    codes = tuple(texts.index(str(label)) for label in wanted)
+    return codes, tuple(classes[code] for code in codes)
+
+
+def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
+    """About how long a row takes on one thread."""
+    nodes = stock.trees.nodes.astype(np.float64)
+    depth = 1.5 * np.log2(nodes + 1)
+    if not how.exact:
+        return float((depth * (_PATH_NS + len(how.chosen))).sum()) + 1.0
+    points = (np.minimum(depth, columns) + 1) / 2
+    return float((nodes * points * (1 + len(how.chosen))).sum() * _POINT_NS / 2) + 1.0
+
+
+def plan_sweep(what: str, stock: TreeStock, resources: Resources, own: int) -> tuple[list[range], int]:
+    """Groups of trees that each task loads one after the other, and tasks at once in each process.
+
+    own  bytes of a task beside the trees. All trees stay loaded where they fit. Raises ConfigError.
+    """
+    sizes, first = stock.sizes(), stock.trees.first
+    everything = [range(stock.count)]
+    if resources.memory is None:
+        return everything, resources.workers
+    room = resources.memory - BASE_BYTES - LOADING_BYTES
+    whole, largest = int(sizes.sum()), int(sizes.max())
+    if room >= whole + own:
+        return everything, min(resources.workers, (room - whole) // own)
+    if room < largest + own:
+        raise over_budget(what, BASE_BYTES + LOADING_BYTES + own + largest, resources.memory)
+    return cut(sizes, first, room - own, stock.count), 1
+
+
+_lock = threading.Lock()
+_kept: dict[str, list[LoadedTree]] = {}
+
+
+def sweep(stock: TreeStock, table: RowTable, groups: list[range]) -> Iterator[LoadedTree]:
+    """All trees in their order; where they are one group, they stay loaded until `forget_trees`."""
+    if len(groups) > 1:
+        for entries in groups:
+            yield from load_trees(stock, table, entries)
+        return
+    key = str(table.folder)
+    with _lock:
+        if key not in _kept:
+            _kept[key] = load_trees(stock, table, groups[0])
+        trees = _kept[key]
+    yield from trees
+
+
+def forget_trees(key: str) -> None:
+    """Give the memory of the trees back that `sweep` keeps."""
+    _kept.pop(key, None)
+
+
+def explain_rows(
+    stock: TreeStock,
+    table: RowTable,
+    how: Contributed,
+    groups: list[range],
+    folder: ExplanationFolder,
+    name: str,
+    settings: str,
+    begin: int,
+    end: int,
+) -> int:
+    """Task: write the contributions of the rows from `begin` to before `end`; how many there are."""
+    base, votes, found = contributions(stock, table, how, groups, begin, end)
+    folder.write(part_name(name, begin), _table(stock, table, how, (base, votes, found), begin), settings)
+    return end - begin
+
+
+def contributions(
+    stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], begin: int, end: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Base, float64 [classes], answers [rows, classes] and contributions [rows, columns, classes] of some rows."""
+    from bigforest.kernels.explain.contributions import path_contributions
+
+    values, classes = table.values(), len(how.chosen)
+    base, votes = np.zeros(classes), np.zeros((end - begin, classes))
+    found = np.zeros((end - begin, len(table.used) + 1, classes))
+    spare = np.zeros_like(found) if how.exact else found
+    for tree in sweep(stock, table, groups):
+        answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
+        base += answer[0]
+        path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)
+        if how.exact:
+            _add_shapley(tree, answer, values, begin, found)
+    trees = stock.count
+    return base / trees, votes / trees, found[:, :-1] / trees
+
+
+def _add_shapley(
+    tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, found: NDArray[np.float64]
+) -> None:
+    from bigforest.kernels.explain.contributions import Edges, Points, ShapScratch, find_edges, shapley_values
+
+    if tree.walked.directions is not None:
+        raise ConfigError(
+            "Shapley values need splits on one feature each, and this forest splits on projections; ask for "
+            "contributions along the path"
+        )
+    size, classes = tree.end - tree.begin, answer.shape[1]
+    numbers = [np.empty(size, np.uint32) for _ in range(4)]
+    edges = Edges(numbers[0], numbers[1], numbers[2], np.empty(size), numbers[3])
+    limits = np.uint64(tree.begin), np.uint64(tree.end)
+    find_edges(tree.walked, *limits, tree.weight, np.empty(size, np.uint64), edges)
+    count = max(1, -(-int(edges.different.max()) // 2))
+    t, weight = np.polynomial.legendre.leggauss(count)
+    points = Points((t + 1.0) / 2.0, weight / 2.0)
+    levels = int(edges.depth.max()) + 1
+    scratch = ShapScratch(
+        np.zeros(levels, np.uint64),
+        np.zeros(levels, np.uint8),
+        np.zeros(levels, np.uint8),
+        np.zeros(levels),
+        np.zeros((levels, count)),
+        np.zeros((levels, count)),
+        np.zeros((levels, classes, count)),
+        np.zeros((found.shape[1], classes, count)),
+    )
+    shapley_values(tree.walked, limits[0], answer, values, np.uint64(begin), edges, points, scratch, found)
+
+
+def _table(
+    stock: TreeStock,
+    table: RowTable,
+    how: Contributed,
+    parts: tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]],
+    begin: int,
+) -> pl.DataFrame:
+    base, votes, found = parts
+    rows, classes = votes.shape
+    columns: dict[str, Any] = {"row": np.repeat(np.arange(begin, begin + rows, dtype=np.uint64), classes)}
+    if how.labels is not None:
+        columns["class"] = pl.Series(list(how.labels)).gather(np.tile(np.arange(classes), rows))
+    columns["base"] = np.tile(base, rows)
+    place_of = {place: at for at, place in enumerate(table.used)}
+    for place, feature in enumerate(stock.trees.header.spec.features):
+        own = found[:, place_of[place]] if place in place_of else np.zeros((rows, classes))
+        columns[f"c_{feature.name}"] = own.reshape(-1)
+    columns["prediction"] = votes.reshape(-1)
+    return pl.DataFrame(columns)
+
+

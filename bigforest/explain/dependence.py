@@ -1,0 +1,354 @@
+"""How answers depend on one feature or two: partial dependence, individual curves, accumulated local effects.
+
+    partial dependence   mean over rows of the answer when the feature has a value (Friedman 2001, section 8.2)
+    individual curves    the same of single rows (Goldstein and others 2015)
+    local effects        mean over the rows between two neighbouring values of the change of the answer from the one to
+                         the other, added up and centred (Apley and Zhu 2020): no row is moved far, so that features
+                         which go together do not mislead. Of two features the second-order effect: beyond both alone
+"""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import stage
+from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, plan_sweep, sweep
+from bigforest.explain.job import ExplainJob
+from bigforest.explain.row_table import RowTable, row_ranges
+from bigforest.explain.tree_groups import LoadedTree, TreeStock
+
+# Rows of a sample, and features, unless given.
+_SAMPLE = 1000
+_FEATURES = 10
+# Answers that a task holds, and rows: sums are over such pieces, whoever adds them up.
+_PIECE_CELLS = 1 << 19
+_PIECE_ROWS = 256
+
+
+class Curve(NamedTuple):
+    """What is varied.
+
+    name    of the feature, or of both.
+    places  positions in the dataspec.
+    grids   ascending values of each, as the table has them.
+    local   whether local effects are asked for.
+    """
+
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+    grids: tuple[NDArray[np.float64], ...]
+    local: bool
+
+    @property
+    def points(self) -> NDArray[np.float64]:
+        """All pairs of values, float64 [points, features]; the first feature changes least often."""
+        return np.array(list(product(*self.grids)), np.float64).reshape(-1, len(self.grids))
+
+
+class CurveSums(NamedTuple):
+    """Of some rows.
+
+    total  float64 [points, classes]: sums of answers, or by cell of local effects
+    rows   int64 [points], how many rows were added
+    own    float64 [rows, points, classes] of the first rows, where individual curves are asked for
+    """
+
+    total: NDArray[np.float64]
+    rows: NDArray[np.int64]
+    own: NDArray[np.float64]
+
+
+def write_dependence(job: ExplainJob) -> None:
+    """`dependence` of single features, `dependence-pairs` of two, and `individual` curves."""
+    _write(job, "dependence", local=False)
+
+
+def write_effects(job: ExplainJob) -> None:
+    """`effects` of single features and `effects-pairs` of two, all of them numbers."""
+    _write(job, "effects", local=True)
+
+
+def _write(job: ExplainJob, name: str, *, local: bool) -> None:
+    how = Contributed(False, *chosen_classes(job))
+    chosen, table = _chosen(job, local), job.table
+    options = job.options
+    settings = repr((how, chosen, options.grid, options.sample, options.seed, options.individual))
+    names = [name] if any(len(own) == 1 for own in chosen) else []
+    names += [f"{name}-pairs"] if any(len(own) == 2 for own in chosen) else []
+    names += ["individual"] if options.individual and not local else []
+    if all([job.folder.has(own, settings) for own in names]):
+        return
+    rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
+    curves = [_curve(job, own, rows, local) for own in chosen]
+    sums = _sums(job, name, how, curves, rows)
+    labels = how.labels or (None,)
+    for width, suffix in ((1, ""), (2, "-pairs")):
+        some = [
+            (_effects if local else _means)(curve, own, job, labels)
+            for curve, own in zip(curves, sums, strict=True)
+            if len(curve.places) == width
+        ]
+        if some:
+            job.folder.write(name + suffix, pl.concat(some, how="vertical"), settings)
+    if "individual" in names:
+        singles = [(curve, own) for curve, own in zip(curves, sums, strict=True) if len(curve.places) == 1]
+        pieces = [_individual(curve, own, job, labels, rows) for curve, own in singles]
+        job.folder.write("individual", pl.concat(pieces), settings)
+
+
+def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:
+    """All rows, or as many as asked for, drawn without replacement, ascending."""
+    if rows <= most:
+        return np.arange(rows, dtype=np.uint32)
+    random = np.random.Generator(np.random.Philox(seed % 2**64))
+    return np.sort(random.choice(rows, most, replace=False)).astype(np.uint32)
+
+
+def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
+    """The features and pairs asked for, or the most important features. Raises ConfigError."""
+    spec = job.forest.spec
+    numeric = {feature.name for feature in spec.features if feature.kind == "numeric"}
+    if job.options.features is None:
+        order = np.argsort(-job.forest.feature_importances, kind="stable")[:_FEATURES]
+        names = [spec.features[place].name for place in order.tolist()]
+        return [(name,) for name in names if name in numeric or not local]
+    chosen = [(own,) if isinstance(own, str) else tuple(own) for own in job.options.features]
+    for own in chosen:
+        job.options.places(own, spec, "features")
+        if len(own) > 2:
+            raise ConfigError(f"features must be names or pairs of names, not {list(own)}")
+        if local and not numeric.issuperset(own):
+            raise ConfigError(
+                f"local effects need an order of values, and {', '.join(sorted(set(own) - numeric))} is a category; ask "
+                "for its partial dependence"
+            )
+    return chosen
+
+
+def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], local: bool) -> Curve:
+    table = job.table
+    places = tuple(job.options.places(names, job.forest.spec, "features"))
+    grids = tuple(_grid(job, table, place, rows) for place in places)
+    return Curve(names, places, grids, local)
+
+
+def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+    """Values of a feature among the rows: all, or as many quantiles as asked for, each of them a value; all levels."""
+    feature = job.forest.spec.features[place]
+    if place not in table.used:
+        return np.zeros(1)
+    values = table.values()[rows, table.used.index(place)].astype(np.float64)
+    found = np.unique(values[~np.isnan(values)])
+    if feature.kind == "category":
+        return found[found < feature.codes]
+    if found.size > job.options.grid:
+        shares = np.linspace(0.0, 1.0, job.options.grid)
+        found = np.unique(np.quantile(values[~np.isnan(values)], shares, method="inverted_cdf"))
+    return found if found.size else np.zeros(1)
+
+
+def _sums(
+    job: ExplainJob, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
+) -> list[CurveSums]:
+    stock, classes = job.voting, len(how.chosen)
+    largest = max(len(curve.points) for curve in curves)
+    step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // (largest * classes)))
+    cells = 4 * step * largest * classes * len(curves)
+    groups, at_once = plan_sweep(f"the {name} of answers", stock, job.resources, 8 * cells)
+    pieces = list(row_ranges(rows.size, step))
+    found: dict[int, list[CurveSums]] = {}
+    with stage(name, rows.size, "rows", job.listener) as progress:
+
+        def collect(index: int, sums: list[CurveSums]) -> None:
+            found[index] = sums
+            progress.advance(pieces[index][1] - pieces[index][0])
+
+        shared = (stock, job.table, how, groups, curves, rows, job.options.individual)
+        try:
+            job.run(vary_rows, pieces, collect, shared, at_once)
+        finally:
+            job.resources.executor(1).run_on_all_workers(forget_trees, str(job.table.folder))
+    joined = []
+    for number in range(len(curves)):
+        own = [found[index][number] for index in range(len(pieces))]
+        total, counted = np.zeros(own[0].total.shape), np.zeros(own[0].rows.shape, np.int64)
+        for piece in own:  # in the order of the rows
+            total += piece.total
+            counted += piece.rows
+        joined.append(CurveSums(total, counted, np.concatenate([piece.own for piece in own])))
+    return joined
+
+
+def vary_rows(
+    stock: TreeStock,
+    table: RowTable,
+    how: Contributed,
+    groups: list[range],
+    curves: list[Curve],
+    rows: NDArray[np.uint32],
+    individual: int,
+    begin: int,
+    end: int,
+) -> list[CurveSums]:
+    """Task: the sums of each curve over some of the rows."""
+    chosen = np.ascontiguousarray(rows[begin:end])
+    points = [_points_of(curve, table, chosen) for curve in curves]
+    out = [np.zeros((chosen.size, own.shape[1], len(how.chosen))) for own in points]
+    for tree in sweep(stock, table, groups):
+        answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
+        for curve, own, found in zip(curves, points, out, strict=True):
+            _vary(tree, answer, table, curve, chosen, own, found)
+    kept = max(0, min(end, individual) - begin)
+    return [
+        _summed(curve, own, found / stock.count, kept) for curve, own, found in zip(curves, points, out, strict=True)
+    ]
+
+
+def _points_of(curve: Curve, table: RowTable, rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Which points each row is asked at, uint32 [rows or 1, points]; of local effects the corners of its cell."""
+    if not curve.local:
+        return np.arange(len(curve.points), dtype=np.uint32)[None]
+    corners = np.zeros((rows.size, 1), np.int64)
+    for place, grid in zip(curve.places, curve.grids, strict=True):
+        upper = cell_of(table, place, grid, rows)
+        sides = np.maximum(np.stack([upper - 1, upper], axis=1), 0)
+        corners = (corners[:, :, None] * grid.size + sides[:, None, :]).reshape(rows.size, -1)
+    return np.ascontiguousarray(corners.astype(np.uint32))
+
+
+def cell_of(table: RowTable, place: int, grid: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.int64]:
+    """The upper end of the interval of the grid in which each row is, from 1; 0 where it has no value."""
+    if place not in table.used or grid.size < 2:
+        return np.zeros(rows.size, np.int64)
+    values = table.values()[rows, table.used.index(place)].astype(np.float64)
+    upper = np.clip(np.searchsorted(grid, values, side="left"), 1, grid.size - 1)
+    return np.where(np.isnan(values), 0, upper)
+
+
+def _vary(
+    tree: LoadedTree,
+    answer: NDArray[np.float64],
+    table: RowTable,
+    curve: Curve,
+    rows: NDArray[np.uint32],
+    points: NDArray[np.uint32],
+    out: NDArray[np.float64],
+) -> None:
+    from bigforest.kernels.explain.step import Replaced
+    from bigforest.kernels.explain.vary import VaryScratch, vary
+
+    values = table.values()
+    group, column = np.full(values.shape[1], -1, np.int32), np.full(values.shape[1], -1, np.int32)
+    for at, place in enumerate(curve.places):
+        if place in table.used:
+            group[table.used.index(place)], column[table.used.index(place)] = 0, at
+    drawn = curve.points.astype(values.dtype)
+    scratch = VaryScratch(*(np.empty(points.shape[1], np.uint32) for _ in range(5)))
+    vary(
+        tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out
+    )
+
+
+def _summed(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:
+    own = found[:kept].copy()
+    if not curve.local:
+        return CurveSums(found.sum(axis=0), np.full(found.shape[1], len(found)), own)
+    size = len(curve.points)
+    there = points[:, 0] != points[:, -1]
+    change = found[:, -1] - found[:, 0]
+    if len(curve.places) == 2:
+        a, b = curve.grids[1].size, points
+        there = (b[:, 0] // a != b[:, 3] // a) & (b[:, 0] % a != b[:, 3] % a)
+        change = (found[:, 3] - found[:, 2]) - (found[:, 1] - found[:, 0])
+    total, cells = np.zeros((size, found.shape[2])), points[there, -1]
+    np.add.at(total, cells, change[there])
+    return CurveSums(total, np.bincount(cells, minlength=size), found[:0])
+
+
+def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
+    """Names of features, and values: of numbers as they are, of categories their levels."""
+    spec, points = job.forest.spec, curve.points
+    columns: dict[str, Any] = {}
+    ends = [""] if len(curve.places) == 1 else ["_a", "_b"]
+    for at, (end, place, name) in enumerate(zip(ends, curve.places, curve.names, strict=True)):
+        feature = spec.features[place]
+        columns[f"feature{end}"] = [name] * len(points)
+        category = feature.kind == "category"
+        columns[f"value{end}"] = pl.Series([None] * len(points) if category else points[:, at], dtype=pl.Float64)
+        texts = [None, *job.forest.levels.of(place).to_list()] if category and feature.missing else []
+        texts = texts or (job.forest.levels.of(place).to_list() if category else [])
+        levels = [texts[int(code)] for code in points[:, at]] if category else [None] * len(points)
+        columns[f"level{end}"] = pl.Series(levels, dtype=pl.String)
+    return columns
+
+
+def _table(curve: Curve, job: ExplainJob, labels: tuple[Any, ...], **values: NDArray[Any]) -> pl.DataFrame:
+    """One row per class and point; values are [points, classes]."""
+    base = pl.DataFrame(_columns(curve, job))
+    pieces = []
+    for k, label in enumerate(labels):
+        told = [] if job.forest.is_regression else [pl.Series("class", [label]).new_from_index(0, base.height)]
+        own = [pl.Series(name, np.ascontiguousarray(value[:, k])) for name, value in values.items()]
+        pieces.append(base.with_columns(*told, *own))
+    return pl.concat(pieces)
+
+
+def _means(curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, ...]) -> pl.DataFrame:
+    return _table(curve, job, labels, answer=sums.total / np.maximum(sums.rows, 1)[:, None])
+
+
+def _individual(
+    curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, ...], rows: NDArray[np.uint32]
+) -> pl.DataFrame:
+    pieces = [
+        _table(curve, job, labels, answer=own).with_columns(row=pl.lit(int(row), pl.UInt64))
+        for row, own in zip(rows.tolist(), sums.own, strict=False)
+    ]
+    return pl.concat(pieces)
+
+
+def _effects(curve: Curve, sums: CurveSums, job: ExplainJob, labels: tuple[Any, ...]) -> pl.DataFrame:
+    sizes = [grid.size for grid in curve.grids]
+    rows = sums.rows.reshape(sizes)
+    change = sums.total / np.maximum(sums.rows, 1)[:, None]
+    effect = change.reshape(*sizes, -1)
+    for axis in range(len(sizes)):
+        effect = np.cumsum(effect, axis=axis)
+    effect = _centred(effect, rows) if len(sizes) == 1 else _without_main(effect, rows)
+    counts = np.repeat(sums.rows[:, None], len(labels), axis=1)
+    return _table(curve, job, labels, effect=effect.reshape(len(sums.rows), -1), rows=counts)
+
+
+def _centred(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """With a mean of 0 over the rows, each of which counts as the middle of its interval."""
+    if effect.shape[0] < 2 or not rows.sum():
+        return np.zeros(effect.shape)
+    middle = (effect[1:] + effect[:-1]) / 2
+    centred: NDArray[np.float64] = effect - (rows[1:, None] * middle).sum(axis=0) / rows.sum()
+    return centred
+
+
+def _without_main(effect: NDArray[np.float64], rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Without what each of the two features does alone, and with a mean of 0 over the rows."""
+    inner = rows[1:, 1:, None]
+    if not inner.size or not inner.sum():
+        return np.zeros(effect.shape)
+
+    def main(axis: int) -> NDArray[np.float64]:
+        step = np.diff(effect, axis=axis)
+        other = 1 - axis
+        both = (step.take(range(1, step.shape[other]), other) + step.take(range(step.shape[other] - 1), other)) / 2
+        weight = np.maximum(inner.sum(axis=other), 1)
+        slope = (inner * both).sum(axis=other) / weight
+        return np.concatenate([np.zeros((1, slope.shape[1])), np.cumsum(slope, axis=0)])
+
+    found = effect - main(0)[:, None] - main(1)[None]
+    middle = (found[1:, 1:] + found[1:, :-1] + found[:-1, 1:] + found[:-1, :-1]) / 4
+    without: NDArray[np.float64] = found - (inner * middle).sum(axis=(0, 1)) / inner.sum()
+    return without

@@ -1,0 +1,150 @@
+"""`bigforest.explain_forest`: from a forest, and rows, to a folder of tables."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Listener, silent
+from bigforest.execution.arguments import resources_of
+from bigforest.execution.connect import crew_of
+from bigforest.explain.contributions import write_path_contributions, write_shap
+from bigforest.explain.dependence import write_dependence, write_effects
+from bigforest.explain.importance import write_importance, write_unbiased
+from bigforest.explain.job import ExplainJob
+from bigforest.explain.options import PARTS, ExplainOptions
+from bigforest.explain.permutation import write_permutation
+from bigforest.explain.proximity import write_proximities
+from bigforest.explain.strength import write_strength
+from bigforest.explain.tables import Explanation, ExplanationFolder, digest
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.source import Source, open_source
+from bigforest.storage.atomic import TemporaryFolder
+
+_WRITERS: dict[str, Callable[[ExplainJob], None]] = {
+    "importance": write_importance,
+    "unbiased": write_unbiased,
+    "permutation": write_permutation,
+    "strength": write_strength,
+    "contributions": write_path_contributions,
+    "shap": write_shap,
+    "dependence": write_dependence,
+    "effects": write_effects,
+    "proximities": write_proximities,
+}
+# What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
+_WITHOUT_ROWS = ("importance",)
+_WITH_ROWS = ("importance", "unbiased", "permutation", "strength")
+# Rows of a table in memory that are hashed at a time.
+_HASHED_ROWS = 1 << 17
+
+
+def explain_forest(
+    forest: Forest | str | Path,
+    data: Any = None,
+    out: str | Path | None = None,
+    *,
+    parts: Iterable[str] | str | None = None,
+    loss: str | None = None,
+    groups: Mapping[str, Sequence[str]] | None = None,
+    new_rows: bool = False,
+    classes: Sequence[Any] | None = None,
+    features: Sequence[Any] | None = None,
+    grid: int = 20,
+    individual: int = 0,
+    sample: int | None = None,
+    rows: Sequence[int] = (),
+    neighbors: int = 10,
+    seed: int = 0,
+    overwrite: bool = False,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    listener: Listener = silent,
+    scheduler: Any = None,
+) -> Explanation:
+    """Why a forest answers as it does, as tables in the folder `out`.
+
+    forest   a Forest or the path of one.
+    data     rows to explain by, a table as for `train`. For importance by rows out of bag (unbiased, permutation,
+             strength, proximities) it is the table the forest was grown on, with the target.
+    out      folder of the tables, each a Parquet file that appears when it is complete. One that is there already, of
+             the same forest, data and options, is kept, so that an interrupted run goes on. None keeps the tables in a
+             temporary folder as long as the Explanation lives.
+    parts    what to explain, PARTS of bigforest/explain/options.py; None for what takes little time.
+    loss     what permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
+    groups   features that are permuted together, besides each by itself: lists of their names, by the name of the group.
+    new_rows  no tree has seen any of the rows: all are out of bag.
+    classes  to explain by contributions and dependence; None for all, or of two the second.
+    features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
+    grid     values of a feature at which dependence is asked for, at most; of a category all levels.
+    individual  rows of the sample whose own curves are kept.
+    sample   rows over which dependence is a mean, or whose proximities are found, drawn by the seed; None for 1,000 and
+             10,000.
+    rows     numbers of the rows whose proximities are found, instead of a sample.
+    neighbors  rows of largest proximity that are kept of each.
+    seed     of permutations and samples.
+
+    The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
+    DataError, FormatError and OutputExistsError.
+    """
+    options = ExplainOptions(
+        parts=_parts(parts, data),
+        loss=loss,
+        groups=dict(groups or {}),
+        new_rows=new_rows,
+        classes=None if classes is None else tuple(classes),
+        features=None if features is None else tuple(features),
+        grid=grid,
+        individual=individual,
+        sample=sample,
+        rows=tuple(rows),
+        neighbors=neighbors,
+        seed=seed,
+    )
+    resources = resources_of(threads, scratch, memory)
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    holding = TemporaryFolder(resources.scratch) if out is None else None
+    place = out if holding is None else holding.path / "explanation"
+    assert place is not None
+    with (
+        crew_of(scheduler, resources, Path(place), listener, beside=True) as resources,
+        TemporaryFolder(resources.scratch) as work,
+    ):
+        source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
+        folder = ExplanationFolder(place, _made_of(forest, source), overwrite=overwrite)
+        job = ExplainJob(forest, source, options, resources, listener, folder, work)
+        for part in options.parts:
+            _WRITERS[part](job)
+    return Explanation(folder.path, holding)
+
+
+def _parts(parts: Iterable[str] | str | None, data: Any) -> tuple[str, ...]:
+    """The parts, in their order, each once."""
+    if parts is None:
+        return _WITHOUT_ROWS if data is None else _WITH_ROWS
+    given = [parts] if isinstance(parts, str) else list(parts)
+    if not given:
+        raise ConfigError(f"parts must be some of {', '.join(PARTS)}")
+    known = ExplainOptions(parts=tuple(given)).parts
+    return tuple(part for part in PARTS if part in known)
+
+
+def _made_of(forest: Forest, source: Source | None) -> str:
+    """What tells a forest and a table from others."""
+    stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forest.part_files]
+    return digest(forest.identity, stamps, None if source is None else _rows_of(source))
+
+
+def _rows_of(source: Source) -> list[Any]:
+    if source.files and not source.spooled:
+        return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in source.files]
+    schema = {name: str(dtype) for name, dtype in source.schema.items()}
+    hashes = [
+        zlib.crc32(batch.hash_rows(0).to_numpy().tobytes()) for batch in source.batches([*source.schema], _HASHED_ROWS)
+    ]
+    return [schema, source.rows, hashes]

@@ -1,0 +1,141 @@
+"""Importance of features by the decrease of impurity: by the rows of the bags, and by those out of bag."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.events import stage
+from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups
+from bigforest.forest.format.summary import tree_decreases
+
+# Bytes of a row while a tree is walked: its number, leaf, and times in the bag.
+ROW_BYTES = 16
+
+
+def write_importance(job: ExplainJob) -> None:
+    """`importance`: the mean decrease of impurity, by feature, and `importance-trees`, by tree.
+
+    decrease    share of the feature in all decrease of impurity: forest/format/schema.py FEATURES.
+    importance  mean over the trees of its share in the tree's decrease, as scikit-learn has it (trees of a single leaf
+                count as 0), and its standard error.
+    """
+    if job.folder.has("importance") and job.folder.has("importance-trees"):
+        return
+    spec, trees = job.forest.spec, job.forest.trees
+    job.forest.check()  # what follows trusts the parts
+    own = np.zeros((trees, len(spec.features)))
+    with stage("importance", trees, "trees", job.listener) as progress:
+        for tree, decrease in tree_decreases(job.forest.directory, spec):
+            own[tree] = decrease
+            progress.advance()
+    whole = own.sum(axis=0)
+    shares = own / np.maximum(own.sum(axis=1, keepdims=True), np.finfo(float).tiny)
+    job.folder.write(
+        "importance",
+        pl.DataFrame(
+            {
+                "feature": [feature.name for feature in spec.features],
+                "decrease": whole / whole.sum() if whole.sum() > 0 else whole,
+                "importance": shares.mean(axis=0),
+                "standard_error": standard_error(shares),
+            }
+        ),
+    )
+    job.folder.write("importance-trees", by_tree([feature.name for feature in spec.features], shares))
+
+
+def standard_error(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Of the mean over the trees, values [trees, ...]; nan of one tree alone."""
+    trees = len(values)
+    if trees < 2:
+        return np.full(values.shape[1:], np.nan)
+    spread: NDArray[np.float64] = values.std(axis=0, ddof=1) / np.sqrt(trees)
+    return spread
+
+
+def by_tree(names: list[str], values: NDArray[np.float64]) -> pl.DataFrame:
+    """One row per tree and feature, of values [trees, features]."""
+    trees = len(values)
+    return pl.DataFrame(
+        {
+            "tree": np.repeat(np.arange(trees, dtype=np.uint32), len(names)),
+            "feature": names * trees,
+            "importance": values.reshape(-1),
+        }
+    )
+
+
+def write_unbiased(job: ExplainJob) -> None:
+    """`unbiased`: the decrease of impurity by rows that the trees have not seen, and `unbiased-trees`, by tree.
+
+    MDI-oob of Li, Wang, Basu, Kumbier and Yu 2019: features that do not matter get 0 in the mean, whatever their number
+    of values and however deep the trees.
+    """
+    settings = repr(job.options.new_rows)
+    if job.folder.has("unbiased", settings) and job.folder.has("unbiased-trees", settings):
+        return
+    judged, stock = job.judged, job.stock
+    spec = job.forest.spec
+    own = np.full((stock.count, len(spec.features)), np.nan)
+    groups, at_once = plan_groups("the unbiased importance", stock, job.resources, ROW_BYTES * judged.table.rows)
+    with stage("unbiased", stock.count, "trees", job.listener) as progress:
+
+        def collect(index: int, found: NDArray[np.float64]) -> None:
+            own[stock.trees.numbers(groups[index])] = found
+            progress.advance(len(groups[index]))
+
+        job.run(oob_decreases, [(group,) for group in groups], collect, (stock, judged), at_once)
+    heard = own[~np.isnan(own).any(axis=1)]
+    names = [feature.name for feature in spec.features]
+    job.folder.write(
+        "unbiased",
+        pl.DataFrame(
+            {
+                "feature": names,
+                "importance": heard.mean(axis=0) if len(heard) else np.full(len(names), np.nan),
+                "standard_error": standard_error(heard),
+            }
+        ),
+        settings,
+    )
+    job.folder.write("unbiased-trees", by_tree(names, own), settings)
+
+
+def oob_decreases(stock: TreeStock, judged: JudgedRows, entries: range) -> NDArray[np.float64]:
+    """Task: MDI-oob of each tree of some entries, float64 [trees, features]; nan of trees that have seen all rows."""
+    features = len(stock.trees.header.spec.features)
+    found = []
+    for tree in load_trees(stock, judged.table, entries):
+        rows = judged.unseen(tree.number)
+        out = np.full(features, np.nan)
+        if rows.size:
+            out[:] = 0.0
+            out[list(judged.table.used)] = _tree_decreases(tree, judged, rows)
+        found.append(out)
+    return np.array(found)
+
+
+def _tree_decreases(tree: LoadedTree, judged: JudgedRows, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
+    from bigforest.kernels.explain.permute import Judged, decreases, hold_classes, hold_numbers
+
+    table = judged.table
+    weight = table.weight()
+    labels = Judged(table.target(), weight, np.uint64(tree.begin), tree.answer)
+    leaves = leaves_of(tree, table.values(), rows)
+    held = np.zeros(tree.answer.shape)
+    (hold_classes if table.classes else hold_numbers)(leaves, rows, labels, held)
+    out = np.zeros(len(table.used) + 1)
+    decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, held, out)
+    return out[:-1] / (rows.size if weight is None else weight[rows].sum())
+
+
+def leaves_of(tree: LoadedTree, values: NDArray[np.float64], rows: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Positions, among the nodes of the group, of the leaves in which these rows end."""
+    from bigforest.kernels.explain.step import walk_rows
+
+    leaves = np.empty(rows.size, np.uint32)
+    walk_rows(tree.walked, np.uint64(tree.begin), values, rows, leaves)
+    return leaves

@@ -1,0 +1,132 @@
+"""What the parts of an explanation share: the forest, the rows, and how they are worked on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import Listener
+from bigforest.execution.resources import Resources
+from bigforest.explain.options import ExplainOptions
+from bigforest.explain.row_table import RowTable, write_rows
+from bigforest.explain.tables import ExplanationFolder
+from bigforest.explain.tree_groups import TreeStock
+from bigforest.forest.format.files import row_batches
+from bigforest.forest.load.groups import survey
+from bigforest.forest.load.vote_rule import label_codes
+from bigforest.predict.forest import Forest
+from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
+from bigforest.source import Source
+
+
+class JudgedRows(NamedTuple):
+    """Rows with their targets, and which of them each tree has not seen.
+
+    bags  None where no tree has seen any of them.
+    """
+
+    table: RowTable
+    bags: TreeBags | None
+
+    def unseen(self, tree: int) -> NDArray[np.uint32]:
+        """Numbers of the rows that the tree has not seen, ascending."""
+        kept = self.table.kept()
+        return kept if self.bags is None else np.ascontiguousarray(kept[self.bags.bag(tree) == 0])
+
+
+@dataclass(frozen=True)
+class ExplainJob:
+    """One call of `explain`. What parts need is made when the first of them asks for it."""
+
+    forest: Forest
+    source: Source | None
+    options: ExplainOptions
+    resources: Resources
+    listener: Listener
+    folder: ExplanationFolder
+    work: Path
+
+    @cached_property
+    def stock(self) -> TreeStock:
+        """The trees, whose leaves answer with shares of classes."""
+        return TreeStock(survey(self.forest.directory, self.resources.workers), True)
+
+    @property
+    def voting(self) -> TreeStock:
+        """The trees, whose leaves answer as the forest votes."""
+        return self.stock._replace(soft=self.forest.is_regression or self.forest.config.vote != "hard")
+
+    @cached_property
+    def table(self) -> RowTable:
+        """The rows. Raises ConfigError where there are none."""
+        if self.source is None:
+            raise ConfigError("this needs rows: give data, a table with the features of the forest")
+        used = self.stock.trees.used
+        assert used is not None
+        return write_rows(self.forest, self.source, used, self.work, self.listener)
+
+    @cached_property
+    def judged(self) -> JudgedRows:
+        """The rows with their targets. Raises ConfigError and DataError."""
+        table, target = self.table, self.forest.spec.target.name
+        if not table.labelled:
+            raise DataError(f"the table lacks the target {target!r}, by which trees are judged; add it")
+        if not table.kept().size:
+            raise DataError(f"no row of the table has a {target!r}; there is nothing to judge by")
+        if self.options.new_rows:
+            return JudgedRows(table, None)
+        if not self.forest.config.bootstrap:
+            raise ConfigError(
+                "the forest was grown without bootstrap, so that its trees have seen all rows; give other rows and say "
+                "new_rows"
+            )
+        _check_training(self.forest, table)
+        assert self.source is not None
+        spec, config = self.forest.spec, self.forest.config
+        kept = table.kept()
+        groups = self.source.column(config.group) if config.group in self.source.schema else None
+        codes = group_codes(spec, config, groups, kept.astype(np.uint64))
+        classes = table.target()[kept] if table.classes else np.empty(0, np.uint16)
+        return JudgedRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
+
+    def run(
+        self,
+        function: Callable[..., Any],
+        arguments: list[tuple[Any, ...]],
+        on_result: Callable[[int, Any], None],
+        shared: tuple[Any, ...],
+        at_once: int,
+    ) -> None:
+        """Do tasks on threads or workers."""
+        self.resources.executor(at_once).run(function, arguments, on_result, shared)
+
+
+def _check_training(forest: Forest, table: RowTable) -> None:
+    """Raise DataError unless the rows are those that the forest was grown on, as far as can be told."""
+    spec = forest.spec
+    kept = table.kept()
+    advice = "give the table the forest was grown on, or, for other rows, say new_rows"
+    if kept.size != spec.rows or table.rows - kept.size != spec.dropped:
+        found = f"{kept.size} rows with a target and {table.rows - kept.size} without"
+        raise DataError(f"the table has {found}, in training there were {spec.rows} and {spec.dropped}; {advice}")
+    if not forest.has_oob:
+        return
+    target, begin = table.target(), 0
+    for batch in row_batches(forest.directory / "oob" / "rows.parquet", ["truth"]):
+        truth = pl.Series(pl.from_arrow(batch.column("truth")))
+        own = target[kept[begin : begin + len(truth)]]
+        known = label_codes(truth, spec) if table.classes else truth.to_numpy()
+        if known is None or not np.array_equal(own, known):
+            raise DataError(
+                f"the values of {spec.target.name!r} in rows {begin} to {begin + len(truth) - 1} are not those of "
+                f"training; {advice}"
+            )
+        begin += len(truth)

@@ -1,0 +1,79 @@
+"""What is to be explained, and how: the options of `explain`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
+
+from bigforest.common.errors import ConfigError, shown
+from bigforest.schema.dataspec import DataSpec
+
+Part = Literal[
+    "importance",
+    "unbiased",
+    "permutation",
+    "strength",
+    "contributions",
+    "shap",
+    "dependence",
+    "effects",
+    "proximities",
+    "trees",
+]
+PARTS: tuple[str, ...] = get_args(Part)
+
+Loss = Literal["error", "log_loss", "mse"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainOptions:
+    """The options of `explain`; see `bigforest.explain_forest`."""
+
+    parts: tuple[str, ...] = ()
+    loss: str | None = None
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    new_rows: bool = False
+    seed: int = 0
+    classes: tuple[Any, ...] | None = None
+    features: tuple[Any, ...] | None = None
+    grid: int = 20
+    individual: int = 0
+    sample: int | None = None
+    rows: tuple[int, ...] = ()
+    neighbors: int = 10
+    rules: int = 20
+
+    def __post_init__(self) -> None:
+        for part in self.parts:
+            if part not in PARTS:
+                raise ConfigError(f"parts must be some of {', '.join(PARTS)}, not {shown(part)}")
+        if self.loss is not None and self.loss not in get_args(Loss):
+            raise ConfigError(f"loss must be one of {', '.join(get_args(Loss))}, not {shown(self.loss)}")
+        for name, least in (("grid", 2), ("individual", 0), ("neighbors", 1), ("rules", 0), ("seed", 0)):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or not least <= value < 2**63:
+                raise ConfigError(f"{name} must be a whole number from {least} on, not {shown(value)}")
+        if self.sample is not None and (not isinstance(self.sample, int) or self.sample < 1):
+            raise ConfigError(f"sample must be a number of rows from 1 on, not {shown(self.sample)}")
+
+    def loss_for(self, spec: DataSpec) -> str:
+        """What permuting is judged by. Raises ConfigError."""
+        numbers = spec.target.task == "regression"
+        if self.loss is None:
+            return "mse" if numbers else "error"
+        if numbers != (self.loss == "mse"):
+            kind = "numbers are judged by mse" if numbers else "classes are judged by error or log_loss"
+            raise ConfigError(f"loss {self.loss!r} does not fit the target {spec.target.name!r}: {kind}")
+        return self.loss
+
+    def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
+        """Positions of features in the dataspec. Raises ConfigError for a name that is none."""
+        known = {feature.name: place for place, feature in enumerate(spec.features)}
+        if isinstance(names, str) or not isinstance(names, Sequence):
+            raise ConfigError(f"{option} must list names of features, not {shown(names)}")
+        wrong = [name for name in names if name not in known]
+        if wrong or not names or len(set(names)) < len(names):
+            what = f"{wrong[0]!r} is none" if wrong else "it has none, or one twice"
+            raise ConfigError(f"{option} must list features of the forest, each once: {what}")
+        return [known[name] for name in names]

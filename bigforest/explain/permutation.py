@@ -1,0 +1,222 @@
+"""Importance of features, and of groups of them, by permuting their values among the rows that a tree has not seen."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.events import stage
+from bigforest.explain.importance import ROW_BYTES, by_tree, leaves_of, standard_error
+from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups
+
+# Bytes of permuted values that a task holds at a time.
+_DRAWN_BYTES = 32 << 20
+# Shares are no smaller and no larger than this and 1 less this, so that logarithms are finite.
+_LEAST_SHARE = float(np.finfo(np.float64).eps)
+
+
+class PermutedGroup(NamedTuple):
+    """Features that are permuted together.
+
+    stream  what keys the order, beside seed and tree: the position of a single feature, and for groups numbers behind.
+    places  positions in the dataspec.
+    """
+
+    name: str
+    stream: int
+    places: tuple[int, ...]
+
+
+class TreeLosses(NamedTuple):
+    """Of some trees: what the rows that they have not seen lose, by class of the rows, or of numbers in one sum.
+
+    change  float64 [trees, groups, classes], what more they lose when the group is permuted
+    loss    float64 [trees, classes]; weight: float64 [trees, classes], what the rows weigh
+    """
+
+    change: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+
+def write_permutation(job: ExplainJob) -> None:
+    """`permutation`, `permutation-classes` and `permutation-trees`.
+
+    importance  mean over the trees of what more a tree loses, per row it has not seen, when the feature is permuted
+                among these (Breiman 2001, section 10): the drop in accuracy, or the rise of log loss or squared error.
+    scaled      the same over its standard error.
+    """
+    options, spec = job.options, job.forest.spec
+    loss, groups = options.loss_for(spec), permuted_groups(job)
+    settings = repr((loss, options.seed, groups, options.new_rows))
+    names = ["permutation", "permutation-trees", *([] if job.forest.is_regression else ["permutation-classes"])]
+    if all(job.folder.has(name, settings) for name in names):
+        return
+    found = _losses(job, groups, loss)
+    tables = permutation_tables(found, [group.name for group in groups], spec.target.classes)
+    for name in names:
+        job.folder.write(name, tables[name], settings)
+
+
+def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
+    """All features, each by itself, and the groups that were asked for. Raises ConfigError."""
+    spec = job.forest.spec
+    single = [PermutedGroup(feature.name, place, (place,)) for place, feature in enumerate(spec.features)]
+    several = [
+        PermutedGroup(name, len(single) + number, tuple(job.options.places(list(columns), spec, f"the group {name!r}")))
+        for number, (name, columns) in enumerate(job.options.groups.items())
+    ]
+    return single + several
+
+
+def _losses(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> TreeLosses:
+    judged, stock = job.judged, job.stock
+    shape = (stock.count, len(groups), stock.width)
+    found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
+    widest = max(len(group.places) for group in groups)
+    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, (widest + 1) * 8 * judged.table.rows)
+    entries, at_once = plan_groups("importance by permutation", stock, job.resources, own)
+    with stage("permutation", stock.count, "trees", job.listener) as progress:
+
+        def collect(index: int, part: TreeLosses) -> None:
+            here = stock.trees.numbers(entries[index])
+            for whole, some in zip(found, part, strict=True):
+                whole[here.start : here.stop] = some
+            progress.advance(len(here))
+
+        shared = (stock, judged, groups, loss, job.options.seed)
+        job.run(permute_trees, [(some,) for some in entries], collect, shared, at_once)
+    return found
+
+
+def permute_trees(
+    stock: TreeStock, judged: JudgedRows, groups: list[PermutedGroup], loss: str, seed: int, entries: range
+) -> TreeLosses:
+    """Task: the losses of the trees of some entries. They depend on seed, tree and group alone."""
+    found = [
+        _permute_tree(tree, judged, groups, loss, seed, judged.unseen(tree.number))
+        for tree in load_trees(stock, judged.table, entries)
+    ]
+    return TreeLosses._make(np.array(arrays) for arrays in zip(*found, strict=True))
+
+
+def _permute_tree(
+    tree: LoadedTree, judged: JudgedRows, groups: list[PermutedGroup], loss: str, seed: int, rows: NDArray[np.uint32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    from bigforest.kernels.explain import permute
+
+    table, width = judged.table, tree.answer.shape[1]
+    change, before, weight = np.zeros((len(groups), width)), np.zeros(width), np.zeros(width)
+    if not rows.size:
+        return change, before, weight
+    values = table.values()
+    labels = permute.Judged(table.target(), table.weight(), np.uint64(tree.begin), leaf_losses(tree.answer, loss))
+    leaves = leaves_of(tree, values, rows)
+    sums = permute.sum_classes if table.classes else permute.sum_numbers
+    sums(rows, leaves, labels, before, weight)
+    run = permute.permute_classes if table.classes else permute.permute_numbers
+    for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
+        replaced = _drawn(values, rows, table.used, [groups[number] for number in some], seed, tree.number)
+        parted = permute.Parted(
+            np.zeros(len(some), np.uint32), np.empty(len(some), np.int32), np.empty(len(some), np.uint32)
+        )
+        own = np.zeros((len(some), width))
+        run(tree.walked, replaced, rows, labels, parted, own)
+        change[some] = own
+    return change, before, weight
+
+
+def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
+    """What each node loses on a row of each class, float64 [nodes, classes]; of numbers what it answers."""
+    if loss == "mse":
+        return answer
+    if loss == "log_loss":
+        clipped: NDArray[np.float64] = -np.log(np.clip(answer, _LEAST_SHARE, 1.0 - _LEAST_SHARE))
+        return clipped
+    wrong = np.ones(answer.shape)
+    wrong[np.arange(len(answer)), answer.argmax(axis=1)] = 0.0
+    return wrong
+
+
+def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> list[list[int]]:
+    """Which groups are permuted at the same time: no feature is in two, and they have `most` used features at most.
+
+    Groups without a used feature are left out, as permuting them changes nothing.
+    """
+    found: list[list[int]] = []
+    known, taken = set(used), set[int]()
+    for number, group in enumerate(groups):
+        places = known & set(group.places)
+        if not places:
+            continue
+        if not found or taken & places or len(taken) + len(places) > most:
+            found.append([])
+            taken = set()
+        found[-1].append(number)
+        taken |= places
+    return found
+
+
+def _drawn(
+    values: NDArray[Any],
+    rows: NDArray[np.uint32],
+    used: tuple[int, ...],
+    groups: list[PermutedGroup],
+    seed: int,
+    tree: int,
+) -> Any:
+    """The rows with the values of each group in an order of its own."""
+    from bigforest.kernels.common.rng import stream_key
+    from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_column
+    from bigforest.kernels.explain.step import Replaced
+
+    place_of = {place: at for at, place in enumerate(used)}
+    column, member = np.full(len(used) + 1, -1, np.int32), np.full(len(used) + 1, -1, np.int32)
+    wanted = [
+        (number, place_of[place]) for number, group in enumerate(groups) for place in group.places if place in place_of
+    ]
+    drawn, spare = np.empty((rows.size, len(wanted)), values.dtype), np.empty(rows.size, values.dtype)
+    for at, (number, place) in enumerate(wanted):
+        with np.errstate(over="ignore"):  # without compilation, numpy reports that hashes wrap around
+            key = stream_key(np.uint64(seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream))
+            shuffle_column(values, rows, np.uint64(place), np.uint64(key), spare, drawn, np.uint64(at))
+        column[place], member[place] = at, number
+    return Replaced(values, drawn, column, member)
+
+
+def permutation_tables(found: TreeLosses, names: list[str], classes: tuple[Any, ...]) -> dict[str, pl.DataFrame]:
+    """The tables of `write_permutation`, by name."""
+    weight = found.weight.sum(axis=1)
+    heard = weight > 0
+    whole = np.full(found.change.shape[:2], np.nan)
+    whole[heard] = found.change[heard].sum(axis=2) / weight[heard, None]
+    mean, error = _mean(whole[heard])
+    with np.errstate(invalid="ignore", divide="ignore"):
+        scaled = np.where(error > 0, mean / error, np.nan)
+    tables = {
+        "permutation": pl.DataFrame(
+            {"feature": names, "importance": mean, "standard_error": error, "scaled": scaled, "trees": int(heard.sum())}
+        ),
+        "permutation-trees": by_tree(names, whole),
+    }
+    if classes:
+        pieces = []
+        for k, label in enumerate(classes):
+            own = found.weight[:, k] > 0
+            mean, error = _mean(found.change[own, :, k] / found.weight[own, k, None])
+            labels = pl.Series("class", [label]).new_from_index(0, len(names))
+            pieces.append(
+                pl.DataFrame({"feature": names, "class": labels, "importance": mean, "standard_error": error})
+            )
+        tables["permutation-classes"] = pl.concat(pieces)
+    return tables
+
+
+def _mean(values: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean over the trees, values [trees, groups], and its standard error; nan where there is no tree."""
+    mean = values.mean(axis=0) if len(values) else np.full(values.shape[1], np.nan)
+    return mean, standard_error(values)

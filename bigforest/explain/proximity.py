@@ -1,0 +1,256 @@
+"""Which training rows the forest takes for alike: nearest rows, outliers and prototypes, without a matrix of all pairs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import stage
+from bigforest.explain.dependence import sampled
+from bigforest.explain.importance import ROW_BYTES, leaves_of
+from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.row_table import row_ranges
+from bigforest.explain.tree_groups import TreeStock, load_trees, plan_groups
+
+if TYPE_CHECKING:
+    from bigforest.kernels.explain.neighbors import LeafRows
+
+# Rows of a sample, unless some are named; and rows of a task.
+_SAMPLE = 10_000
+_PIECE_ROWS = 500
+# Prototypes of a class, at most.
+_PROTOTYPES = 5
+
+
+class LeafFiles(NamedTuple):
+    """The files of kernels/explain/neighbors.py LeafRows: [trees, rows], the rows those that are kept."""
+
+    folder: Path
+    trees: int
+    rows: int
+
+    def make(self) -> None:
+        """Make the files, empty."""
+        for name, width in _WIDTHS.items():
+            (self.folder / name).touch()
+            os.truncate(self.folder / name, self.trees * self.rows * width)
+
+    def put(self, name: str, tree: int, values: NDArray[Any]) -> None:
+        """Write what belongs to a tree; there may be less than a number for each row."""
+        data = values.astype(f"u{_WIDTHS[name]}", copy=False).data.cast("B")
+        with (self.folder / name).open("r+b", buffering=0) as file:
+            file.seek(tree * self.rows * _WIDTHS[name])
+            while data:
+                data = data[file.write(data) :]
+
+    def get(self, name: str) -> NDArray[Any]:
+        """All of a file."""
+        path = self.folder / name
+        return np.asarray(np.memmap(path, f"u{_WIDTHS[name]}", "r", shape=(self.trees, self.rows)))
+
+
+_WIDTHS = {"leaf": 4, "bag": 2, "members": 4}
+
+
+def write_proximities(job: ExplainJob) -> None:
+    """`neighbors`, `proximity-classes`, `outliers` and, of classes, `prototypes`.
+
+    neighbors  of each row the rows of largest proximity p (RF-GAP: kernels/explain/neighbors.py), the nearest first.
+    proximity-classes  what p comes to over the rows of each class: what the forest answers out of bag.
+    outliers   rows of the class / the sum of p^2 over the rows of the class, less its median over the class, in units
+               of the mean absolute deviation from that (Breiman and Cutler): large for rows unlike all others.
+    prototypes  of each class rows among whose neighbors the class weighs most; the next is the best by those neighbors
+               that the ones before do not have.
+    """
+    options, spec = job.options, job.forest.spec
+    if options.new_rows:
+        raise ConfigError("proximities are those of training rows, out of bag; drop new_rows")
+    settings = repr((options.rows, options.sample, options.seed, options.neighbors))
+    names = ["neighbors", "outliers", *([] if job.forest.is_regression else ["proximity-classes", "prototypes"])]
+    if all([job.folder.has(name, settings) for name in names]):
+        return
+    judged = job.judged
+    kept = judged.table.kept()
+    chosen = _chosen(job, kept)
+    known = _leaf_rows(job, judged)
+    neighbors = min(options.neighbors, kept.size)
+    step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
+    pieces = list(row_ranges(chosen.size, step))
+    width = max(1, len(spec.target.classes))
+    place = np.zeros((chosen.size, neighbors), np.uint32)
+    found, sums = np.zeros((chosen.size, neighbors)), np.zeros((chosen.size, width, 2))
+    with stage("proximities", chosen.size, "rows", job.listener) as progress:
+
+        def collect(index: int, part: tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]) -> None:
+            begin, end = pieces[index]
+            place[begin:end], found[begin:end], sums[begin:end] = part
+            progress.advance(end - begin)
+
+        rows = [(chosen[begin:end],) for begin, end in pieces]
+        job.run(near_rows, rows, collect, (judged, *known, neighbors, width), job.resources.workers)
+    truth = judged.table.target()[kept] if judged.table.classes else np.zeros(kept.size, np.uint16)
+    tables = {
+        "neighbors": _neighbor_table(kept, chosen, place, found),
+        "outliers": _outlier_table(kept, chosen, sums, truth),
+    }
+    if not job.forest.is_regression:
+        labels = pl.Series("class", job.forest.classes)
+        tables["proximity-classes"] = _class_table(kept, chosen, sums, labels)
+        tables["prototypes"] = _prototype_table(kept, chosen, place, found, truth, labels)
+    for name in names:
+        job.folder.write(name, tables[name], settings)
+
+
+def _chosen(job: ExplainJob, kept: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Which of the kept rows are asked for. Raises ConfigError for rows that were not trained on."""
+    if not job.options.rows:
+        return sampled(kept.size, job.options.sample or _SAMPLE, job.options.seed)
+    wanted = np.array(sorted(set(job.options.rows)), np.int64)
+    places = np.minimum(np.searchsorted(kept, wanted), kept.size - 1)
+    strange = wanted[kept[places] != wanted]
+    if strange.size:
+        raise ConfigError(f"rows must be numbers of rows that the forest was grown on; {strange[0]} is none")
+    return places.astype(np.uint32)
+
+
+def _leaf_rows(job: ExplainJob, judged: JudgedRows) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
+    """The files, where the leaves of each tree begin, and where their rows do."""
+    stock, rows = job.stock, judged.table.kept().size
+    files = LeafFiles(job.work, stock.count, rows)
+    files.make()
+    starts: dict[int, NDArray[np.uint32]] = {}
+    groups, at_once = plan_groups("proximities", stock, job.resources, 3 * ROW_BYTES * judged.table.rows)
+    with stage("leaves", stock.count, "trees", job.listener) as progress:
+
+        def collect(index: int, found: list[NDArray[np.uint32]]) -> None:
+            starts.update(zip(stock.trees.numbers(groups[index]), found, strict=True))
+            progress.advance(len(found))
+
+        job.run(list_leaves, [(group,) for group in groups], collect, (stock, judged, files), at_once)
+    sizes = [starts[tree].size for tree in range(stock.count)]
+    return files, np.cumsum([0, *sizes]), np.concatenate([starts[tree] for tree in range(stock.count)])
+
+
+def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries: range) -> list[NDArray[np.uint32]]:
+    """Task: write which rows are in which leaves of the trees of some entries; where the rows of each leaf begin."""
+    kept = np.ascontiguousarray(judged.table.kept())
+    assert judged.bags is not None
+    starts = []
+    for tree in load_trees(stock, judged.table, entries):
+        nodes, leaf = np.unique(leaves_of(tree, judged.table.values(), kept), return_inverse=True)
+        bag = judged.bags.bag(tree.number)
+        inside = np.flatnonzero(bag)
+        order = inside[np.argsort(leaf[inside], kind="stable")]
+        files.put("leaf", tree.number, leaf)
+        files.put("bag", tree.number, bag)
+        files.put("members", tree.number, order)
+        starts.append(np.searchsorted(leaf[order], np.arange(nodes.size + 1)).astype(np.uint32))
+    return starts
+
+
+def near_rows(
+    judged: JudgedRows,
+    files: LeafFiles,
+    begin: NDArray[np.int64],
+    start: NDArray[np.uint32],
+    neighbors: int,
+    width: int,
+    rows: NDArray[np.uint32],
+) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
+    """Task: what `find_neighbors` says of some of the kept rows."""
+    from bigforest.kernels.explain.neighbors import LeafRows, Shares, find_neighbors
+
+    table = judged.table
+    kept, weight = table.kept(), table.weight()
+    own = None if weight is None else np.ascontiguousarray(weight[kept])
+    target = np.ascontiguousarray(table.target()[kept]) if width > 1 else np.zeros(kept.size, np.uint16)
+    known: LeafRows = LeafRows(files.get("leaf"), files.get("bag"), files.get("members"), begin, start, own)
+    place = np.zeros((rows.size, neighbors), np.uint32)
+    found, sums = np.zeros((rows.size, neighbors)), np.zeros((rows.size, width, 2))
+    scratch = Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
+    find_neighbors(np.ascontiguousarray(rows), known, target, scratch, place, found, sums)
+    return place, found, sums
+
+
+def _neighbor_table(
+    kept: NDArray[np.uint32], chosen: NDArray[np.uint32], place: NDArray[np.uint32], found: NDArray[np.float64]
+) -> pl.DataFrame:
+    rows, neighbors = found.shape
+    near = found.reshape(-1) > 0
+    columns = {
+        "row": np.repeat(kept[chosen], neighbors),
+        "rank": np.tile(np.arange(1, neighbors + 1, dtype=np.uint32), rows),
+        "neighbor": kept[place.reshape(-1)],
+        "proximity": found.reshape(-1),
+    }
+    return pl.DataFrame({name: values[near] for name, values in columns.items()}).cast(
+        {"row": pl.UInt64, "neighbor": pl.UInt64}
+    )
+
+
+def _outlier_table(
+    kept: NDArray[np.uint32], chosen: NDArray[np.uint32], sums: NDArray[np.float64], truth: NDArray[Any]
+) -> pl.DataFrame:
+    own, size = truth[chosen], np.bincount(truth)
+    squares = sums[np.arange(chosen.size), own, 1]
+    with np.errstate(divide="ignore"):
+        raw = np.where(sums[:, :, 1].sum(axis=1) > 0, size[own] / squares, np.nan)  # nan where no tree has not seen it
+    score = np.full(chosen.size, np.nan)
+    for k in range(size.size):
+        here = (own == k) & ~np.isnan(raw)
+        # Rows without a neighbor of their class are infinitely far out: they do not decide what is far.
+        finite = raw[here & np.isfinite(raw)]
+        if finite.size:
+            middle = np.median(finite)
+            spread = np.abs(finite - middle).mean()
+            score[here] = (raw[here] - middle) / spread if spread > 0 else np.where(np.isinf(raw[here]), np.inf, 0.0)
+        else:
+            score[here] = np.inf
+    return pl.DataFrame({"row": kept[chosen], "score": score}).with_columns(
+        pl.col("row").cast(pl.UInt64), pl.col("score").fill_nan(None)
+    )
+
+
+def _class_table(
+    kept: NDArray[np.uint32], chosen: NDArray[np.uint32], sums: NDArray[np.float64], labels: pl.Series
+) -> pl.DataFrame:
+    classes = len(labels)
+    return pl.DataFrame(
+        {
+            "row": np.repeat(kept[chosen].astype(np.uint64), classes),
+            "class": labels.gather(np.tile(np.arange(classes), chosen.size)),
+            "proximity": sums[:, :, 0].reshape(-1),
+        }
+    )
+
+
+def _prototype_table(
+    kept: NDArray[np.uint32],
+    chosen: NDArray[np.uint32],
+    place: NDArray[np.uint32],
+    found: NDArray[np.float64],
+    truth: NDArray[Any],
+    labels: pl.Series,
+) -> pl.DataFrame:
+    lines: list[tuple[Any, int, int, int, float]] = []
+    for k, label in enumerate(labels.to_list()):
+        inside = np.where((truth[place] == k) & (truth[chosen] == k)[:, None], found, 0.0)
+        for number in range(1, _PROTOTYPES + 1):
+            total = inside.sum(axis=1)
+            best = int(total.argmax()) if total.size else 0
+            if not total.size or total[best] <= 0:
+                break
+            covered = place[best][inside[best] > 0]
+            lines.append((label, number, int(kept[chosen[best]]), covered.size, float(total[best])))
+            inside[np.isin(place, covered)] = 0.0
+            inside[best] = 0.0
+    schema = {"number": pl.UInt32, "row": pl.UInt64, "neighbors": pl.UInt32, "proximity": pl.Float64}
+    columns = [labels.head(0).extend(pl.Series("class", [line[0] for line in lines], labels.dtype))]
+    columns += [pl.Series(name, [line[at] for line in lines], kind) for at, (name, kind) in enumerate(schema.items(), 1)]
+    return pl.DataFrame(columns)

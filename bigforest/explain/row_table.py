@@ -1,0 +1,193 @@
+"""The rows to explain, in a file that every task maps: explanations look at single rows, again and again.
+
+A file is no anonymous memory, so a table may be larger than the budget; the system keeps of it what there is room for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import DataError
+from bigforest.common.events import Listener, stage
+from bigforest.encode.regression_target import present_numbers
+from bigforest.encode.weights import row_weights
+from bigforest.forest.grown import GrownForest
+from bigforest.forest.load.feature_map import FeatureMap, check_schema
+from bigforest.forest.load.reader import Reader
+from bigforest.forest.load.row_passes import located
+from bigforest.forest.load.vote_rule import label_codes
+from bigforest.schema.columns import cells
+from bigforest.schema.dataspec import DataSpec
+from bigforest.source import Source
+from bigforest.storage.atomic import write_whole
+
+# Cells, and rows, that are read at a time.
+_BATCH_CELLS = 1 << 20
+_BATCH_ROWS = 1 << 16
+# Rows are numbered with 32 bits.
+_MOST_ROWS = 2**32 - 1
+
+_FILES = ("values", "target", "weight", "kept")
+
+
+class RowTable(NamedTuple):
+    """Rows as the trees look at them. Handed to other processes as its place.
+
+    folder   with the files `values`, and where the table has the target `target`, `weight` and `kept`.
+    rows     how many there are.
+    used     positions in the dataspec of the features, which are the columns; a column of zeros comes last.
+    narrow   whether the values are float32, else float64.
+    missing  features that have missing values here.
+    labelled  whether the table has the target.
+    weighted  whether its rows have weights.
+    classes  whether the target is classes, not numbers.
+    """
+
+    folder: Path
+    rows: int
+    used: tuple[int, ...]
+    narrow: bool
+    missing: tuple[str, ...]
+    labelled: bool
+    weighted: bool
+    classes: bool
+
+    def values(self) -> NDArray[Any]:
+        """float32 or float64 [rows, used features + 1]; categories are codes, and missing values NaN."""
+        found = _mapped(self.folder / "values", "f4" if self.narrow else "f8")
+        return found.reshape(self.rows, len(self.used) + 1)
+
+    def target(self) -> NDArray[Any]:
+        """uint16 [rows], the class of each, or float64 of numbers; anything in rows that are not `kept`."""
+        return _mapped(self.folder / "target", "u2" if self.classes else "f8")
+
+    def weight(self) -> NDArray[np.float64] | None:
+        """float64 [rows]; None where all weigh 1."""
+        return _mapped(self.folder / "weight", "f8") if self.weighted else None
+
+    def kept(self) -> NDArray[np.uint32]:
+        """Numbers of the rows that have a target and weigh something, ascending, uint32."""
+        return _mapped(self.folder / "kept", "u4")
+
+
+@lru_cache(maxsize=16)
+def _mapped(path: Path, kind: str) -> NDArray[Any]:
+    if not path.stat().st_size:
+        return np.empty(0, kind)
+    return np.asarray(np.memmap(path, kind, "r"))
+
+
+def write_rows(
+    forest: GrownForest, source: Source, used: NDArray[np.int64], folder: Path, listener: Listener
+) -> RowTable:
+    """Read a table once, into `folder`, and with its target if it has one.
+
+    Raises DataError where it lacks features, or has labels that the forest does not know.
+    """
+    spec = forest.spec
+    found = check_schema(source.schema, spec, used)
+    labelled = spec.target.name in source.schema
+    weight = spec.weight
+    name = weight.name if labelled and weight is not None and weight.name in source.schema else None
+    if source.rows > _MOST_ROWS:
+        raise DataError(f"the table has {source.rows} rows; explain a sample of at most {_MOST_ROWS}")
+    narrow = not forest.config.ranks and found.narrow()
+    weighted = labelled and (name is not None or bool(weight is not None and weight.classes))
+    table = RowTable(
+        folder, source.rows, tuple(used.tolist()), narrow, (), labelled, weighted, not forest.is_regression
+    )
+    columns = list(
+        dict.fromkeys([*found.columns(used), *([spec.target.name] if labelled else []), *filter(None, [name])])
+    )
+    writer = _Writer(forest, found, table, name)
+    with stage("read", source.rows, "rows", listener) as progress, writer:
+        begin = 0
+        for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
+            try:
+                writer.add(batch, begin)
+            except DataError as error:
+                raise located(error, begin, batch.height) from error
+            begin += batch.height
+            progress.advance(batch.height)
+    names = [spec.features[place].name for place, count in zip(used.tolist(), writer.missing, strict=True) if count]
+    return table._replace(missing=tuple(names))
+
+
+class _Writer:
+    """Writes the files of a RowTable batch by batch."""
+
+    def __init__(self, forest: GrownForest, found: FeatureMap, table: RowTable, weight: str | None) -> None:
+        self._reader: Reader = forest.reader(forest.rule())
+        self._ranks = forest.ranks
+        self._spec: DataSpec = forest.spec
+        self._found = found
+        self._table = table
+        self._weight = weight
+        self.missing = np.zeros(len(table.used), np.int64)
+
+    def __enter__(self) -> _Writer:
+        self._files: dict[str, IO[bytes]] = {
+            name: (self._table.folder / name).open("wb", buffering=0) for name in _FILES
+        }
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for file in self._files.values():
+            file.close()
+
+    def add(self, batch: pl.DataFrame, begin: int) -> None:
+        """Write the rows of a batch, of which the first is number `begin`."""
+        used = np.array(self._table.used)
+        rows = self._reader.frame(batch, self._found, used)
+        rows = rows if self._ranks is None else rows.ranked(self._ranks, used)
+        values = np.zeros((1, batch.height, used.size + 1), np.float32 if self._table.narrow else np.float64)
+        rows.fill(values, by_rows=True)
+        self.missing += np.isnan(values[0, :, :-1]).sum(axis=0)
+        write_whole(self._files["values"], values)
+        if self._table.labelled:
+            target, known = self._target(cells(batch, self._spec.target.name))
+            write_whole(self._files["target"], target)
+            if self._table.weighted:
+                weight = self._weights(batch, target)
+                known &= weight > 0.0
+                write_whole(self._files["weight"], weight)
+            write_whole(self._files["kept"], (begin + np.flatnonzero(known)).astype(np.uint32))
+
+    def _target(self, series: pl.Series) -> tuple[NDArray[Any], NDArray[np.bool_]]:
+        """The targets, and which are there."""
+        name = self._spec.target.name
+        if not self._table.classes:
+            if not series.dtype.is_numeric():
+                raise DataError(f"the forest predicts the number {name!r}, which is {series.dtype} here; convert it")
+            values, present = present_numbers(series)
+            if present is None:
+                return values, np.ones(values.size, np.bool_)
+            target = np.full(len(series), np.nan)
+            target[present] = values
+            return target, ~np.isnan(target)
+        codes = label_codes(series, self._spec)
+        if codes is None:
+            raise DataError(f"the table has labels in {name!r} that the forest does not know")
+        return np.maximum(codes, 0).astype(np.uint16), codes >= 0
+
+    def _weights(self, batch: pl.DataFrame, target: NDArray[Any]) -> NDArray[np.float64]:
+        weight = np.ones(batch.height)
+        if self._weight is not None:
+            weight = row_weights(cells(batch, self._weight), self._weight)
+        assert self._spec.weight is not None
+        if self._spec.weight.classes:
+            weight = weight * np.array(self._spec.weight.classes)[target]
+        return weight
+
+
+def row_ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:
+    """Ranges of `step` rows, the last perhaps fewer."""
+    for begin in range(0, rows, step):
+        yield begin, min(begin + step, rows)

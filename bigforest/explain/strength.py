@@ -1,0 +1,256 @@
+"""Strength and correlation of a forest, and what they say its error is at most, beside the error out of bag.
+
+Breiman 2001, appendix II. Q(x, j) is the share of the trees that have not seen row x which vote for class j. With y the
+class of the row, and j^ the other class of most votes (the lowest of equals):
+
+    margin       mr = Q(x, y) - Q(x, j^)
+    strength     s = mean mr
+    deviation    of a tree: sd = sqrt(p1 + p2 - (p1 - p2)^2), p1 and p2 the shares of the rows it has not seen for which
+                 it votes y, and j^
+    correlation  rho = var(mr) / (mean sd)^2
+    bound        of the error: rho (1 - s^2) / s^2; it holds where s > 0
+
+The variance of what is 1, -1 or 0 has the minus; the paper prints a plus. Of numbers (section 11 there): rho = MSE of the
+forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the trees.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.events import stage
+from bigforest.explain.importance import ROW_BYTES, leaves_of
+from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.row_table import row_ranges
+from bigforest.explain.tree_groups import TreeStock, load_trees, plan_groups
+
+# What stands for the vote of a tree that has seen the row.
+_SEEN = 65_535
+# Votes that are looked at together: a sum over rows is one over such pieces, whoever adds them up.
+_PIECE_CELLS = 1 << 23
+_PIECE_ROWS = 1 << 16
+
+
+class VoteFile(NamedTuple):
+    """What each tree says of each kept row: uint16 [trees, rows], _SEEN where it has seen it; float64 and nan of numbers."""
+
+    path: Path
+    trees: int
+    rows: int
+    classes: bool
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Of a vote."""
+        return np.dtype(np.uint16 if self.classes else np.float64)
+
+    def put(self, tree: int, votes: NDArray[Any]) -> None:
+        """Write those of a tree."""
+        with self.path.open("r+b", buffering=0) as file:
+            file.seek(tree * self.rows * self.dtype.itemsize)
+            data = votes.astype(self.dtype, copy=False).data.cast("B")
+            while data:
+                data = data[file.write(data) :]
+
+    def get(self, begin: int, end: int) -> NDArray[Any]:
+        """Those of all trees on rows `begin` to before `end`, [trees, rows]."""
+        mapped = np.memmap(self.path, self.dtype, "r", shape=(self.trees, self.rows))
+        return np.array(mapped[:, begin:end])
+
+
+class Sums(NamedTuple):
+    """Sums by weight over rows, first by the number of trees (milestones), then by class of the row.
+
+    rows     int64 [steps, classes], rows that one of these trees at least has not seen
+    moments  float64 [4, steps, classes]: their weight, mr, mr^2 and wrong votes; of numbers weight and squared errors
+    trees    float64 [3, steps, trees, classes]: weight, p1 and p2; of numbers weight and squared errors
+    """
+
+    rows: NDArray[np.int64]
+    moments: NDArray[np.float64]
+    trees: NDArray[np.float64]
+
+
+def write_strength(job: ExplainJob) -> None:
+    """`strength`, against the number of trees, and of classes `strength-classes`."""
+    settings = repr(job.options.new_rows)
+    names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
+    if all([job.folder.has(name, settings) for name in names]):
+        return
+    judged, stock = job.judged, job.stock
+    rows = judged.table.kept().size
+    votes = VoteFile(job.work / "votes", stock.count, rows, judged.table.classes)
+    votes.path.touch()
+    os.truncate(votes.path, votes.trees * rows * votes.dtype.itemsize)
+    groups, at_once = plan_groups("the strength of the forest", stock, job.resources, ROW_BYTES * judged.table.rows)
+    steps = milestones(stock.count)
+    step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // stock.count))
+    pieces = list(row_ranges(rows, step))
+    with stage("strength", len(groups) + len(pieces), "tasks", job.listener) as progress:
+        job.run(
+            cast_votes, [(group,) for group in groups], lambda *_: progress.advance(), (stock, judged, votes), at_once
+        )
+        found: dict[int, Sums] = {}
+
+        def collect(index: int, sums: Sums) -> None:
+            found[index] = sums
+            progress.advance()
+
+        job.run(sum_votes, pieces, collect, (judged, votes, steps, stock.width), at_once)
+    votes.path.unlink()
+    total = Sums._make(sum(arrays) for arrays in zip(*(found[index] for index in range(len(pieces))), strict=True))
+    if job.forest.is_regression:
+        job.folder.write("strength", _number_table(total, steps), settings)
+        return
+    job.folder.write("strength", _class_table(total, steps, None), settings)
+    tables = [
+        _class_table(total, steps, k).with_columns(pl.Series("class", [label]).new_from_index(0, len(steps)))
+        for k, label in enumerate(job.forest.classes)
+    ]
+    job.folder.write("strength-classes", pl.concat(tables), settings)
+
+
+def milestones(trees: int) -> list[int]:
+    """1, 2, 5, 10, 20, 50, ... up to and including all trees."""
+    steps = [factor * 10**power for power in range(7) for factor in (1, 2, 5)]
+    return [*(step for step in steps if step < trees), trees]
+
+
+def cast_votes(stock: TreeStock, judged: JudgedRows, votes: VoteFile, entries: range) -> None:
+    """Task: write down what the trees of some entries say of the rows they have not seen."""
+    kept = judged.table.kept()
+    for tree in load_trees(stock, judged.table, entries):
+        unseen = judged.unseen(tree.number)
+        leaves = leaves_of(tree, judged.table.values(), unseen) - np.uint32(tree.begin)
+        own = np.full(kept.size, _SEEN if votes.classes else np.nan, votes.dtype)
+        says = tree.answer.argmax(axis=1) if votes.classes else tree.answer[:, 0]
+        own[np.searchsorted(kept, unseen)] = says[leaves]
+        votes.put(tree.number, own)
+
+
+def sum_votes(judged: JudgedRows, votes: VoteFile, steps: list[int], width: int, begin: int, end: int) -> Sums:
+    """Task: the sums over some of the kept rows."""
+    table = judged.table
+    kept = table.kept()[begin:end]
+    cast, truth, every = votes.get(begin, end), table.target()[kept], table.weight()
+    weight = np.ones(kept.size) if every is None else every[kept]
+    shapes = ((len(steps), width), (4, len(steps), width), (3, len(steps), votes.trees, width))
+    sums = Sums(np.zeros(shapes[0], np.int64), np.zeros(shapes[1]), np.zeros(shapes[2]))
+    add = _add_classes if votes.classes else _add_numbers
+    add(sums, cast, truth, weight, steps)
+    return sums
+
+
+def _add_classes(
+    sums: Sums, cast: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
+) -> None:
+    size, width = truth.size, sums.rows.shape[1]
+    counts = np.zeros((size, width), np.int64)
+    every, done = np.arange(size), 0
+
+    def by_class(values: NDArray[Any]) -> NDArray[np.float64]:
+        return np.bincount(truth, values, minlength=width)
+
+    for at, step in enumerate(steps):
+        for tree in range(done, step):
+            heard = np.flatnonzero(cast[tree] != _SEEN)
+            counts[heard, cast[tree, heard]] += 1
+        done = step
+        voters = counts.sum(axis=1)
+        reached = voters > 0
+        others = counts.copy()
+        others[every, truth] = -1
+        runner_up = others.argmax(axis=1) if width > 1 else np.full(size, _SEEN)
+        most = others.max(axis=1) if width > 1 else np.zeros(size, np.int64)
+        margin = (counts[every, truth] - most) / np.maximum(voters, 1)
+        own = np.where(reached, weight, 0.0)
+        sums.rows[at] += np.bincount(truth[reached], minlength=width)
+        wrong = counts.argmax(axis=1) != truth
+        for place, values in enumerate((own, own * margin, own * margin * margin, own * wrong)):
+            sums.moments[place, at] += by_class(values)
+        for tree in range(step):
+            heard = cast[tree] != _SEEN
+            sums.trees[0, at, tree] += by_class(weight * heard)
+            sums.trees[1, at, tree] += by_class(weight * (cast[tree] == truth))
+            sums.trees[2, at, tree] += by_class(weight * (heard & (cast[tree] == runner_up)))
+
+
+def _add_numbers(
+    sums: Sums, cast: NDArray[Any], truth: NDArray[Any], weight: NDArray[np.float64], steps: list[int]
+) -> None:
+    total, voters, done = np.zeros(truth.size), np.zeros(truth.size, np.int64), 0
+    heard = ~np.isnan(cast)
+    squares = np.where(heard, (cast - truth) ** 2, 0.0) * weight
+    for at, step in enumerate(steps):
+        for tree in range(done, step):
+            total += np.where(heard[tree], cast[tree], 0.0)
+            voters += heard[tree]
+        done = step
+        reached = voters > 0
+        error = total / np.maximum(voters, 1) - truth
+        own = np.where(reached, weight, 0.0)
+        sums.rows[at, 0] += int(np.count_nonzero(reached))
+        sums.moments[0, at, 0] += own.sum()
+        sums.moments[1, at, 0] += (own * error * error).sum()
+        sums.trees[0, at, :step, 0] += (heard[:step] * weight).sum(axis=1)
+        sums.trees[1, at, :step, 0] += squares[:step].sum(axis=1)
+
+
+def _class_table(total: Sums, steps: list[int], of_class: int | None) -> pl.DataFrame:
+    """One row per number of trees, of all rows or of those of a class."""
+    chosen = slice(None) if of_class is None else slice(of_class, of_class + 1)
+    rows, moments = total.rows[:, chosen].sum(axis=1), total.moments[:, :, chosen].sum(axis=2)
+    heard, right, wrong = total.trees[:, :, :, chosen].sum(axis=3)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        strength = moments[1] / moments[0]
+        variance = np.maximum(moments[2] / moments[0] - strength**2, 0.0)
+        p1, p2 = right / heard, wrong / heard
+        deviation = _mean_of_trees(np.sqrt(np.maximum(p1 + p2 - (p1 - p2) ** 2, 0.0)), heard)
+        correlation = np.where(deviation > 0, variance / deviation**2, np.nan)
+        bound = np.where(strength > 0, correlation * (1 - strength**2) / strength**2, np.nan)
+        error = moments[3] / moments[0]
+    columns = {
+        "strength": strength,
+        "variance": variance,
+        "deviation": deviation,
+        "correlation": correlation,
+        "bound": bound,
+        "error": error,
+    }
+    return _against_trees(steps, rows, columns)
+
+
+def _number_table(total: Sums, steps: list[int]) -> pl.DataFrame:
+    rows, moments = total.rows[:, 0], total.moments[:, :, 0]
+    heard, squares = total.trees[0, :, :, 0], total.trees[1, :, :, 0]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mse, trees = moments[1] / moments[0], squares / heard
+        deviation = _mean_of_trees(np.sqrt(trees), heard)
+        tree_mse = _mean_of_trees(trees, heard)
+        correlation = np.where(deviation > 0, mse / deviation**2, np.nan)
+    columns = {
+        "deviation": deviation,
+        "tree_mse": tree_mse,
+        "correlation": correlation,
+        "bound": correlation * tree_mse,
+        "mse": mse,
+    }
+    return _against_trees(steps, rows, columns)
+
+
+def _mean_of_trees(values: NDArray[np.float64], heard: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean over the trees that have rows to be judged by, values [steps, trees]."""
+    there = heard > 0
+    mean: NDArray[np.float64] = np.where(there, values, 0.0).sum(axis=1) / there.sum(axis=1)
+    return mean
+
+
+def _against_trees(steps: list[int], rows: NDArray[np.int64], columns: dict[str, NDArray[np.float64]]) -> pl.DataFrame:
+    counted = {"trees": pl.Series(steps, dtype=pl.UInt32), "rows": pl.Series(rows, dtype=pl.UInt64)}
+    return pl.DataFrame({**counted, **columns}).with_columns(pl.col(pl.Float64).fill_nan(None))

@@ -1,0 +1,138 @@
+"""The folder of an explanation: Parquet files, each whole or not there, which say what they were made of."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
+from bigforest.forest.format.files import METADATA_KEY, replace_file
+from bigforest.storage.arrow import FAULTS
+from bigforest.storage.paths import as_path, is_folder, is_remote, readable
+
+KIND = "explanation"
+VERSION = 1
+
+
+def digest(*facts: Any) -> str:
+    """A short name of what something was made of."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, default=str).encode()).hexdigest()[:32]
+
+
+class ExplanationFolder:
+    """Where the tables of an explanation are written.
+
+    A table that is there already and was made of the same forest, data and options is kept: a run that was interrupted
+    goes on where it was.
+    """
+
+    def __init__(self, path: str | Path, made_of: str, *, overwrite: bool) -> None:
+        """Make the folder. Raises ConfigError and OutputExistsError."""
+        self.path = as_path(path)
+        self._made_of = made_of
+        self._overwrite = overwrite
+        if not isinstance(overwrite, bool):
+            raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
+        if self.path.exists() and not self.path.is_dir():
+            raise OutputExistsError(f"{path} is a file; an explanation is a folder: choose another output")
+        if not is_remote(self.path) and not is_folder(self.path.resolve().parent):
+            raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
+        if not is_remote(self.path):
+            self.path.mkdir(exist_ok=True)
+
+    def has(self, name: str, options: str = "") -> bool:
+        """Whether the table is there. Raises OutputExistsError where another is in its place."""
+        path = self.file(name)
+        if not path.exists():
+            return False
+        if _mark_of(path) == self._mark(name, options):
+            return True
+        if self._overwrite:
+            return False
+        raise OutputExistsError(
+            f"{path} is there already, of another forest, table or options; choose another output, or replace it with "
+            "overwrite"
+        )
+
+    def write(self, name: str, table: pl.DataFrame | pa.Table, options: str = "") -> None:
+        """Write a table; `options` are those that decide what is in it."""
+        found = table.to_arrow(compat_level=pl.CompatLevel.oldest()) if isinstance(table, pl.DataFrame) else table
+        self.write_pieces(name, [found], options)
+
+    def write_pieces(self, name: str, pieces: Iterable[pa.Table], options: str = "") -> None:
+        """Write a table that comes in pieces, one at least."""
+        mark = {METADATA_KEY: json.dumps(self._mark(name, options), sort_keys=True)}
+
+        def write(temporary: Path) -> None:
+            writer = None
+            try:
+                for piece in pieces:
+                    schema = piece.schema.with_metadata(mark)
+                    writer = writer or pq.ParquetWriter(temporary, schema, compression="zstd", compression_level=1)
+                    writer.write_table(piece.replace_schema_metadata(mark))
+            finally:
+                if writer is not None:
+                    writer.close()
+
+        self.file(name).parent.mkdir(parents=True, exist_ok=True)
+        replace_file(self.file(name), write)
+
+    def file(self, name: str) -> Path:
+        """The file of a table."""
+        return self.path / f"{name}.parquet"
+
+    def _mark(self, name: str, options: str) -> dict[str, Any]:
+        made_of = digest(self._made_of, options)
+        return {"version": VERSION, "kind": KIND, "table": name, "made_of": made_of}
+
+
+def _mark_of(path: Path) -> Any:
+    """What a file says it was made of; None where it is no table of an explanation."""
+    try:
+        return json.loads((pq.read_schema(readable(path)).metadata or {})[METADATA_KEY])
+    except FAULTS:
+        return None
+
+
+class Explanation:
+    """The tables of an explanation, by name: `explanation["permutation"]` is a DataFrame.
+
+    path  the folder of their files, NAME.parquet, or NAME/part-*.parquet of those with many rows.
+    """
+
+    def __init__(self, path: Path, holding: object = None) -> None:
+        self.path = path
+        self._holding = holding
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables that are there."""
+        files = [file.stem for file in self.path.glob("*.parquet")]
+        folders = [folder.name for folder in self.path.iterdir() if any(folder.glob("part-*.parquet"))]
+        return sorted([*files, *folders])
+
+    def scan(self, name: str) -> pl.LazyFrame:
+        """A table, lazily. Raises ConfigError where there is none of this name."""
+        if name not in self.tables:
+            raise ConfigError(f"there is no table {name!r}; there are {', '.join(self.tables) or 'none'}")
+        folder = self.path / name
+        return pl.scan_parquet(folder / "part-*.parquet" if folder.is_dir() else self.path / f"{name}.parquet")
+
+    def __getitem__(self, name: str) -> pl.DataFrame:
+        try:
+            return self.scan(name).collect()
+        except (pl.exceptions.PolarsError, OSError) as error:
+            raise FormatError(f"the table {name!r} in {self.path} cannot be read: {error}") from error
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.tables
+
+    def __repr__(self) -> str:
+        return f"Explanation({', '.join(self.tables)})"

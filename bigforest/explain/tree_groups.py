@@ -1,0 +1,149 @@
+"""Trees with what every node of them answers, loaded a group at a time; which groups, and how many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import DataError
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
+from bigforest.common.sizes import over_budget
+from bigforest.execution.resources import Resources
+from bigforest.explain.row_table import RowTable
+from bigforest.forest.format.parts import batches
+from bigforest.forest.load.groups import Trees
+from bigforest.forest.load.load_plan import LOADING_BYTES, cut
+from bigforest.forest.load.vote_rule import answer_width
+
+if TYPE_CHECKING:
+    from bigforest.kernels.explain.step import WalkedTrees
+
+# Groups of trees for each that is worked on at once, so that those who are held up leave work to the others.
+_PIECES = 4
+# Bytes of a group where memory is not limited.
+_GROUP_BYTES = 256 << 20
+# Bytes of a node besides those of forest/load/load_plan.py, and of what it answers for a class.
+_NODE_BYTES = 16
+_ANSWER_BYTES = 16
+
+
+class TreeStock(NamedTuple):
+    """Where trees are loaded from.
+
+    trees  one entry per tree.
+    soft   whether leaves answer with shares of classes; else with the most frequent one.
+    """
+
+    trees: Trees
+    soft: bool
+
+    @property
+    def width(self) -> int:
+        """Numbers of an answer."""
+        return answer_width(self.trees.header.spec)
+
+    @property
+    def count(self) -> int:
+        """Number of trees."""
+        return self.trees.nodes.size
+
+    def sizes(self) -> NDArray[np.int64]:
+        """Bytes of each tree."""
+        own: NDArray[np.int64] = self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
+        return own
+
+
+class LoadedTree(NamedTuple):
+    """A tree of a group.
+
+    number      of the tree in the forest.
+    walked      the nodes of the group; those from begin to before end are the tree's.
+    weight      float64 [nodes of the tree], what the bag weighs in each.
+    answer      float64 [nodes of the tree, classes]; of numbers [nodes, 1]. An inner node answers the mean of its
+                leaves over the bag: for shares of classes, that is its own share.
+    """
+
+    number: int
+    walked: WalkedTrees
+    begin: int
+    end: int
+    weight: NDArray[np.float64]
+    answer: NDArray[np.float64]
+
+
+def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list[LoadedTree]:
+    """The trees of some entries, to walk the rows of `table` down them.
+
+    Raises FormatError for damaged trees, and DataError where a value is missing and some splits are on projections.
+    """
+    from bigforest.kernels.explain.step import WalkedTrees, node_answers
+
+    trees = stock.trees
+    packed = trees.load(entries, 1)
+    weight = np.concatenate(list(_weights(trees, entries)))
+    pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+    if packed.directions is not None and table is not None and table.missing:
+        raise DataError(
+            f"missing values in the features {', '.join(map(repr, table.missing[:5]))}: this forest splits on "
+            "projections, which need every value; fill or drop these rows"
+        )
+    mixed = packed.ballots("soft" if stock.soft else "hard")
+    packed = packed._replace(counts=packed.counts[:0].copy())
+    narrow = table is not None and table.narrow
+    if narrow:
+        packed = packed.narrowed()
+    walked = WalkedTrees(packed.layout(narrow), packed.directions, packed.sets)
+    ends = [*packed.roots.tolist()[1:], packed.nodes]
+    found = []
+    for number, begin, end in zip(trees.numbers(entries), packed.roots.tolist(), ends, strict=True):
+        answer = np.empty((end - begin, stock.width))
+        node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, weight[begin:end], answer)
+        found.append(LoadedTree(number, walked, begin, end, weight[begin:end], answer))
+    return found
+
+
+def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
+    """What the bag weighs in each node."""
+    for span in trees.spans(entries):
+        for batch in batches(span, len(trees.header.spec.target.classes), ["weight"]):
+            yield batch.column("weight").to_numpy().astype(np.float64)
+
+
+def plan_groups(
+    what: str, stock: TreeStock, resources: Resources, own: int, shared: int = 0
+) -> tuple[list[range], int]:
+    """Groups of trees for the tasks, and how many tasks of each process go on at once.
+
+    what    is done, for messages.
+    own     bytes of a task beside its trees; shared: bytes of all together.
+
+    Results never depend on either. Raises ConfigError, which names the smallest budget that would do.
+    """
+    sizes, first = stock.sizes(), stock.trees.first
+    largest, whole = int(sizes.max()), int(sizes.sum())
+    at_once = resources.workers
+    most = min(_GROUP_BYTES, -(-whole // (_PIECES * at_once)))
+    if resources.memory is not None:
+        fixed = own + LOADING_BYTES
+        room = resources.memory - BASE_BYTES - shared
+        smallest = BASE_BYTES + shared + fixed + largest
+        if room < fixed + largest:
+            raise over_budget(what, smallest, resources.memory)
+        at_once = min(at_once, room // (fixed + largest))
+        most = min(most, room // at_once - fixed)
+    return cut(sizes, first, max(most, largest), stock.count), at_once
+
+
+def plan_memory(what: str, stock: TreeStock, resources: Resources, own: int, shared: int = 0) -> MemoryEstimate:
+    """What the tasks of `plan_groups` take."""
+    groups, at_once = plan_groups(what, stock, resources, own, shared)
+    sizes = stock.sizes()
+    group = max(int(sizes[entries.start : entries.stop].sum()) for entries in groups)
+    fixed = BASE_BYTES + shared
+    return MemoryEstimate(
+        what, fixed + at_once * (own + LOADING_BYTES + group), fixed + own + LOADING_BYTES + int(sizes.max())
+    )

@@ -1,0 +1,274 @@
+"""What each feature adds to the answers on single rows: along the path, and Shapley values.
+
+Shapley values are those of the game in which a coalition of features is known: other nodes go both ways, by the weight
+of their bags (Lundberg, Erion and Lee 2018). A leaf with the answer v, met on conditions on d different features, plays
+
+    v * product over its features j of (o_j if j is known, else z_j)
+
+where o_j says whether the row meets all conditions on j, and z_j is the share of the bag that does, node by node. With
+weights of coalitions as an integral, |S|! (d - 1 - |S|)! / d! = integral of t^|S| (1 - t)^(d - 1 - |S|), feature j gets
+
+    v (o_j - z_j) integral over t of the product over i other than j of (o_i t + z_i (1 - t))
+
+a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates exactly. All terms are positive, so that
+nothing cancels however deep the tree is, where sums over the sizes of coalitions lose all digits beyond depth 70. The
+product is carried down the tree for all points at once, and sums over leaves are carried up, as in Linear TreeSHAP (Yu,
+Bifet, Gao and others 2022): an edge on j is charged with what is below it, and credited what the edge on j above it
+charged. Cost: leaves * points for each row, whatever the depth.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.explain.step import (
+    feature_of,
+    goes_left,
+    is_term,
+    link_of,
+    own_value,
+    right_of,
+    terms_of,
+)
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_NONE = np.int64(-1)
+
+
+class Edges(NamedTuple):
+    """The edge above every node of a tree; the root has none, and what stands there is not looked at.
+
+    depth     uint32 [nodes]
+    feature   uint32 [nodes], column of the feature that the parent looks at
+    previous  uint32 [nodes], depth of the last edge above on the same feature; 0 where there is none
+    share     float64 [nodes], share of the bag that meets all conditions on the feature down to here
+    different  uint32 [nodes], features on the path
+    """
+
+    depth: NDArray[np.uint32]
+    feature: NDArray[np.uint32]
+    previous: NDArray[np.uint32]
+    share: NDArray[np.float64]
+    different: NDArray[np.uint32]
+
+
+class Points(NamedTuple):
+    """Where the integrals are taken: float64 [points] in (0, 1), and their weights."""
+
+    t: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+
+class ShapScratch(NamedTuple):
+    """By depth, and added up by feature.
+
+    node     uint64 [levels]; left, met: uint8 [levels]; share: float64 [levels]
+    product  float64 [levels, points]; inverse: float64 [levels, points], 1 / the factor of the edge
+    below    float64 [levels, classes, points], sums over leaves
+    total    float64 [columns, classes, points]
+    """
+
+    node: NDArray[np.uint64]
+    left: NDArray[np.uint8]
+    met: NDArray[np.uint8]
+    share: NDArray[np.float64]
+    product: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+    below: NDArray[np.float64]
+    total: NDArray[np.float64]
+
+
+@kernel
+def path_contributions(trees, begin, answer, values, first, votes, out):
+    """Add what the features of each node on the path of a row change the answer by.
+
+    begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
+    values  [all rows, columns]; those from `first` on are looked at, as many as `out` has
+    votes   float64 [rows, classes], the answer of the leaf is added to it
+    out     float64 [rows, columns, classes], added to: answer of the child - that of the node, divided equally among
+            the features of the node (Palczewska and others 2013; Saabas)
+
+    Cost: a visit per level. Oracle: tests/naive/explain.py path_contributions.
+    """
+    _along_paths(trees, trees.directions, trees.sets, begin, answer, values, first, votes, out)
+
+
+@inlined
+def _along_paths(trees, directions, sets, begin, answer, values, first, votes, out):
+    layout = trees.layout
+    classes = np.uint64(answer.shape[1])
+    for i in range(np.uint64(out.shape[0])):
+        row = np.uint64(i)
+        node = np.uint64(begin)
+        while link_of(layout, node) != _ZERO:
+            left = goes_left(own_value, values, first + row, _ZERO, _NONE, trees, directions, sets, node)
+            child = node + _ONE if left else right_of(layout, node)
+            terms, shares = terms_of(layout, directions, sets, node), 0.0
+            for t in range(terms):
+                shares += 1.0 if is_term(layout, directions, sets, node, np.uint64(t)) else 0.0
+            for t in range(terms):
+                if is_term(layout, directions, sets, node, np.uint64(t)):
+                    place = feature_of(layout, directions, sets, node, np.uint64(t))
+                    for k in range(classes):
+                        out[row, place, k] += (answer[child - begin, k] - answer[node - begin, k]) / shares
+            node = child
+        for k in range(classes):
+            votes[row, k] += answer[node - begin, k]
+
+
+@kernel
+def find_edges(trees, begin, end, weight, stack, edges):
+    """Fill in the Edges of a tree without oblique nodes.
+
+    begin, end  of the tree among the nodes, uint64
+    weight      float64 [nodes of the tree], of the bag rows in each
+    stack       uint64 [nodes of the tree], scratch: the open node of each level
+    """
+    layout = trees.layout
+    waiting = _ZERO  # nodes whose right child has not come yet are on the stack; its size is the depth of the next node
+    depth = _ZERO
+    for i in range(np.uint64(end - begin)):
+        node = np.uint64(i)
+        if node > _ZERO:
+            # The parent is the deepest open node of which this is a child.
+            depth = waiting
+            while True:
+                parent = stack[depth - _ONE]
+                inner = link_of(layout, begin + parent) != _ZERO
+                if inner and (node == parent + _ONE or node == right_of(layout, begin + parent) - begin):
+                    break
+                depth -= _ONE
+            place = _edge_feature(layout, trees.sets, begin + parent)
+            edges.feature[node] = np.uint32(place)
+            previous = _ZERO
+            share = weight[node] / weight[parent]
+            above = depth - _ONE
+            while above > _ZERO:
+                if np.uint64(edges.feature[stack[above]]) == place:
+                    previous = above
+                    share *= edges.share[stack[above]]
+                    break
+                above -= _ONE
+            edges.previous[node] = np.uint32(previous)
+            edges.share[node] = share
+            edges.different[node] = edges.different[parent] + np.uint32(previous == _ZERO)
+        else:
+            edges.feature[node] = np.uint32(0)
+            edges.previous[node] = np.uint32(0)
+            edges.share[node] = 1.0
+            edges.different[node] = np.uint32(0)
+        edges.depth[node] = np.uint32(depth)
+        stack[depth] = node
+        waiting = depth + _ONE
+
+
+@inlined
+def _edge_feature(layout, sets, node):
+    place = link_of(layout, node) >> layout.shift
+    if sets is None:
+        return place
+    return place - sets.features if place - sets.features < sets.features else place
+
+
+@inlined
+def _open(scratch, points, edges, node, depth):
+    """Carry the product down the edge above a node."""
+    above = depth - _ONE
+    previous = np.uint64(edges.previous[node])
+    from_left = np.uint8(node == scratch.node[above] + _ONE)
+    met = from_left == scratch.left[above]
+    if previous > _ZERO:
+        met = met and scratch.met[previous] != np.uint8(0)
+    share, known = edges.share[node], 1.0 if met else 0.0
+    scratch.met[depth] = np.uint8(met)
+    scratch.share[depth] = share
+    for q in range(np.uint64(points.t.size)):
+        factor = known * points.t[q] + share * (1.0 - points.t[q])
+        scratch.inverse[depth, q] = 1.0 / factor
+        scratch.product[depth, q] = scratch.product[above, q] * factor
+    if previous > _ZERO:
+        for q in range(np.uint64(points.t.size)):
+            scratch.product[depth, q] *= scratch.inverse[previous, q]
+
+
+@inlined
+def _close(scratch, points, edges, depth):
+    """Charge the edge above the open node of a level with what is below it, and hand that on."""
+    node = scratch.node[depth]
+    above, previous = depth - _ONE, np.uint64(edges.previous[node])
+    place = np.uint64(edges.feature[node])
+    gain = np.float64(scratch.met[depth]) - scratch.share[depth]
+    for c in range(np.uint64(scratch.below.shape[1])):
+        k = np.uint64(c)
+        for q in range(np.uint64(points.t.size)):
+            scratch.total[place, k, q] += gain * scratch.below[depth, k, q] * scratch.inverse[depth, q]
+        if previous > _ZERO:
+            before = np.float64(scratch.met[previous]) - scratch.share[previous]
+            for q in range(np.uint64(points.t.size)):
+                scratch.total[place, k, q] -= before * scratch.below[depth, k, q] * scratch.inverse[previous, q]
+        for q in range(np.uint64(points.t.size)):
+            scratch.below[above, k, q] += scratch.below[depth, k, q]
+
+
+@kernel
+def shapley_values(trees, begin, answer, values, first, edges, points, scratch, out):
+    """Add the Shapley values of a tree without oblique nodes to out, float64 [rows, columns, classes].
+
+    begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
+    values  [all rows, columns]; those from `first` on are looked at, as many as `out` has
+    points  at least half as many as there are features on any path
+
+    Cost: nodes * points * (1 + classes). Oracle: tests/naive/explain.py shapley.
+    """
+    _shapley(trees, trees.sets, begin, answer, values, first, edges, points, scratch, out)
+
+
+@inlined
+def _shapley(trees, sets, begin, answer, values, first, edges, points, scratch, out):
+    layout = trees.layout
+    size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
+    columns = np.uint64(out.shape[1])
+    for i in range(np.uint64(out.shape[0])):
+        row = np.uint64(i)
+        for p in range(columns):
+            for k in range(classes):
+                for q in range(size):
+                    scratch.total[np.uint64(p), np.uint64(k), q] = 0.0
+        for q in range(size):
+            scratch.product[_ZERO, q] = points.weight[q]
+        top = _ZERO
+        for n in range(np.uint64(edges.depth.size)):
+            node = np.uint64(n)
+            depth = np.uint64(edges.depth[node])
+            while top >= depth and top > _ZERO:
+                _close(scratch, points, edges, top)
+                top -= _ONE
+            if depth > _ZERO:
+                _open(scratch, points, edges, node, depth)
+            scratch.node[depth] = node
+            at = begin + node
+            if link_of(layout, at) == _ZERO:
+                for k in range(classes):
+                    for q in range(size):
+                        scratch.below[depth, np.uint64(k), q] = answer[node, np.uint64(k)] * scratch.product[depth, q]
+            else:
+                left = goes_left(own_value, values, first + row, _ZERO, _NONE, trees, None, sets, at)
+                scratch.left[depth] = np.uint8(left)
+                for k in range(classes):
+                    for q in range(size):
+                        scratch.below[depth, np.uint64(k), q] = 0.0
+            top = depth
+        while top > _ZERO:
+            _close(scratch, points, edges, top)
+            top -= _ONE
+        for p in range(columns):
+            for k in range(classes):
+                total = 0.0
+                for q in range(size):
+                    total += scratch.total[np.uint64(p), np.uint64(k), q]
+                out[row, np.uint64(p), np.uint64(k)] += total

@@ -1,0 +1,244 @@
+"""Importance by permuting the values of a feature among the rows that a tree has not seen (Breiman 2001, section 10).
+
+A row is sent down once. At each node it is asked, for every feature that the node looks at, whether the permuted value
+would send it the other way; the first time one would, the row goes on from there with that value, and what its leaf
+says is compared. So features that a path does not meet cost nothing, and those that it meets only what is below the
+node at which they part.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.rng import GOLDEN, below, mix
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.explain.step import (
+    feature_of,
+    goes_left,
+    is_term,
+    link_of,
+    own_value,
+    replaced_value,
+    right_of,
+    terms_of,
+    walk,
+)
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+
+# Keeps the streams of permutations apart from those of kernels/common/rng.py.
+PURPOSE_PERMUTE = np.uint64(101)
+
+
+class Judged(NamedTuple):
+    """What leaves lose on rows.
+
+    truth   uint16 [all rows], the class of each; float64 of numbers
+    weight  float64 [all rows]; None where all weigh 1
+    begin   uint64, position of the root: the first node of the tree
+    loss    float64 [nodes of the tree, classes], what a leaf loses on a row of each class; of numbers [nodes, 1], what it
+            answers
+    """
+
+    truth: NDArray[Any]
+    weight: NDArray[np.float64] | None
+    begin: np.uint64
+    loss: NDArray[np.float64]
+
+
+class Parted(NamedTuple):
+    """Scratch: which groups sent a row another way, and to which node.
+
+    seen   uint32 [groups], zeros
+    group  int32 [groups]
+    node   uint32 [groups]
+    """
+
+    seen: NDArray[np.uint32]
+    group: NDArray[np.int32]
+    node: NDArray[np.uint32]
+
+
+@inlined
+def weight_of(weight, row):
+    """The weight of a row."""
+    if weight is None:
+        return 1.0
+    return weight[row]
+
+
+@inlined
+def _class_of(judged, row):
+    if judged.loss.shape[1] == 1:
+        return _ZERO
+    return np.uint64(judged.truth[row])
+
+
+@inlined
+def _class_loss(judged, row, leaf):
+    return judged.loss[leaf - judged.begin, np.uint64(judged.truth[row])]
+
+
+@inlined
+def _squared_loss(judged, row, leaf):
+    error = judged.loss[leaf - judged.begin, _ZERO] - judged.truth[row]
+    return error * error
+
+
+@kernel
+def shuffle_column(values, rows, place, key, spare, drawn, column):
+    """Put the values of some rows in random order: drawn[:, column] = values[rows, place] shuffled.
+
+    rows   uint32 [rows]; spare: [rows], scratch of the type of the values; drawn [rows, columns]
+    key    uint64 of the stream of draws: the same key gives the same order
+
+    Fisher and Yates, as Durstenfeld 1964 has it. Oracle: tests/naive/explain.py shuffled.
+    """
+    size = np.uint64(rows.size)
+    for i in range(size):
+        spare[i] = values[np.uint64(rows[np.uint64(i)]), place]
+    state = key
+    for i in range(size):
+        last = size - _ONE - np.uint64(i)
+        state += GOLDEN
+        other = below(mix(state), last + _ONE)
+        held = spare[last]
+        spare[last] = spare[other]
+        spare[other] = held
+    for i in range(size):
+        drawn[np.uint64(i), column] = spare[np.uint64(i)]
+
+
+@inlined
+def _permute(trees, directions, sets, replaced, rows, judged, lose, parted, change):
+    """See the kernels. lose(judged, row, leaf) is compiled in; directions and sets are those of the trees."""
+    values, layout = replaced.values, trees.layout
+    for i in range(np.uint64(rows.size)):
+        at = np.uint64(i)
+        row = np.uint64(rows[at])
+        stamp = np.uint32(at + _ONE)
+        waiting = _ZERO
+        node = judged.begin
+        while link_of(layout, node) != _ZERO:
+            left = goes_left(own_value, values, row, _ZERO, np.int64(-1), trees, directions, sets, node)
+            right = right_of(layout, node)
+            for t in range(terms_of(layout, directions, sets, node)):
+                if not is_term(layout, directions, sets, node, np.uint64(t)):
+                    continue
+                group = np.int64(replaced.group[feature_of(layout, directions, sets, node, np.uint64(t))])
+                if group < 0 or parted.seen[group] == stamp:
+                    continue
+                if goes_left(replaced_value, replaced, row, at, group, trees, directions, sets, node) != left:
+                    parted.seen[group] = stamp
+                    parted.group[waiting] = np.int32(group)
+                    parted.node[waiting] = np.uint32(right if left else node + _ONE)
+                    waiting += _ONE
+            node = node + _ONE if left else right
+        before = lose(judged, row, node)
+        weight, of_class = weight_of(judged.weight, row), _class_of(judged, row)
+        for w in range(waiting):
+            group = np.int64(parted.group[np.uint64(w)])
+            begin = np.uint64(parted.node[np.uint64(w)])
+            leaf = walk(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
+            change[group, of_class] += weight * (lose(judged, row, leaf) - before)
+
+
+@kernel
+def permute_classes(trees, replaced, rows, judged, parted, change):
+    """By how much the loss of a tree grows when the values of each group of features are those drawn.
+
+    rows    uint32 [rows]: row i has the values of row i of `replaced.drawn`
+    change  float64 [groups, classes], added to: sums by weight over the rows of each class
+
+    Cost: two visits per row and level, and one walk from where they part per row and feature that parts. Oracle:
+    tests/naive/explain.py permuted_change.
+    """
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, parted, change)
+
+
+@kernel
+def permute_numbers(trees, replaced, rows, judged, parted, change):
+    """`permute_classes` for numbers and squared errors; change is float64 [groups, 1]."""
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, parted, change)
+
+
+@kernel
+def sum_classes(rows, leaves, judged, loss, weight):
+    """What the rows lose as they are, and weigh: loss, weight float64 [classes], added to by class."""
+    for i in range(np.uint64(rows.size)):
+        row = np.uint64(rows[np.uint64(i)])
+        k = np.uint64(judged.truth[row])
+        own = weight_of(judged.weight, row)
+        loss[k] += own * _class_loss(judged, row, np.uint64(leaves[np.uint64(i)]))
+        weight[k] += own
+
+
+@kernel
+def sum_numbers(rows, leaves, judged, loss, weight):
+    """`sum_classes` for numbers, float64 [1]."""
+    for i in range(np.uint64(rows.size)):
+        row = np.uint64(rows[np.uint64(i)])
+        own = weight_of(judged.weight, row)
+        loss[0] += own * _squared_loss(judged, row, np.uint64(leaves[np.uint64(i)]))
+        weight[0] += own
+
+
+@kernel
+def decreases(trees, begin, end, answer, held, out):
+    """Decrease of impurity by the labels of other rows: MDI-oob (Li, Wang, Basu, Kumbier and Yu 2019).
+
+    begin, end  of the tree among the nodes, uint64
+    answer      float64 [nodes of the tree, classes], means of nodes over the bag; of numbers [nodes, 1]
+    held        float64 [nodes of the tree, classes], what the labels of the rows in each leaf come to; inner nodes are set
+    out         float64 [columns], added to: the sum over the rows in a node of label * (answer of the child they go to
+                - that of the node). A node of several features gives each the same share
+
+    Of the rows of the bag itself it is the decrease of Gini impurity, or of variance. Oracle: tests/naive/explain.py
+    oob_decrease.
+    """
+    _decreases(trees.layout, trees.directions, trees.sets, begin, end, answer, held, out)
+
+
+@inlined
+def _decreases(layout, directions, sets, begin, end, answer, held, out):
+    classes = np.uint64(answer.shape[1])
+    for back in range(np.uint64(end - begin)):
+        node = np.uint64(end - begin) - _ONE - np.uint64(back)
+        at = begin + node
+        if link_of(layout, at) == _ZERO:
+            continue
+        left, right = node + _ONE, right_of(layout, at) - begin
+        decrease = 0.0
+        for c in range(classes):
+            k = np.uint64(c)
+            held[node, k] = held[left, k] + held[right, k]
+            decrease += held[left, k] * (answer[left, k] - answer[node, k])
+            decrease += held[right, k] * (answer[right, k] - answer[node, k])
+        terms, shares = terms_of(layout, directions, sets, at), 0.0
+        for t in range(terms):
+            shares += 1.0 if is_term(layout, directions, sets, at, np.uint64(t)) else 0.0
+        for t in range(terms):
+            if is_term(layout, directions, sets, at, np.uint64(t)):
+                out[feature_of(layout, directions, sets, at, np.uint64(t))] += decrease / shares
+
+
+@kernel
+def hold_classes(leaves, rows, judged, held):
+    """Add the weight of each row to its class in its leaf: held float64 [nodes of the tree, classes]."""
+    for i in range(np.uint64(rows.size)):
+        row = np.uint64(rows[np.uint64(i)])
+        leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
+        held[leaf, np.uint64(judged.truth[row])] += weight_of(judged.weight, row)
+
+
+@kernel
+def hold_numbers(leaves, rows, judged, held):
+    """Add the number of each row, by its weight, to its leaf: held float64 [nodes of the tree, 1]."""
+    for i in range(np.uint64(rows.size)):
+        row = np.uint64(rows[np.uint64(i)])
+        leaf = np.uint64(leaves[np.uint64(i)]) - judged.begin
+        held[leaf, _ZERO] += weight_of(judged.weight, row) * judged.truth[row]

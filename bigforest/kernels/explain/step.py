@@ -1,0 +1,221 @@
+"""One row at one node, where rows stand one after the other and single values of a row may be replaced.
+
+Explanations ask for the same row again and again with other values, and for one row at a time; tiles
+(kernels/predict/flat_tree.py) are for many rows that go down together. The nodes are the same. Missing values are NaN,
+as in tiles, and the columns are the used features with a column of zeros behind them, which directions refer to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.predict.flat_tree import MORE, TERMS, Directions, LevelSets, NodeLayout, is_listed
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_BLOCK = np.uint64(2 * TERMS)
+_LAST = np.uint64(2 * TERMS - 2)
+
+
+class WalkedTrees(NamedTuple):
+    """Trees as kernels/predict/flat_tree.py describes them: of RouteInputs, what is not of the rows."""
+
+    layout: NodeLayout
+    directions: Directions | None
+    sets: LevelSets | None
+
+
+class Replaced(NamedTuple):
+    """Rows of which the features of a group have other values.
+
+    values  [rows, columns]
+    drawn   [drawn rows, drawn columns], the other values
+    column  int32 [columns], where the other values of a feature are; group: int32 [columns], its group. Both are -1
+            for features that keep their values
+    """
+
+    values: NDArray[Any]
+    drawn: NDArray[Any]
+    column: NDArray[np.int32]
+    group: NDArray[np.int32]
+
+
+@inlined
+def link_of(layout, node):
+    """What says where the children of a node are; 0 in a leaf."""
+    return np.uint64(layout.links[node + node + _ONE])
+
+
+@inlined
+def right_of(layout, node):
+    """The right child of an inner node; the left one is the next node."""
+    return node + (link_of(layout, node) & (layout.default - _ONE))
+
+
+@inlined
+def own_value(values, row, other, group, place):
+    """The value of a row as it is."""
+    return values[row, place]
+
+
+@inlined
+def replaced_value(state, row, other, group, place):
+    """The value of a row, or, of a feature of the group, that of the row `other` of what is drawn."""
+    if np.int64(state.group[place]) == group:
+        return state.drawn[other, np.uint64(state.column[place])]
+    return state.values[row, place]
+
+
+@inlined
+def goes_left(look, state, row, other, group, trees, directions, sets, node):
+    """Whether a row goes left at an inner node; look(state, row, other, group, place) gives its values.
+
+    directions and sets are those of the trees: what is None is compiled apart.
+    """
+    if sets is None:
+        return _is_up_to(look, state, row, other, group, trees.layout, directions, node)
+    else:  # noqa: RET505, only this form is dropped when sets is None
+        layout = trees.layout
+        link = link_of(layout, node)
+        category = (link >> layout.shift) - sets.features  # of a feature that is a category; wraps round below
+        if category >= sets.features:
+            return _is_up_to(look, state, row, other, group, layout, directions, node)
+        code = np.uint64(look(state, row, other, group, category))
+        listed = is_listed(sets, np.uint64(layout.links[node + node]), code)
+        return listed != ((link & layout.default) != _ZERO)
+
+
+@inlined
+def _is_up_to(look, state, row, other, group, layout, directions, node):
+    """The same at a node that compares a value, or a projection, with its threshold."""
+    link = link_of(layout, node)
+    place = link >> layout.shift
+    if directions is None:
+        value = look(state, row, other, group, place)
+        return (value <= layout.thresholds[node + node]) | ((value != value) & ((link & layout.default) != _ZERO))
+    else:  # noqa: RET505, only this form is dropped when directions is None
+        projection = 0.0
+        word = place * _BLOCK
+        while True:
+            for t in range(np.uint64(TERMS)):
+                term = word + np.uint64(t) + np.uint64(t)
+                value = look(state, row, other, group, directions.at[term] & ~MORE)
+                projection += directions.weight[term + _ONE] * np.float64(value)
+            if directions.at[word + _LAST] < MORE:
+                break
+            word += _BLOCK
+        return projection <= layout.thresholds[node + node]
+
+
+@inlined
+def _is_category(layout, sets, node):
+    if sets is None:
+        return False
+    return (link_of(layout, node) >> layout.shift) - sets.features < sets.features
+
+
+@inlined
+def _category(layout, sets, node):
+    if sets is None:
+        return _ZERO
+    return (link_of(layout, node) >> layout.shift) - sets.features
+
+
+@inlined
+def terms_of(layout, directions, sets, node):
+    """Features that an inner node looks at, some of which may have the weight 0: see `is_term`."""
+    if directions is None:
+        return _ONE
+    else:  # noqa: RET505, only this form is dropped when directions is None
+        terms = _ONE
+        if not _is_category(layout, sets, node):
+            word = (link_of(layout, node) >> layout.shift) * _BLOCK
+            terms = np.uint64(TERMS)
+            while directions.at[word + _LAST] >= MORE:
+                word += _BLOCK
+                terms += np.uint64(TERMS)
+        return terms
+
+
+@inlined
+def feature_of(layout, directions, sets, node, term):
+    """The column of the feature number `term`, from 0 to before `terms_of`, that an inner node looks at."""
+    if _is_category(layout, sets, node):
+        return _category(layout, sets, node)
+    return _feature_at(directions, link_of(layout, node) >> layout.shift, term)
+
+
+@inlined
+def _feature_at(directions, place, term):
+    if directions is None:
+        return place
+    return directions.at[place * _BLOCK + term + term] & ~MORE
+
+
+@inlined
+def is_term(layout, directions, sets, node, term):
+    """Whether the feature number `term` counts at a node: what fills up the last block has the weight 0."""
+    if directions is None:
+        return True
+    else:  # noqa: RET505, only this form is dropped when directions is None
+        place = link_of(layout, node) >> layout.shift
+        return _is_category(layout, sets, node) or directions.weight[place * _BLOCK + term + term + _ONE] != 0.0
+
+
+@inlined
+def walk(look, state, row, other, group, trees, directions, sets, node):
+    """The leaf in which a row ends that stands at `node`."""
+    while link_of(trees.layout, node) != _ZERO:
+        if goes_left(look, state, row, other, group, trees, directions, sets, node):
+            node = node + _ONE
+        else:
+            node = right_of(trees.layout, node)
+    return node
+
+
+@kernel
+def walk_rows(trees, root, values, rows, leaves):
+    """Write down the position, among the nodes, of the leaf in which each of some rows ends.
+
+    root    uint64, position of the root
+    values  [all rows, columns]
+    rows    uint32 [rows]; leaves: uint32 [rows], set
+
+    Cost: a visit per row and level. Oracle: tests/naive/predict.py find_leaf.
+    """
+    none = np.int64(-1)
+    for i in range(np.uint64(rows.size)):
+        row = np.uint64(rows[np.uint64(i)])
+        leaf = walk(own_value, values, row, _ZERO, none, trees, trees.directions, trees.sets, np.uint64(root))
+        leaves[np.uint64(i)] = np.uint32(leaf)
+
+
+@kernel
+def node_answers(layout, begin, end, mixed, weight, answer):
+    """Write down what every node of a tree answers: a leaf its ballot, an inner node the mean over its bag.
+
+    begin, end  of the tree among the nodes, uint64
+    mixed       float64 [ballots, classes], those that are not for one class alone (flat_tree.py)
+    weight      float64 [nodes of the tree], of the bag rows in each
+    answer      float64 [nodes of the tree, classes], set; of numbers [nodes, 1]
+    """
+    classes = np.uint64(answer.shape[1])
+    for back in range(np.uint64(end - begin)):
+        node = np.uint64(end - begin) - _ONE - np.uint64(back)
+        at = begin + node
+        if link_of(layout, at) == _ZERO:
+            ballot = np.uint64(layout.links[at + at]) & layout.ballot
+            for k in range(classes):
+                if ballot < classes:
+                    answer[node, k] = 1.0 if np.uint64(k) == ballot else 0.0
+                else:
+                    answer[node, k] = mixed[ballot - classes, k]
+        else:
+            left, right = node + _ONE, right_of(layout, at) - begin
+            share = weight[left] / (weight[left] + weight[right])
+            for k in range(classes):
+                answer[node, k] = answer[right, k] + share * (answer[left, k] - answer[right, k])

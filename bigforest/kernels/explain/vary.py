@@ -1,0 +1,117 @@
+"""What trees answer on a row when some of its values are replaced by each of a list of others."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.explain.step import (
+    feature_of,
+    goes_left,
+    is_term,
+    link_of,
+    own_value,
+    replaced_value,
+    right_of,
+    terms_of,
+)
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_NONE = np.int64(-1)
+_VARIED = np.int64(0)
+
+
+class VaryScratch(NamedTuple):
+    """Points of a row that are still to be sent on, in ranges, each from a node: uint32 [points] each.
+
+    order  the numbers of the points; spare: likewise
+    node, begin, end  of the ranges that wait
+    """
+
+    order: NDArray[np.uint32]
+    spare: NDArray[np.uint32]
+    node: NDArray[np.uint32]
+    begin: NDArray[np.uint32]
+    end: NDArray[np.uint32]
+
+
+@kernel
+def vary(trees, begin, answer, replaced, rows, points, scratch, out):
+    """Add what a tree answers on each of some rows with the values of each of its points.
+
+    begin     uint64, position of the root; answer: float64 [nodes of the tree, classes]
+    replaced  Replaced, with the group 0 for the columns that are varied: points are rows of `drawn`
+    rows      uint32 [rows]
+    points    uint32 [rows, points of a row]; or [1, points], the same for all rows
+    out       float64 [rows, points of a row, classes], added to
+
+    All points go down together, and part only at nodes that look at what is varied. Cost: a visit per level and range of
+    points. Oracle: tests/naive/predict.py find_leaf.
+    """
+    _vary(trees, trees.directions, trees.sets, begin, answer, replaced, rows, points, scratch, out)
+
+
+@inlined
+def _looks_at_varied(layout, directions, sets, group, node):
+    found = False
+    for t in range(terms_of(layout, directions, sets, node)):
+        if is_term(layout, directions, sets, node, np.uint64(t)):
+            found = found or group[feature_of(layout, directions, sets, node, np.uint64(t))] == _VARIED
+    return found
+
+
+@inlined
+def _part(trees, directions, sets, replaced, row, own, scratch, begin, end, node):
+    """Reorder some points stably, those that go left at a node first; returns where the others begin."""
+    at_l, at_r = begin, _ZERO
+    for i in range(begin, end):
+        point = scratch.order[np.uint64(i)]
+        if goes_left(replaced_value, replaced, row, np.uint64(own[point]), _VARIED, trees, directions, sets, node):
+            scratch.order[at_l] = point
+            at_l += _ONE
+        else:
+            scratch.spare[at_r] = point
+            at_r += _ONE
+    for i in range(at_r):
+        scratch.order[at_l + np.uint64(i)] = scratch.spare[np.uint64(i)]
+    return at_l
+
+
+@inlined
+def _vary(trees, directions, sets, root, answer, replaced, rows, points, scratch, out):
+    layout, values = trees.layout, replaced.values
+    for i in range(np.uint64(rows.size)):
+        at = np.uint64(i)
+        row = np.uint64(rows[at])
+        own = points[at if points.shape[0] > 1 else _ZERO]
+        for p in range(np.uint64(own.size)):
+            scratch.order[np.uint64(p)] = np.uint32(p)
+        waiting, node, begin, end = _ZERO, np.uint64(root), _ZERO, np.uint64(own.size)
+        while True:
+            if link_of(layout, node) != _ZERO:
+                cut = begin
+                if _looks_at_varied(layout, directions, sets, replaced.group, node):
+                    cut = _part(trees, directions, sets, replaced, row, own, scratch, begin, end, node)
+                elif goes_left(own_value, values, row, _ZERO, _NONE, trees, directions, sets, node):
+                    cut = end
+                right = right_of(layout, node)
+                if begin < cut < end:
+                    scratch.node[waiting] = np.uint32(right)
+                    scratch.begin[waiting], scratch.end[waiting] = np.uint32(cut), np.uint32(end)
+                    waiting += _ONE
+                node = node + _ONE if cut > begin else right
+                end = cut if cut > begin else end
+                continue
+            for p in range(begin, end):
+                point = np.uint64(scratch.order[np.uint64(p)])
+                for k in range(np.uint64(answer.shape[1])):
+                    out[at, point, np.uint64(k)] += answer[node - root, np.uint64(k)]
+            if waiting == _ZERO:
+                break
+            waiting -= _ONE
+            node = np.uint64(scratch.node[waiting])
+            begin, end = np.uint64(scratch.begin[waiting]), np.uint64(scratch.end[waiting])

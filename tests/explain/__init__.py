@@ -1,0 +1,1 @@
+"""Tests of the explanations of a forest."""

@@ -1,0 +1,102 @@
+"""Forests, tables and trees for the tests of explanations."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import polars as pl
+
+from bigforest.forest.format.lists import cut_lists
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.format.parts import check_parts, read_span, whole_parts
+from bigforest.predict.forest import Forest
+from tests.forests import forest_of, random_tree, spec_of
+from tests.mixed import CLASSES, mixed_names, mixed_rows, mixed_spec, mixed_table, mixed_trees, write_mixed
+from tests.naive.predict import Names
+
+THRESHOLDS = [0.0, 0.5, -1.5, 2.0, 1e-3]
+WEIGHTS = (1.0, -0.5, 2.0, -7e-3)
+
+
+class Case(NamedTuple):
+    """A forest, rows with the target y, of which some may be missing, and both for the naive functions.
+
+    truth  class codes or numbers; None where missing.
+    """
+
+    forest: Forest
+    trees: list[TreeArrays]
+    frame: pl.DataFrame
+    rows: list[tuple[Any, ...]]
+    truth: list[Any]
+    names: Names
+
+    @property
+    def kept(self) -> list[int]:
+        """Rows with a target."""
+        return [row for row, own in enumerate(self.truth) if own is not None]
+
+    @property
+    def features(self) -> int:
+        """Number of features."""
+        return len(self.forest.spec.features)
+
+
+def mixed_case(folder: Path, rows: int, seed: int, regression: bool = False, trees: int = 4, **config: Any) -> Case:
+    """Numbers and categories with missing values."""
+    grown = mixed_trees(trees, seed, regression)
+    forest = write_mixed(folder, grown, mixed_spec(regression), (trees // 2,), **config)
+    random = np.random.default_rng(seed)
+    labels = np.round(random.uniform(1, 9, rows), 2).tolist() if regression else random.choice(CLASSES, rows).tolist()
+    labels = [None if hidden else label for label, hidden in zip(labels, random.random(rows) < 0.1, strict=True)]
+    labels[0] = 5.0 if regression else 5
+    frame = mixed_table(rows, seed).with_columns(y=pl.Series(labels))
+    truth = labels if regression else [None if label is None else CLASSES.index(label) for label in labels]
+    return Case(forest, grown, frame, mixed_rows(frame.drop("y")), truth, mixed_names())
+
+
+def oblique_case(folder: Path, rows: int, seed: int, trees: int = 3) -> Case:
+    """Projections and thresholds on numbers, none of them missing, with ties."""
+    random = np.random.default_rng(seed)
+    grown = [random_tree(random, 3, 3, int(random.integers(9)), THRESHOLDS, WEIGHTS) for _ in range(trees)]
+    forest = forest_of(folder, grown, spec_of(3, CLASSES))
+    matrix = random.choice([*THRESHOLDS, -9.0, 1.0, 9.0], (rows, 3))
+    truth = random.integers(0, 3, rows).tolist()
+    frame = pl.DataFrame(matrix, schema=["x0", "x1", "x2"]).with_columns(y=pl.Series([CLASSES[k] for k in truth]))
+    return Case(forest, grown, frame, [tuple(row) for row in matrix.tolist()], truth, {})
+
+
+def trees_of(forest: Forest) -> list[TreeArrays]:
+    """The trees of a grown forest, as the naive functions take them; gains are not kept."""
+    header = check_parts(forest.part_files)
+    weight = forest.nodes.select("weight").collect().to_series().to_numpy()
+    found: list[TreeArrays] = []
+    done = 0
+    for span in whole_parts(forest.part_files):
+        for piece in read_span(span, header):
+            for begin, end in pairwise(piece.starts.tolist()):
+                own = slice(begin, end)
+                lists = [None if some is None else cut_lists(some, begin, end) for some in (piece.levels, piece.terms)]
+                size = end - begin
+                value = None if piece.value is None else piece.value[own]
+                found.append(
+                    TreeArrays(
+                        piece.feature[own],
+                        piece.node[own] + np.uint32(1),
+                        piece.right[own],
+                        np.zeros(size, np.uint32),
+                        piece.threshold[own],
+                        piece.default_left[own],
+                        np.full(size, np.nan),
+                        weight[done : done + size],
+                        piece.counts[own],
+                        value,
+                        lists[0],
+                        lists[1],
+                    )
+                )
+                done += size
+    return found

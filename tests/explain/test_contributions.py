@@ -1,0 +1,135 @@
+"""Contributions along the path against the definition, and Shapley values against all subsets of features."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError
+from tests.explain.made import Case, mixed_case, oblique_case
+from tests.explain.test_importance import grown_case
+from tests.naive.explain import answers, path_contributions, shapley
+
+FEATURES = ["c_x0", "c_c1", "c_c2", "c_x3"]
+
+
+def check(case: Case, part: str, vote: str = "soft") -> None:
+    """Assert that the table is that of the definition, and adds up."""
+    classes = case.forest.classes or None
+    found = case.forest.explain(case.frame, parts=part, classes=classes, threads=1)[part]
+    names = [f"c_{feature.name}" for feature in case.forest.spec.features]
+    width = len(classes or [0])
+    table = found.select(names).to_numpy().reshape(len(case.rows), width, len(names))
+    one = path_contributions if part == "contributions" else shapley
+    for i, row in enumerate(case.rows):
+        trees = [one(tree, row, len(names), case.names, vote) for tree in case.trees]
+        np.testing.assert_allclose(table[i].T, np.mean(trees, axis=0), rtol=1e-9, atol=1e-12)
+    base = np.mean([answers(tree, vote)[0] for tree in case.trees], axis=0)
+    np.testing.assert_allclose(found["base"].to_numpy().reshape(-1, width), np.tile(base, (len(case.rows), 1)))
+    total = found.select(pl.sum_horizontal("base", *names)).to_series().to_numpy()
+    np.testing.assert_allclose(total, found["prediction"].to_numpy(), atol=1e-9)
+    features = case.frame.drop("y")
+    if classes is None:
+        assert found["prediction"].to_list() == case.forest.predict(features)["prediction"].to_list()
+    else:
+        shares = case.forest.predict_proba(features).to_numpy()
+        assert found["prediction"].to_list() == shares.reshape(-1).tolist()
+        assert found["class"].to_list() == classes * len(case.rows)
+    assert found["row"].to_list() == np.repeat(np.arange(len(case.rows)), width).tolist()
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from(["classes", "numbers", "oblique", "hard"]))
+def test_contributions__along_the_path(seed: int, rows: int, kind: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place, hard = Path(folder), {"vote": "hard"} if kind == "hard" else {}
+        case = oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers", **hard)
+        check(case, "contributions", "hard" if hard else "soft")
+
+
+@settings(max_examples=12)
+@given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from(["classes", "numbers", "hard"]))
+def test_shap__is_that_over_all_subsets(seed: int, rows: int, kind: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        hard = {"vote": "hard"} if kind == "hard" else {}
+        check(mixed_case(Path(folder), rows, seed, kind == "numbers", **hard), "shap", "hard" if hard else "soft")
+
+
+def test_shap__of_grown_trees() -> None:
+    case = grown_case(120)
+    check(case._replace(frame=case.frame.head(8), rows=case.rows[:8], truth=case.truth[:8]), "shap")
+
+
+def test_shap__is_stable_on_trees_of_hundreds_of_levels() -> None:
+    """Every row is split off by itself, so that the tree is a chain: sums over sizes of coalitions overflow there."""
+    rows = 400
+    matrix = np.column_stack([np.arange(rows, dtype=float) + place for place in range(40)])
+    matrix[:, 1:] = np.random.default_rng(0).permuted(matrix[:, 1:], axis=0)
+    target = 2.0 ** (np.arange(rows) % 50) * (-1) ** np.arange(rows)
+    forest = bf.train((matrix, target), task="regression", trees=1, bootstrap=False, mtry=1, min_leaf=1, splitter="random")
+    depth = forest[0].depth
+    found = forest.explain(matrix[:20], parts="shap")["shap"]
+    total = found.select(pl.sum_horizontal(pl.exclude("row", "prediction"))).to_series().to_numpy()
+    size = np.abs(found.select(pl.selectors.starts_with("c_")).to_numpy()).max()
+    assert depth > 15
+    np.testing.assert_allclose(total, found["prediction"].to_numpy(), atol=1e-10 * size)
+
+
+def test_shap__refuses_projections(tmp_path: Path) -> None:
+    case = oblique_case(tmp_path, 5, 1)
+    assert any(tree.terms is not None for tree in case.trees)
+    with pytest.raises(ConfigError, match="splits on projections"):
+        case.forest.explain(case.frame, parts="shap")
+
+
+def test_contributions__of_two_classes_are_those_of_the_second() -> None:
+    case = grown_case(100)
+    found = case.forest.explain(case.frame, parts="contributions")["contributions"]
+    assert found["class"].unique().to_list() == ["low"]
+    both = case.forest.explain(case.frame, parts="contributions", classes=["high", "low"])["contributions"]
+    own = both.filter(pl.col("class") == "low")
+    assert own.equals(found)
+    with pytest.raises(ConfigError, match="classes must be some of high, low"):
+        case.forest.explain(case.frame, parts="shap", classes=["middle"])
+
+
+@pytest.mark.parametrize("part", ["contributions", "shap"])
+def test_contributions__are_the_same_with_any_resources(part: str, monkeypatch: Any) -> None:
+    from bigforest.explain import contributions
+
+    case = grown_case(150)
+    first = case.forest.explain(case.frame, parts=part, threads=1)[part]
+    assert case.forest.explain(case.frame, parts=part, threads=2, memory="1GB")[part].equals(first)
+    stock = contributions.TreeStock
+    sizes = stock.sizes
+    needed = 0
+    with pytest.raises(ConfigError, match="needs at least") as error:
+        case.forest.explain(case.frame, parts=part, memory="100MB")
+    needed = int(str(error.value).split("at least ")[1].split("MB")[0])
+    # Trees that take much more memory than they do are loaded one after the other.
+    monkeypatch.setattr(stock, "sizes", lambda own: sizes(own) + 50_000_000)
+    again = case.forest.explain(case.frame, parts=part, memory=f"{needed + 100}MB")[part]
+    assert again.equals(first)
+
+
+def test_contributions__keep_finished_files(tmp_path: Path, monkeypatch: Any) -> None:
+    from bigforest.explain import contributions
+
+    case = grown_case(100)
+    monkeypatch.setattr(contributions, "_PART_ROWS", 30)
+    first = case.forest.explain(case.frame, tmp_path / "out", parts="contributions")
+    files = sorted((tmp_path / "out" / "contributions").iterdir())
+    assert [file.name for file in files] == [f"part-{begin:010d}.parquet" for begin in (0, 30, 60, 90)]
+    stamps = [file.stat().st_mtime_ns for file in files]
+    files[1].unlink()
+    again = case.forest.explain(case.frame, tmp_path / "out", parts="contributions")
+    assert [file.stat().st_mtime_ns == stamp for file, stamp in zip(files, stamps, strict=True)] == [True, False, True, True]
+    assert again["contributions"].equals(first["contributions"])

@@ -1,0 +1,140 @@
+"""Partial dependence and local effects against predictions with replaced values, and against scikit-learn."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError
+from tests.explain.made import Case, mixed_case, oblique_case
+from tests.explain.test_importance import grown_case
+
+
+def predicted(case: Case, frame: pl.DataFrame) -> np.ndarray:
+    """[rows, classes], or [rows, 1] of numbers."""
+    if case.forest.is_regression:
+        return case.forest.predict(frame).to_numpy()
+    return case.forest.predict_proba(frame).to_numpy()
+
+
+def with_value(frame: pl.DataFrame, line: dict[str, Any], end: str = "") -> pl.DataFrame:
+    """The rows with the value of a line of a table."""
+    name = line[f"feature{end}"]
+    value = line[f"value{end}"] if frame[name].dtype.is_float() else line[f"level{end}"]
+    return frame.with_columns(pl.lit(value).cast(frame[name].dtype).alias(name))
+
+
+def check_means(case: Case, table: pl.DataFrame, ends: tuple[str, ...]) -> None:
+    """Assert that a table has the means of predictions."""
+    labels = case.forest.classes or [None]
+    for line in table.iter_rows(named=True):
+        frame = case.frame.drop("y")
+        for end in ends:
+            frame = with_value(frame, line, end)
+        place = 0 if case.forest.is_regression else labels.index(line["class"])
+        assert line["answer"] == pytest.approx(predicted(case, frame)[:, place].mean(), abs=1e-9)
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 10_000), st.integers(1, 25), st.sampled_from(["classes", "numbers", "oblique"]))
+def test_dependence__is_the_mean_of_predictions(seed: int, rows: int, kind: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        case = oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers")
+        names = [feature.name for feature in case.forest.spec.features]
+        found = case.forest.explain(
+            case.frame,
+            parts="dependence",
+            features=[*names, (names[0], names[1]), (names[2], names[0])],
+            grid=4,
+            individual=3,
+            classes=case.forest.classes or None,
+            threads=1,
+        )
+        check_means(case, found["dependence"].sample(fraction=0.5, seed=seed), ("",))
+        check_means(case, found["dependence-pairs"].sample(fraction=0.1, seed=seed), ("_a", "_b"))
+        for line in found["individual"].sample(fraction=0.1, seed=seed).iter_rows(named=True):
+            one = case._replace(frame=case.frame[line.pop("row")])
+            check_means(one, pl.DataFrame([line], schema_overrides={"level": pl.String}), ("",))
+
+
+def test_dependence__is_that_of_scikit_learn() -> None:
+    from sklearn.inspection import partial_dependence
+
+    from bigforest.sklearn import BigForestRegressor
+
+    random = np.random.default_rng(3)
+    matrix = random.normal(size=(200, 3))
+    model = BigForestRegressor(n_estimators=5).fit(matrix, matrix[:, 0] + matrix[:, 1] * matrix[:, 2])
+    names = [feature.name for feature in model.forest_.spec.features]
+    found = model.forest_.explain(matrix, parts="dependence", features=[names[1]], grid=15)["dependence"]
+    peer = partial_dependence(
+        model, matrix, [1], custom_values={1: found["value"].to_numpy()}, kind="average", method="brute"
+    )
+    np.testing.assert_allclose(found["answer"].to_numpy(), peer["average"][0], rtol=1e-9)
+
+
+@settings(max_examples=6)
+@given(st.integers(0, 10_000), st.integers(2, 40), st.booleans())
+def test_effects__add_up_changes_between_neighbours(seed: int, rows: int, regression: bool) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        case = mixed_case(Path(folder), rows, seed, regression)
+        table = case.forest.explain(
+            case.frame, parts="effects", features=["x0"], grid=4, classes=case.forest.classes or None, threads=1
+        )["effects"]
+        for k, label in enumerate(case.forest.classes or [None]):
+            own = table if label is None else table.filter(pl.col("class") == label)
+            edges, effect, counted = own["value"].to_list(), [0.0], [0]
+            present = case.frame.filter(pl.col("x0").is_not_null()).drop("y")
+            for low, high in zip(edges, edges[1:], strict=False):
+                first = low == edges[0]
+                inside = present.filter((pl.col("x0") <= high) & ((pl.col("x0") > low) | pl.lit(first)))
+                ends = [predicted(case, inside.with_columns(x0=pl.lit(end)))[:, k] for end in (high, low)] if len(inside) else []
+                effect.append(effect[-1] + (float(np.mean(ends[0] - ends[1])) if ends else 0.0))
+                counted.append(len(inside))
+            assert own["rows"].to_list() == counted
+            middles = [n * (a + b) / 2 for n, a, b in zip(counted[1:], effect, effect[1:], strict=False)]
+            mean = sum(middles) / sum(counted) if sum(counted) else 0.0
+            expected = [value - mean for value in effect] if len(edges) > 1 else [0.0]
+            np.testing.assert_allclose(own["effect"].to_numpy(), expected, atol=1e-9)
+
+
+def test_effects__of_two_features_are_what_neither_does_alone() -> None:
+    random = np.random.default_rng(0)
+    matrix = random.uniform(-1, 1, (3000, 2))
+    apart = bf.train((matrix, matrix[:, 0] + matrix[:, 1]), task="regression", trees=20, max_depth=6)
+    joint = bf.train((matrix, matrix[:, 0] * matrix[:, 1]), task="regression", trees=20, max_depth=6)
+    pair = [("x0", "x1")]
+    without, found = (
+        forest.explain(matrix, parts="effects", features=pair, grid=6)["effects-pairs"] for forest in (apart, joint)
+    )
+    product = (found["value_a"] * found["value_b"]).to_numpy()
+    assert np.corrcoef(product, found["effect"].to_numpy())[0, 1] > 0.95
+    assert without["effect"].abs().max() < 0.3 * found["effect"].abs().max()
+
+
+def test_dependence__is_the_same_with_any_resources() -> None:
+    case = grown_case(400)
+    options: dict[str, Any] = {"parts": ["dependence", "effects"], "sample": 300, "grid": 5}
+    first = case.forest.explain(case.frame, threads=1, **options)
+    again = case.forest.explain(case.frame, threads=2, memory="1GB", **options)
+    assert first.tables == again.tables == ["dependence", "effects"]
+    assert all(first[name].equals(again[name]) for name in first.tables)
+    assert first["dependence"]["feature"].n_unique() == 4
+    assert "word" not in first["effects"]["feature"].to_list()
+
+
+def test_effects__refuse_categories() -> None:
+    case = grown_case(100)
+    with pytest.raises(ConfigError, match="word is a category"):
+        case.forest.explain(case.frame, parts="effects", features=["word"])
+    with pytest.raises(ConfigError, match="pairs of names"):
+        case.forest.explain(case.frame, parts="dependence", features=[("a", "b", "word")])

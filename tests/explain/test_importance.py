@@ -1,0 +1,288 @@
+"""Importance of features, against the definition row by row, and against scikit-learn."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest as bf
+from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError
+from bigforest.predict.inbag import bags_of
+from tests.explain.made import Case, mixed_case, oblique_case, trees_of
+from tests.naive.explain import answers, loss_of, oob_decrease, permuted_change
+from tests.naive.predict import find_leaf
+
+GROUPS = {"numbers": ["x0", "x3"], "others": ["c1", "x0"]}
+EXAMPLES = 12
+
+
+def check_permutation(case: Case, loss: str, seed: int, groups: dict[str, list[str]], bags: Any = None) -> None:
+    """Assert that the tables are those of the definition."""
+    options = {"new_rows": True} if bags is None else {}
+    found = case.forest.explain(
+        case.frame, parts="permutation", loss=loss, seed=seed, groups=groups, threads=1, **options
+    )
+    names = [feature.name for feature in case.forest.spec.features]
+    sets = [(name, place, [place]) for place, name in enumerate(names)]
+    sets += [
+        (name, len(names) + i, [names.index(own) for own in given]) for i, (name, given) in enumerate(groups.items())
+    ]
+    weight = case.forest.spec.weight
+    rows_of = [
+        case.kept if bags is None else [row for row, own in zip(case.kept, bag, strict=True) if own == 0]
+        for bag in (bags or [[]] * len(case.trees))
+    ]
+    assert weight is None
+    expected = []
+    for number, (tree, kept) in enumerate(zip(case.trees, rows_of, strict=True)):
+        rows, truth = [case.rows[row] for row in kept], [case.truth[row] for row in kept]
+        expected.append(
+            [
+                permuted_change(tree, rows, truth, [1.0] * len(rows), places, (seed, number, stream), loss, case.names)
+                / len(rows)
+                if rows
+                else np.nan
+                for _, stream, places in sets
+            ]
+        )
+    table = np.array(expected)
+    trees = found["permutation-trees"]
+    assert trees["feature"].to_list() == [name for name, _, _ in sets] * len(case.trees)
+    np.testing.assert_allclose(trees["importance"].to_numpy().reshape(table.shape), table, rtol=1e-12, atol=1e-12)
+    heard = table[~np.isnan(table).any(axis=1)]
+    means = found["permutation"]
+    assert means["trees"].to_list() == [len(heard)] * len(sets)
+    np.testing.assert_allclose(means["importance"].to_numpy(), heard.mean(axis=0), rtol=1e-12, atol=1e-12)
+    error = heard.std(axis=0, ddof=1) / np.sqrt(len(heard)) if len(heard) > 1 else np.full(len(sets), np.nan)
+    np.testing.assert_allclose(means["standard_error"].to_numpy(), error, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from(["error", "log_loss"]))
+def test_permutation__of_classes(seed: int, rows: int, loss: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_permutation(mixed_case(Path(folder), rows, seed), loss, seed, GROUPS)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(0, 10_000), st.integers(1, 40))
+def test_permutation__of_numbers(seed: int, rows: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_permutation(mixed_case(Path(folder), rows, seed, regression=True), "mse", seed, GROUPS)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(0, 10_000), st.integers(1, 40))
+def test_permutation__of_projections(seed: int, rows: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        check_permutation(oblique_case(Path(folder), rows, seed), "error", seed, {"two": ["x0", "x2"]})
+
+
+def grown_case(rows: int = 300, **options: Any) -> Case:
+    """A grown forest with missing values, a category, and rows without a target."""
+    random = np.random.default_rng(rows)
+    a, b = random.normal(size=rows), random.integers(0, 6, rows)
+    numbers = np.round(a + (b > 2) + random.normal(size=rows) * 0.2, 2)
+    frame = pl.DataFrame(
+        {
+            "a": a,
+            "b": pl.Series([None if value == 5 else int(value) for value in b]),
+            "word": pl.Series(random.choice(["x", "y", None], rows).tolist(), dtype=pl.String),
+            "noise": random.normal(size=rows),
+        }
+    )
+    regression = options.get("task") == "regression"
+    labels = pl.Series(numbers if regression else np.where(numbers > 0.5, "high", "low"))
+    frame = frame.with_columns(y=pl.when(pl.Series(random.random(rows) < 0.05)).then(None).otherwise(labels))
+    forest = bf.train(frame, "y", trees=6, threads=1, **options)
+    classes = forest.classes
+    truth = [own if own is None or regression else classes.index(own) for own in frame["y"].to_list()]
+    words = {2: [None, "x", "y"]}
+    return Case(forest, trees_of(forest), frame, frame.drop("y").rows(), truth, words)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"sampling": "balanced"}, {"sample_fraction": 0.5, "replace": False}, {"task": "regression"}],
+    ids=["uniform", "balanced", "half", "numbers"],
+)
+def test_permutation__looks_at_rows_out_of_bag_only(options: dict[str, Any]) -> None:
+    case = grown_case(**options)
+    table = case.forest.inbag()
+    assert table["row"].to_list() == case.kept
+    bags = [table[str(tree)].to_list() for tree in range(6)]
+    check_permutation(case, "mse" if options.get("task") else "error", 3, {"both": ["a", "b"]}, bags)
+    check_unbiased(case, bags)
+
+
+def check_unbiased(case: Case, bags: Any = None) -> None:
+    """Assert that the unbiased importance is that of the definition."""
+    found = case.forest.explain(case.frame, parts=["unbiased"], new_rows=bags is None, threads=1)
+    expected = []
+    for number, tree in enumerate(case.trees):
+        kept = [row for at, row in enumerate(case.kept) if bags is None or bags[number][at] == 0]
+        rows, truth = [case.rows[row] for row in kept], [case.truth[row] for row in kept]
+        expected.append(oob_decrease(tree, rows, truth, [1.0] * len(rows), case.features, case.names))
+    table = found["unbiased-trees"]["importance"].to_numpy().reshape(len(case.trees), -1)
+    np.testing.assert_allclose(table, expected, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(found["unbiased"]["importance"].to_numpy(), np.mean(expected, axis=0), atol=1e-12)
+
+
+@settings(max_examples=EXAMPLES)
+@given(st.integers(0, 10_000), st.integers(1, 30), st.sampled_from(["classes", "numbers", "oblique"]))
+def test_unbiased__is_label_times_contribution(seed: int, rows: int, kind: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder)
+        check_unbiased(
+            oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers")
+        )
+
+
+@pytest.mark.parametrize("options", [{}, {"task": "regression", "min_leaf": 1}], ids=["classes", "numbers"])
+def test_unbiased__of_the_rows_of_the_bag_is_the_decrease_of_impurity(options: dict[str, Any]) -> None:
+    case = grown_case(bootstrap=False, mtry="all", **options)
+    found = case.forest.explain(case.frame, parts=["importance", "unbiased"], new_rows=True)
+    own = found["unbiased"]["importance"].to_numpy()
+    np.testing.assert_allclose(own / own.sum(), found["importance"]["decrease"].to_numpy(), rtol=1e-6)
+    assert found["importance"]["decrease"].to_list() == case.forest.feature_importances.tolist()
+
+
+def test_importance__is_that_of_scikit_learn() -> None:
+    from sklearn.tree import DecisionTreeClassifier
+
+    random = np.random.default_rng(1)
+    matrix = random.normal(size=(400, 4))
+    labels = (matrix[:, 0] + 0.5 * matrix[:, 1] + 0.3 * random.normal(size=400) > 0).astype(int)
+    forest = bf.train((matrix, labels), trees=1, family="tree", max_depth=4)
+    peer = DecisionTreeClassifier(max_depth=4, random_state=0).fit(matrix, labels)
+    found = forest.explain(parts="importance")["importance"]["importance"].to_numpy()
+    np.testing.assert_allclose(found, peer.feature_importances_, rtol=1e-9)
+
+
+def test_permutation__agrees_with_scikit_learn() -> None:
+    """One tree on rows it has not seen: the same quantity, permuted in other orders."""
+    from sklearn.inspection import permutation_importance
+
+    from bigforest.sklearn import BigForestClassifier
+
+    random = np.random.default_rng(2)
+    matrix = random.normal(size=(3000, 4))
+    labels = (matrix[:, 0] + 0.5 * matrix[:, 1] + 0.3 * random.normal(size=3000) > 0).astype(int)
+    model = BigForestClassifier(n_estimators=1, bootstrap=False).fit(matrix[:1000], labels[:1000])
+    peer = permutation_importance(model, matrix[1000:], labels[1000:], n_repeats=20, random_state=0)
+    rows = (matrix[1000:], labels[1000:])
+    seeds = [
+        model.forest_.explain(rows, parts="permutation", new_rows=True, seed=seed)["permutation"][
+            "importance"
+        ].to_numpy()
+        for seed in range(20)
+    ]
+    spread = np.sqrt(peer.importances_std**2 + np.std(seeds, axis=0) ** 2) / np.sqrt(20) + 1e-9
+    assert (np.abs(np.mean(seeds, axis=0) - peer.importances_mean) < 5 * spread).all()
+
+
+@pytest.mark.parametrize(
+    "resources", [{"threads": 2}, {"threads": 2, "memory": "400MB"}, {"threads": 1, "memory": "1GB"}]
+)
+def test_explain__is_the_same_with_any_resources(resources: dict[str, Any]) -> None:
+    case = grown_case(500)
+    parts = ["importance", "unbiased", "permutation"]
+    first = case.forest.explain(case.frame, parts=parts, threads=1)
+    again = case.forest.explain(case.frame, parts=parts, **resources)
+    assert first.tables == again.tables
+    assert all(first[name].equals(again[name], null_equal=True) for name in first.tables)
+
+
+def test_explain__names_the_smallest_budget() -> None:
+    case = grown_case(200)
+    with pytest.raises(ConfigError, match=r"importance by permutation needs at least \d+MB") as error:
+        case.forest.explain(case.frame, parts="permutation", memory="10MB")
+    needed = str(error.value).split("at least ")[1].split(" ")[0]
+    assert "permutation" in case.forest.explain(case.frame, parts="permutation", memory=needed).tables
+
+
+def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
+    case = grown_case(200)
+    case.frame.write_parquet(tmp_path / "rows.parquet")
+    case.forest.write(tmp_path / "forest")
+    forest, data, out = bf.read_forest(tmp_path / "forest"), tmp_path / "rows.parquet", tmp_path / "out"
+    first = forest.explain(data, out, parts=["importance", "permutation"])
+    stamps = {file: file.stat().st_mtime_ns for file in out.iterdir()}
+    (out / "permutation.parquet").unlink()
+    again = bf.explain_forest(tmp_path / "forest", data, out, parts=["permutation", "importance"])
+    assert again.tables == first.tables
+    kept = [file for file in stamps if file.stat().st_mtime_ns == stamps[file]]
+    assert sorted(file.stem for file in kept) == ["importance", "importance-trees"]
+    with pytest.raises(OutputExistsError, match="overwrite"):
+        forest.explain(data, out, parts="permutation", seed=1)
+    other = forest.explain(data, out, parts="permutation", seed=1, overwrite=True)
+    assert not other["permutation"].equals(bf.explain_forest(forest, data, parts="permutation")["permutation"])
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "message"),
+    [
+        (lambda frame: frame.drop("y"), {}, "lacks the target 'y'"),
+        (lambda frame: frame.head(100), {}, "the table has .* in training there were"),
+        (lambda frame: frame.reverse(), {}, "are not those of training"),
+        (lambda frame: frame.drop("a"), {}, "lacks feature 'a'"),
+        (lambda frame: frame.with_columns(y=pl.lit("other")), {}, "labels in 'y' that the forest does not know"),
+        (lambda frame: frame, {"loss": "mse"}, "does not fit the target"),
+        (lambda frame: frame, {"loss": "auc"}, "loss must be one of"),
+        (lambda frame: frame, {"groups": {"g": ["a", "z"]}}, "'z' is none"),
+        (lambda frame: frame, {"parts": "nonsense"}, "parts must be some of"),
+        (lambda frame: None, {"parts": "permutation"}, "give data"),
+    ],
+)
+def test_explain__refuses(change: Any, options: dict[str, Any], message: str) -> None:
+    case = grown_case(200)
+    with pytest.raises((ConfigError, DataError), match=message):
+        case.forest.explain(change(case.frame), **{"parts": "permutation", **options})
+    assert issubclass(ConfigError, BigForestError)
+
+
+def test_explain__weights_of_rows() -> None:
+    case = grown_case(250)
+    random = np.random.default_rng(0)
+    frame = case.frame.with_columns(w=pl.Series(random.choice([0.0, 0.25, 1.0, 3.0], 250)))
+    forest = bf.train(frame, "y", trees=4, weight="w", threads=1)
+    trees = trees_of(forest)
+    bags = bags_of(forest, range(4), None)
+    kept, weights = bags["row"].to_list(), frame["w"].to_list()
+    assert all(weights[row] > 0 for row in kept)
+    found = forest.explain(frame, parts=["permutation", "unbiased"], seed=5)
+    for number, tree in enumerate(trees):
+        own = [row for row, count in zip(kept, bags[str(number)].to_list(), strict=True) if count == 0]
+        rows, truth = [case.rows[row] for row in own], [case.truth[row] for row in own]
+        weight = [weights[row] for row in own]
+        for place, name in enumerate(["a", "b", "word", "noise"]):
+            expected = permuted_change(tree, rows, truth, weight, [place], (5, number, place), "error", case.names)
+            line = found["permutation-trees"].filter(tree=number, feature=name)["importance"].item()
+            assert line == pytest.approx(expected / sum(weight), abs=1e-12)
+        expected_all = oob_decrease(tree, rows, truth, weight, 4, case.names)
+        line = found["unbiased-trees"].filter(tree=number)["importance"].to_numpy()
+        np.testing.assert_allclose(line, expected_all, atol=1e-12)
+
+
+def test_permutation_classes__add_up_to_all() -> None:
+    case = grown_case(300)
+    found = case.forest.explain(case.frame, parts="permutation", new_rows=True)
+    by_class = found["permutation-classes"]
+    rows = [sum(own == k for own in case.truth) for k in range(2)]
+    for name, whole in found["permutation"].select("feature", "importance").rows():
+        own = by_class.filter(feature=name)["importance"].to_list()
+        assert sum(a * b for a, b in zip(own, rows, strict=True)) / sum(rows) == pytest.approx(whole, abs=1e-12)
+
+
+def test_naive__loss_of_a_row_is_what_its_leaf_says() -> None:
+    case = grown_case(100)
+    tree, row = case.trees[0], case.rows[case.kept[0]]
+    answer = answers(tree)[find_leaf(tree, row, case.names)]
+    assert loss_of(answer, case.truth[case.kept[0]], "error") in (0.0, 1.0)

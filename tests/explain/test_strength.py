@@ -1,0 +1,97 @@
+"""Strength, correlation and bound against the definition, vote by vote."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.explain.made import mixed_case
+from tests.explain.test_importance import grown_case
+from tests.naive.explain import answers, strength
+from tests.naive.predict import find_leaf
+
+
+@settings(max_examples=10)
+@given(st.integers(0, 10_000), st.integers(1, 40))
+def test_strength__of_rows_no_tree_has_seen(seed: int, rows: int) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        case = mixed_case(Path(folder), rows, seed, trees=7)
+        found = case.forest.explain(case.frame, parts="strength", new_rows=True, threads=1)
+    says = [[own.index(max(own)) for own in answers(tree)] for tree in case.trees]
+    votes = [
+        [votes[find_leaf(tree, case.rows[row], case.names)] for row in case.kept]
+        for tree, votes in zip(case.trees, says, strict=True)
+    ]
+    truth = [case.truth[row] for row in case.kept]
+    table = found["strength"]
+    assert table["trees"].to_list() == [1, 2, 5, 7]
+    for line in table.iter_rows(named=True):
+        expected = strength(votes[: line["trees"]], truth, [1.0] * len(truth), 3)
+        for name, value in expected.items():
+            assert line[name] == (None if value is None else pytest.approx(value, abs=1e-9)), name
+    for k, label in enumerate(case.forest.classes):
+        of_class = [i for i, own in enumerate(truth) if own == k]
+        line = found["strength-classes"].filter(trees=7).filter(found["strength-classes"].filter(trees=7)["class"] == label)
+        assert line["rows"].item() == len(of_class)
+        if of_class:
+            some = [[tree[i] for i in of_class] for tree in votes]
+            expected = strength(some, [k] * len(of_class), [1.0] * len(of_class), 3)
+            assert line["strength"].item() == pytest.approx(expected["strength"])
+
+
+@pytest.mark.parametrize("options", [{}, {"family": "sparse-oblique"}, {"vote": "hard"}], ids=["axis", "oblique", "hard"])
+def test_strength__looks_at_votes_out_of_bag(options: dict[str, str]) -> None:
+    case = grown_case(200, **options) if "family" not in options else None
+    if case is None:
+        import bigforest as bf
+
+        random = np.random.default_rng(0)
+        matrix = random.normal(size=(200, 4))
+        rows = (matrix, np.where(matrix[:, 0] > matrix[:, 1], "a", "b"))
+        forest = bf.train(rows, trees=6, threads=1, **options)
+        found, truth, leaves = forest.explain(rows, parts="strength"), rows[1].tolist(), forest.apply(matrix)
+        kept, classes = list(range(200)), forest.classes
+        codes = [classes.index(own) for own in truth]
+    else:
+        forest, frame, kept = case.forest, case.frame, case.kept
+        found, leaves = forest.explain(frame, parts="strength"), forest.apply(frame)
+        codes = [case.truth[row] for row in kept]
+    counts = forest.nodes.select("tree", "node", "counts").collect()
+    bags = forest.inbag()
+    votes = []
+    for tree in range(6):
+        own = counts.filter(tree=tree)["counts"].to_list()
+        says = [row.index(max(row)) for row in own]
+        bag = bags[str(tree)].to_list()
+        votes.append([says[leaves[row, tree]] if count == 0 else None for row, count in zip(kept, bag, strict=True)])
+    line = found["strength"].row(-1, named=True)
+    for name, value in strength(votes, codes, [1.0] * len(codes), 2).items():
+        assert line[name] == pytest.approx(value, abs=1e-9), name
+    if options.get("vote") == "hard":
+        assert line["error"] == pytest.approx(forest.oob.error)
+
+
+def test_strength__of_numbers() -> None:
+    case = grown_case(200, task="regression")
+    found = case.forest.explain(case.frame, parts="strength")["strength"].row(-1, named=True)
+    assert found["mse"] == pytest.approx(case.forest.oob.error)
+    bags, errors = case.forest.inbag(), []
+    for number, tree in enumerate(case.trees):
+        own = [row for row, count in zip(case.kept, bags[str(number)].to_list(), strict=True) if count == 0]
+        squares = [(tree.value[find_leaf(tree, case.rows[row], case.names)] - case.truth[row]) ** 2 for row in own]
+        errors.append(np.mean(squares))
+    assert found["tree_mse"] == pytest.approx(np.mean(errors))
+    assert found["correlation"] == pytest.approx(found["mse"] / np.mean(np.sqrt(errors)) ** 2)
+    assert found["bound"] >= found["mse"] * (1 - 1e-12)
+
+
+def test_strength__is_the_same_with_any_resources() -> None:
+    case = grown_case(300)
+    first = case.forest.explain(case.frame, parts="strength", threads=1)
+    again = case.forest.explain(case.frame, parts="strength", threads=2, memory="1GB")
+    assert all(first[name].equals(again[name], null_equal=True) for name in ("strength", "strength-classes"))

@@ -1,0 +1,223 @@
+"""Explanations one row and one tree at a time, in plain Python."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import combinations, pairwise
+from types import MappingProxyType
+from typing import Any
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
+from tests.naive import rng
+from tests.naive.predict import Names, find_leaf, goes_left
+
+PURPOSE_PERMUTE = 101
+NO_NAMES: Names = MappingProxyType({})
+Answers = list[list[float]]
+Row = Sequence[Any]
+
+
+def answers(tree: TreeArrays, vote: str = "soft") -> Answers:
+    """What every node answers: the ballot of a leaf, and of an inner node the mean of its leaves over the bag."""
+    found: Answers = []
+    for node in range(tree.feature.size):
+        below = list(leaves_below(tree, node))
+        ballots = [_ballot(tree, leaf, vote) for leaf in below]
+        weights = [float(tree.weight[leaf]) for leaf in below]
+        total = math.fsum(weights)
+        pairs = list(zip(weights, ballots, strict=True))
+        found.append([math.fsum(w * own[k] for w, own in pairs) / total for k in range(len(ballots[0]))])
+    return found
+
+
+def _ballot(tree: TreeArrays, leaf: int, vote: str) -> list[float]:
+    if tree.value is not None:
+        return [float(tree.value[leaf])]
+    counts = tree.counts[leaf].tolist()
+    if vote == "hard":
+        return [1.0 if k == counts.index(max(counts)) else 0.0 for k in range(len(counts))]
+    return [count / sum(counts) for count in counts]
+
+
+def leaves_below(tree: TreeArrays, node: int) -> Iterator[int]:
+    """The leaves of the subtree at a node."""
+    if tree.feature[node] == LEAF:
+        yield node
+    else:
+        yield from leaves_below(tree, int(tree.left[node]))
+        yield from leaves_below(tree, int(tree.right[node]))
+
+
+def path(tree: TreeArrays, row: Row, names: Names = NO_NAMES) -> list[int]:
+    """The nodes from the root to the leaf of a row."""
+    nodes = [0]
+    while tree.feature[nodes[-1]] != LEAF:
+        side = tree.left if goes_left(tree, nodes[-1], row, names) else tree.right
+        nodes.append(int(side[nodes[-1]]))
+    return nodes
+
+
+def features_at(tree: TreeArrays, node: int) -> list[int]:
+    """The features an inner node looks at."""
+    if tree.feature[node] != OBLIQUE:
+        return [int(tree.feature[node])]
+    assert tree.terms is not None
+    found: list[int] = tree.terms.feature[tree.terms.start[node] : tree.terms.start[node + 1]].tolist()
+    return found
+
+
+def shuffled(values: Sequence[Any], seed: int, tree: int, stream: int) -> list[Any]:
+    """The values in the order of the stream of (seed, tree, stream)."""
+    state, order = rng.stream_key(seed, PURPOSE_PERMUTE, tree, stream), list(values)
+    for last in range(len(order) - 1, -1, -1):
+        state = (state + rng.GOLDEN) & rng.MASK
+        other = ((rng.mix(state) >> 32) * (last + 1)) >> 32
+        order[last], order[other] = order[other], order[last]
+    return order
+
+
+def loss_of(answer: Sequence[float], truth: Any, loss: str) -> float:
+    """What an answer loses on a row."""
+    if loss == "mse":
+        return (answer[0] - truth) ** 2
+    if loss == "error":
+        return float(answer.index(max(answer)) != truth)
+    least = 2.0**-52
+    return -math.log(min(max(answer[truth], least), 1 - least))
+
+
+def permuted_change(
+    tree: TreeArrays,
+    rows: Sequence[Row],
+    truth: Sequence[Any],
+    weight: Sequence[float],
+    places: Iterable[int],
+    draws: tuple[int, int, int],
+    loss: str,
+    names: Names = NO_NAMES,
+) -> float:
+    """By how much what the tree loses on the rows grows, summed by weight, when the features `places` are permuted."""
+    seed, number, stream = draws
+    columns = {place: shuffled([row[place] for row in rows], seed, number, stream) for place in places}
+    known = answers(tree)
+    change = []
+    for i, row in enumerate(rows):
+        other = [columns[place][i] if place in columns else cell for place, cell in enumerate(row)]
+        before = loss_of(known[find_leaf(tree, row, names)], truth[i], loss)
+        after = loss_of(known[find_leaf(tree, other, names)], truth[i], loss)
+        change.append(weight[i] * (after - before))
+    return math.fsum(change)
+
+
+def path_contributions(
+    tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: str = "soft"
+) -> Answers:
+    """By how much each feature changes the answer along the path, [features][classes]."""
+    known = answers(tree, vote)
+    nodes = path(tree, row, names)
+    found = [[0.0] * len(known[0]) for _ in range(features)]
+    for node, child in pairwise(nodes):
+        looked = features_at(tree, node)
+        for place in looked:
+            for k in range(len(known[0])):
+                found[place][k] += (known[child][k] - known[node][k]) / len(looked)
+    return found
+
+
+def oob_decrease(
+    tree: TreeArrays,
+    rows: Sequence[Row],
+    truth: Sequence[Any],
+    weight: Sequence[float],
+    features: int,
+    names: Names = NO_NAMES,
+) -> list[float]:
+    """MDI-oob: the mean over the rows of label times contribution, summed over the classes."""
+    total = [0.0] * features
+    for row, own, w in zip(rows, truth, weight, strict=True):
+        contributions = path_contributions(tree, row, features, names)
+        for place in range(features):
+            label = own if tree.value is not None else 1.0
+            total[place] += w * label * contributions[place][0 if tree.value is not None else own]
+    return [value / math.fsum(weight) for value in total]
+
+
+def expectation(
+    tree: TreeArrays, row: Row, known: set[int], node: int = 0, names: Names = NO_NAMES, vote: str = "soft"
+) -> list[float]:
+    """What the tree answers where only the features `known` of a row are: other nodes go both ways, by their bags."""
+    if tree.feature[node] == LEAF:
+        return _ballot(tree, node, vote)
+    left, right = int(tree.left[node]), int(tree.right[node])
+    if int(tree.feature[node]) in known:
+        child = left if goes_left(tree, node, row, names) else right
+        return expectation(tree, row, known, child, names, vote)
+    a, b = float(tree.weight[left]), float(tree.weight[right])
+    pairs = zip(
+        expectation(tree, row, known, left, names, vote), expectation(tree, row, known, right, names, vote), strict=True
+    )
+    return [(a * x + b * y) / (a + b) for x, y in pairs]
+
+
+def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: str = "soft") -> Answers:
+    """Shapley values of the features by their definition, over all subsets, [features][classes]."""
+    found: Answers = []
+    for place in range(features):
+        others = [other for other in range(features) if other != place]
+        total: list[float] = []
+        for size in range(features):
+            share = math.factorial(size) * math.factorial(features - 1 - size) / math.factorial(features)
+            for subset in combinations(others, size):
+                with_it = expectation(tree, row, {*subset, place}, 0, names, vote)
+                without = expectation(tree, row, set(subset), 0, names, vote)
+                total = total or [0.0] * len(with_it)
+                total = [t + share * (a - b) for t, a, b in zip(total, with_it, without, strict=True)]
+        found.append(total)
+    return found
+
+
+def strength(votes: Sequence[Sequence[int | None]], truth: Sequence[int], weight: Sequence[float], classes: int) -> dict[str, float | None]:
+    """Strength, correlation, bound and error of trees that vote, [trees][rows], None where they have seen the row."""
+    margin: dict[int, float] = {}
+    runner_up: dict[int, int] = {}
+    wrong = total = 0.0
+    for i, own in enumerate(truth):
+        heard = [tree[i] for tree in votes if tree[i] is not None]
+        if not heard:
+            continue
+        counts = [heard.count(k) for k in range(classes)]
+        runner_up[i] = min((k for k in range(classes) if k != own), key=lambda k: (-counts[k], k))
+        margin[i] = (counts[own] - counts[runner_up[i]]) / len(heard)
+        total += weight[i]
+        wrong += weight[i] * (counts.index(max(counts)) != own)
+    s = sum(weight[i] * m for i, m in margin.items()) / total
+    variance = sum(weight[i] * m * m for i, m in margin.items()) / total - s * s
+    deviations = []
+    for tree in votes:
+        seen = [i for i, vote in enumerate(tree) if vote is not None]
+        if seen:
+            whole = sum(weight[i] for i in seen)
+            # The variance of the raw margin, which is 1, -1 or 0: from its values, not from the formula.
+            raw = [(weight[i], (tree[i] == truth[i]) - (tree[i] == runner_up[i])) for i in seen]
+            mean = sum(w * r for w, r in raw) / whole
+            deviations.append(math.sqrt(max(0.0, sum(w * (r - mean) ** 2 for w, r in raw) / whole)))
+    deviation = sum(deviations) / len(deviations)
+    correlation = variance / deviation**2 if deviation > 0 else None
+    bound = correlation * (1 - s * s) / s**2 if correlation is not None and s > 0 else None
+    return {"strength": s, "variance": variance, "correlation": correlation, "bound": bound, "error": wrong / total}
+
+
+def proximities(
+    leaves: Sequence[Sequence[int]], bags: Sequence[Sequence[int]], weight: Sequence[float], row: int
+) -> list[float]:
+    """RF-GAP proximities of a row to all rows; leaves and bags are [trees][rows]."""
+    trees = [tree for tree in range(len(leaves)) if bags[tree][row] == 0]
+    found = [0.0] * len(weight)
+    for tree in trees:
+        inside = [j for j in range(len(weight)) if bags[tree][j] and leaves[tree][j] == leaves[tree][row]]
+        total = sum(bags[tree][j] * weight[j] for j in inside)
+        for j in inside:
+            found[j] += bags[tree][j] * weight[j] / total / len(trees)
+    return found
