@@ -28,6 +28,7 @@ from bigforest.common.version import __version__
 from bigforest.schema.config import TrainConfig
 
 if TYPE_CHECKING:
+    from bigforest.api.export import export_forest
     from bigforest.api.functions import encode_store, plan_training, predict_file, train
     from bigforest.api.warm_up import warm_up
     from bigforest.images.api import images_to_features
@@ -61,6 +62,7 @@ __all__ = [
     "bayes_error",
     "calibrate_forest",
     "encode_store",
+    "export_forest",
     "images_to_features",
     "merge",
     "plan_training",
@@ -82,6 +84,7 @@ _HOMES = {
     "bayes_error": "bigforest.simulation.simulate",
     "calibrate_forest": "bigforest.revise.calibrate",
     "encode_store": "bigforest.api.functions",
+    "export_forest": "bigforest.api.export",
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.revise.merge",
     "plan_training": "bigforest.api.functions",

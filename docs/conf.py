@@ -1,4 +1,4 @@
-"""How the documentation is built, without a network: `python -m sphinx -W --keep-going -j auto docs docs/_build/html`."""
+"""How the site is built, without a network: `python -m sphinx -W --keep-going -j auto docs docs/_build/html`."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ extensions = [
 exclude_patterns = ["_build", "extensions", "_templates"]
 templates_path = ["_templates"]
 default_role = "code"
+suppress_warnings = ["toc.empty_glob"]  # pages join as they come
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -56,6 +57,7 @@ numpydoc_xref_param_type = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "bigforest"
+html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["bigforest.css"]
 html_show_sourcelink = False

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
 
 # A name, or several with commas, then at least two spaces, then the meaning; what is indented goes on with it.
 _ENTRY = re.compile(r"^([a-z_]\w*(?:, [a-z_]\w*)*) {2,}(\S.*)$")
+# A name that ends in an underscore, as scikit-learn's attributes do, which reStructuredText takes for a link.
+_TRAILING = re.compile(r"(?<=\w)_(?=[,) ]|$)")
 _NUMPYDOC = re.compile(r"^(Parameters|Attributes|Returns|Yields|Raises)$")
 
 
@@ -35,7 +37,18 @@ def numpydoc_lines(lines: list[str], heading: str) -> list[str]:
     return [*text, "", heading, "-" * len(heading), *entries, ""]
 
 
+def _escaped(line: str) -> str:
+    """A line whose names that end in an underscore are no links; what stands between backticks is left alone."""
+    if re.match(r"^\w+_ : ", line):  # the name that a section of numpydoc describes
+        name, colon, kind = line.partition(" : ")
+        return f"{name}{colon}{_escaped(kind)}"
+    pieces = line.split("`")
+    pieces[::2] = [_TRAILING.sub(r"\\_", piece) for piece in pieces[::2]]
+    return "`".join(pieces)
+
+
 def _translate(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    lines[:] = [_escaped(line) for line in lines]
     lines[:] = numpydoc_lines(lines, "Attributes" if what == "class" else "Parameters")
 
 
