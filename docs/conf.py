@@ -37,6 +37,7 @@ extensions = [
 exclude_patterns = ["_build", "extensions", "_templates"]
 templates_path = ["_templates"]
 default_role = "code"
+smartquotes = False  # -- begins an option
 suppress_warnings = ["toc.empty_glob"]  # pages join as they come
 
 myst_enable_extensions = ["colon_fence", "deflist"]

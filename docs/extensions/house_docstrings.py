@@ -52,7 +52,14 @@ def _translate(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines:
     lines[:] = numpydoc_lines(lines, "Attributes" if what == "class" else "Parameters")
 
 
+def _signature(app: Sphinx, what: str, name: str, obj: Any, options: Any, arguments: Any, result: Any) -> Any:
+    """No arguments for classes that functions make."""
+    made_by_users = name == "bigforest.TrainConfig" or name.startswith("bigforest.sklearn.")
+    return None if what != "class" or made_by_users else ("", None)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Run before numpydoc, whose priority is 500."""
     app.connect("autodoc-process-docstring", _translate, priority=400)
+    app.connect("autodoc-process-signature", _signature)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

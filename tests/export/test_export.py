@@ -193,7 +193,7 @@ def test_rounded_down__leaves_every_float32_on_its_side() -> None:
     found = rounded_down(thresholds)
     for step in (-np.inf, 0.0, np.inf):
         with np.errstate(over="ignore"):
-        near = thresholds.astype(np.float32)
+            near = thresholds.astype(np.float32)
         values = near if step == 0.0 else np.nextafter(near, np.float32(step))
         assert ((values <= found) == (values.astype(np.float64) <= thresholds)).all()
 
