@@ -38,7 +38,6 @@ exclude_patterns = ["_build", "extensions", "_templates"]
 templates_path = ["_templates"]
 default_role = "code"
 smartquotes = False  # -- begins an option
-suppress_warnings = ["toc.empty_glob"]  # pages join as they come
 
 myst_enable_extensions = ["colon_fence", "deflist"]
 myst_heading_anchors = 3
@@ -58,6 +57,7 @@ numpydoc_xref_param_type = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "bigforest"
+html_favicon = "_static/icon.svg"
 html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["bigforest.css"]

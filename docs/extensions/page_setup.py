@@ -5,6 +5,7 @@ Pages import this first, in a cell that is not shown. `fill` is also called by t
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -44,6 +45,10 @@ def fill(folder: Path) -> None:
     table = flights(1200, 1)
     table.drop("delay").write_parquet(folder / "flights.parquet")
     table.drop("late").write_parquet(folder / "delays.parquet")
+    draw = np.random.default_rng(5)
+    x, y = draw.random((2, 200))
+    noisy = np.where(x + draw.normal(0, 0.4, 200) > 0.5, "u", "v")
+    pl.DataFrame({"a": x, "b": y, "y": noisy}).write_parquet(folder / "table.parquet")
     flights(300, 2).drop("delay", "late").write_parquet(folder / "new.parquet")
     for name, seed in (("test", 3), ("tuning", 4), ("more", 5)):
         flights(300, seed).drop("delay").write_parquet(folder / f"{name}.parquet")
@@ -59,3 +64,10 @@ def show_tables_and_figures() -> None:
     pl.Config.set_fmt_str_lengths(40)
     plt.rcParams.update({"figure.figsize": (7, 3.6), "figure.dpi": 90, "axes.spines.top": False})
     plt.rcParams.update({"axes.spines.right": False, "axes.grid": True, "grid.alpha": 0.3})
+
+
+def plain_terminal() -> None:
+    """Commands print 90 columns without colours, which a kernel would force on them."""
+    for name in ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PY_COLORS"):
+        os.environ.pop(name, None)
+    os.environ |= {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "dumb"}

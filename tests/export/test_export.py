@@ -213,6 +213,21 @@ def test_export__refuses_what_no_format_can_say(options: dict[str, Any], words: 
             export()
 
 
+# Options that change which trees there are, and those that `exported_trees` looks at: family, ranks, ties, vote.
+KNOWN = {
+    *("trees", "seed", "mtry", "impurity", "max_depth", "min_split", "min_leaf", "min_level", "bootstrap", "stop_oob"),
+    *("sample_fraction", "replace", "sampling", "group", "max_bins", "task", "categories", "weight", "class_weight"),
+    *("keep_targets", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "projections"),
+    *("projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes", "orthogonal"),
+    *("rotation", "subspace", "subspace_per", "steps", "max_epochs", "ties"),
+}
+
+
+def test_options__are_all_known_to_exporters() -> None:
+    """A new option may change what leaves say, or where rows go: exporters follow it, or refuse it, before it is added."""
+    assert set(bigforest.TrainConfig.__dataclass_fields__) == KNOWN
+
+
 def test_sklearn__refuses_categories_by_name() -> None:
     with pytest.raises(ConfigError, match="'town'"):
         train(category_table, trees=2).to_sklearn()
