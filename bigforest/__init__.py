@@ -28,6 +28,7 @@ from bigforest.common.version import __version__
 from bigforest.schema.config import TrainConfig
 
 if TYPE_CHECKING:
+    from bigforest.api.export import export_forest
     from bigforest.api.functions import encode_store, plan_training, predict_file, train
     from bigforest.api.warm_up import warm_up
     from bigforest.explain.explain import explain_forest
@@ -65,6 +66,7 @@ __all__ = [
     "calibrate_forest",
     "encode_store",
     "explain_forest",
+    "export_forest",
     "images_to_features",
     "merge",
     "plan_training",
@@ -88,6 +90,7 @@ _HOMES = {
     "calibrate_forest": "bigforest.revise.calibrate",
     "encode_store": "bigforest.api.functions",
     "explain_forest": "bigforest.explain.explain",
+    "export_forest": "bigforest.api.export",
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.revise.merge",
     "plan_training": "bigforest.api.functions",

@@ -31,7 +31,7 @@ class OobReport:
                numbers R2, MSE and MAE, columns NUMBER_METRICS
     error      share of wrong votes, or mean squared error of numbers, among the rows that were left out of at least
                one bag; nan when there are none
-    rows_used  number of these rows, |T'|
+    rows_used  number of these rows
     votes      LazyFrame, one row per tree and row out of its bag, where they are kept
     weighted   whether rows have weights, by which all but the numbers of rows are measured
     """

@@ -222,6 +222,113 @@ class Forest(GrownForest):
 
         return expression(self, self.rule(vote, ties, unseen), proba=proba, row=row)
 
+    def to_onnx(self, dtype: str = "float32") -> Any:
+        """The forest as a model of ONNX, for the families axis and tree without categories.
+
+        Its input X is [rows, features], in the order of `features`, NaN for missing values; its outputs are the label
+        and the probabilities (float32), or the prediction. Booleans are labelled 0 and 1.
+
+        Parameters
+        ----------
+        dtype : {"float32", "float64"}, default="float32"
+            Type of the input. With float32 thresholds are rounded down to it, so that no float32 row changes sides.
+
+        Returns
+        -------
+        onnx.ModelProto
+
+        Raises
+        ------
+        ConfigError
+            For what ONNX cannot say, and where onnx is not installed (the extra `onnx`).
+        """
+        from bigforest.export.onnx import to_onnx
+
+        return to_onnx(self, dtype)
+
+    def to_treelite(self) -> Any:
+        """The forest as a model of treelite, for the families axis and tree; categories too.
+
+        It takes rows as `to_matrix` gives them, in float64, and averages the votes: shares of the classes, in their
+        order, or the number predicted.
+
+        Returns
+        -------
+        treelite.Model
+
+        Raises
+        ------
+        ConfigError
+            For what treelite cannot say, and where it is not installed (the extra `treelite`).
+        """
+        from bigforest.export.treelite import to_treelite
+
+        return to_treelite(self)
+
+    def to_sklearn(self) -> Any:
+        """The forest as scikit-learn's, with its trees, for the families axis and tree without categories.
+
+        scikit-learn takes rows as float32: of these it gives the same answers. Infinite values it refuses.
+
+        Returns
+        -------
+        sklearn.ensemble.RandomForestClassifier or sklearn.ensemble.RandomForestRegressor
+
+        Raises
+        ------
+        ConfigError
+            For what scikit-learn cannot say, and where it is not installed (the extra `sklearn`).
+        """
+        from bigforest.export.sklearn import to_sklearn
+
+        return to_sklearn(self)
+
+    def to_sql(self, table: str = "rows", keep: Sequence[str] = ()) -> str:
+        """The forest as a query in SQL that predicts every row of a table, for the families axis and tree.
+
+        NULL is missing; NaN must be NULL. The result has the columns `keep`, then `prediction` and, of classes, a
+        column p_<class> for each.
+
+        Parameters
+        ----------
+        table : str, default="rows"
+            Name of the table in the database.
+        keep : sequence of str, default=()
+            Columns of the table to copy.
+
+        Returns
+        -------
+        str
+
+        Raises
+        ------
+        ConfigError
+            For what SQL cannot say: dates and times, nested columns, splits at infinities.
+        """
+        from bigforest.export.sql import to_sql
+
+        return to_sql(self, table, keep)
+
+    def to_matrix(self, data: Any) -> NDArray[np.float64]:
+        """A table as the array that exported models read: float64 [rows, features], in the order of `features`.
+
+        Dates and times are the numbers behind them, a category is the place of its level among the levels of training
+        (as in levels.parquet, from 0; their number where it was not there), NaN is missing.
+
+        Parameters
+        ----------
+        data : table or ndarray
+            As for `predict`.
+
+        Raises
+        ------
+        DataError
+            For a feature that is not there or of another kind.
+        """
+        from bigforest.predict.in_memory import feature_matrix
+
+        return feature_matrix(self, data)
+
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the directory `path`.
 

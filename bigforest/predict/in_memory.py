@@ -53,7 +53,7 @@ def predict(
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
         return _predict_matrix(forest, data, rule, proba, resources)
-    answer = _predict_frame(forest, _frame_of(data), rule, keep, proba, resources)
+    answer = _predict_frame(forest, frame_of(data), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame):
         return answer
     if type(data).__module__.partition(".")[0] == "pyarrow":
@@ -70,11 +70,30 @@ def find_leaves(forest: GrownForest, data: Any, rule: VoteRule, threads: int | N
     used = predictor.packed.used
     if isinstance(data, np.ndarray):
         return predictor.leaves(reader.matrix(data, used), workers)
-    frame = _frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
+    frame = frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
     return predictor.leaves(reader.frame(frame, check_schema(frame.schema, forest.spec), used), workers)
 
 
-def _frame_of(data: Any) -> pl.DataFrame:
+def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
+    """`Forest.to_matrix`."""
+    features = forest.spec.features
+    reader = forest.reader(forest.rule())
+    places = np.arange(len(features))
+    if isinstance(data, np.ndarray):
+        rows = reader.matrix(plain_array(data), places)
+    else:
+        frame = frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
+        rows = reader.frame(frame, check_schema(frame.schema, forest.spec), places)
+    matrix = np.empty((rows.rows, len(features)), np.float64)
+    for place, column in enumerate(rows.columns()):
+        matrix[:, place] = column
+        if features[place].kind == "category" and features[place].missing:
+            matrix[:, place] -= 1.0
+            matrix[column == 0, place] = np.nan
+    return matrix
+
+
+def frame_of(data: Any) -> pl.DataFrame:
     """A table in memory as a frame. Raises DataError."""
     if isinstance(data, pl.DataFrame):
         return data

@@ -37,6 +37,7 @@ COMMANDS = [
     "prune",
     "calibrate",
     "validate",
+    "export",
     "images",
     "simulate",
 ]
@@ -94,6 +95,7 @@ def test_train__every_option_is_a_keyword_of_the_function() -> None:
         ("predict", "predict_file"),
         ("encode", "encode_store"),
         ("merge", "merge"),
+        ("export", "export_forest"),
         ("images", "images_to_features"),
         ("simulate", "simulate"),
     ],

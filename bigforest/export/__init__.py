@@ -1,0 +1,1 @@
+"""Forests in the formats of other engines: see README.md."""

@@ -1,0 +1,126 @@
+"""A model of ONNX with the trees of a forest: one tree ensemble of the domain ai.onnx.ml.
+
+Rows are float32 and thresholds rounded down to it, so that no row changes sides, or all is float64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.version import __version__
+from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories, rounded_down
+
+if TYPE_CHECKING:
+    from bigforest.forest.grown import GrownForest
+
+_TO = "ONNX"
+_DTYPES = ("float32", "float64")
+_INPUT, _LABEL, _SUMS, _SHARES = "X", "label", "sums", "probabilities"
+# Operators of these versions have all that is needed, and runtimes of the last years know them.
+_OPSETS = {"": 17, "ai.onnx.ml": 3}
+_IR_VERSION = 8
+
+
+def to_onnx(forest: GrownForest, dtype: str) -> Any:
+    """`Forest.to_onnx`."""
+    onnx = library("onnx", "onnx")
+    if dtype not in _DTYPES:
+        raise ConfigError(f"dtype must be float32 or float64, not {dtype!r}")
+    refuse_categories(forest, _TO)
+    tensor = onnx.TensorProto.FLOAT if dtype == "float32" else onnx.TensorProto.DOUBLE
+    attributes = _ensemble(list(exported_trees(forest, _TO)), dtype, forest.is_regression)
+    make = _regressor if forest.is_regression else _classifier
+    nodes, outputs = make(onnx, attributes, forest)
+    rows = onnx.helper.make_tensor_value_info(_INPUT, tensor, [None, len(forest.spec.features)])
+    graph = onnx.helper.make_graph(nodes, "bigforest", [rows], outputs)
+    opsets = [onnx.helper.make_opsetid(domain, version) for domain, version in _OPSETS.items()]
+    model = onnx.helper.make_model(graph, opset_imports=opsets, producer_name="bigforest", producer_version=__version__)
+    model.ir_version = _IR_VERSION
+    onnx.helper.set_model_props(
+        model,
+        {"features": "\n".join(feature.name for feature in forest.spec.features), "target": forest.spec.target.name},
+    )
+    onnx.checker.check_model(model)
+    return model
+
+
+def _ensemble(trees: list[ExportedTree], dtype: str, regression: bool) -> dict[str, Any]:
+    """The attributes of the tree ensemble: nodes, and what leaves add."""
+    kind = "target" if regression else "class"
+    thresholds = np.concatenate([np.where(tree.left < 0, 0.0, tree.threshold) for tree in trees])
+    leaf = np.concatenate([tree.left < 0 for tree in trees])
+    number = _concatenate(np.full(tree.nodes, place) for place, tree in enumerate(trees))
+    node = _concatenate(np.arange(tree.nodes) for tree in trees)
+    votes = np.concatenate([tree.votes for tree in trees])
+    # Every leaf says at least what it votes for, and the first one all classes: of a single one ONNX makes two.
+    said = leaf[:, None] & ((votes != 0.0) | (np.cumsum(leaf)[:, None] == 1) | (votes.shape[1] == 1))
+    at, output = np.nonzero(said)
+    nodes = {
+        "nodes_treeids": number,
+        "nodes_nodeids": node,
+        "nodes_modes": np.where(leaf, "LEAF", "BRANCH_LEQ"),
+        "nodes_featureids": _concatenate(np.maximum(tree.feature, 0) for tree in trees),
+        "nodes_truenodeids": _concatenate(np.maximum(tree.left, 0) for tree in trees),
+        "nodes_falsenodeids": _concatenate(np.maximum(tree.right, 0) for tree in trees),
+        "nodes_missing_value_tracks_true": _concatenate(tree.default_left.astype(np.int64) for tree in trees),
+        f"{kind}_treeids": number[at],
+        f"{kind}_nodeids": node[at],
+        f"{kind}_ids": output,
+    }
+    attributes: dict[str, Any] = {name: values.tolist() for name, values in nodes.items()}
+    weights = votes[at, output]
+    if dtype == "float32":
+        attributes["nodes_values"] = rounded_down(thresholds).tolist()
+        attributes[f"{kind}_weights"] = weights.astype(np.float32).tolist()
+    else:
+        from_array = library("onnx.numpy_helper", "onnx").from_array
+        attributes["nodes_values_as_tensor"] = from_array(thresholds)
+        attributes[f"{kind}_weights_as_tensor"] = from_array(weights)
+    return attributes
+
+
+def _concatenate(arrays: Iterable[NDArray[np.int64]]) -> NDArray[np.int64]:
+    return np.concatenate(list(arrays)).astype(np.int64)
+
+
+def _regressor(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
+    node = onnx.helper.make_node(
+        "TreeEnsembleRegressor",
+        [_INPUT],
+        ["prediction"],
+        domain="ai.onnx.ml",
+        n_targets=1,
+        aggregate_function="AVERAGE",
+        **attributes,
+    )
+    return [node], [onnx.helper.make_tensor_value_info("prediction", onnx.TensorProto.FLOAT, [None, 1])]
+
+
+def _classifier(onnx: Any, attributes: dict[str, Any], forest: GrownForest) -> tuple[list[Any], list[Any]]:
+    """The labels by the sums of the votes; shares are these by the number of trees."""
+    classes = forest.classes
+    if len(classes) < 2:
+        raise ConfigError("ONNX cannot say a forest of a single class")
+    if isinstance(classes[0], str):
+        labels, kind = {"classlabels_strings": classes}, onnx.TensorProto.STRING
+    elif isinstance(classes[0], int):  # booleans too: ONNX has no labels that are
+        labels, kind = {"classlabels_int64s": [int(label) for label in classes]}, onnx.TensorProto.INT64
+    else:
+        raise ConfigError(f"ONNX labels rows with text or whole numbers, and {forest.spec.target.name!r} has others")
+    count = onnx.helper.make_tensor("trees", onnx.TensorProto.FLOAT, [1], [float(forest.trees)])
+    nodes = [
+        onnx.helper.make_node(
+            "TreeEnsembleClassifier", [_INPUT], [_LABEL, _SUMS], domain="ai.onnx.ml", **labels, **attributes
+        ),
+        onnx.helper.make_node("Constant", [], ["trees"], value=count),
+        onnx.helper.make_node("Div", [_SUMS, "trees"], [_SHARES]),
+    ]
+    return nodes, [
+        onnx.helper.make_tensor_value_info(_LABEL, kind, [None]),
+        onnx.helper.make_tensor_value_info(_SHARES, onnx.TensorProto.FLOAT, [None, len(classes)]),
+    ]

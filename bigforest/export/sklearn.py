@@ -1,0 +1,80 @@
+"""A forest of scikit-learn with the trees of a forest.
+
+Values are compared as float32, which scikit-learn makes of its input, with the thresholds as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.export.trees import ExportedTree, exported_trees, library, refuse_categories
+
+if TYPE_CHECKING:
+    from bigforest.forest.grown import GrownForest
+
+_TO = "scikit-learn"
+# What scikit-learn has in leaves.
+_LEAF, _UNDEFINED = -1, -2
+
+
+def to_sklearn(forest: GrownForest) -> Any:
+    """`Forest.to_sklearn`."""
+    ensemble = library("sklearn.ensemble", "sklearn")
+    refuse_categories(forest, _TO)
+    names = [feature.name for feature in forest.spec.features]
+    trees = [_estimator(tree, len(names), forest) for tree in exported_trees(forest, _TO)]
+    kind = ensemble.RandomForestRegressor if forest.is_regression else ensemble.RandomForestClassifier
+    model = kind(n_estimators=len(trees), bootstrap=forest.config.bootstrap, random_state=forest.config.seed % 2**32)
+    model.estimator_ = trees[0].__class__()
+    model.estimators_ = trees
+    model.n_features_in_, model.n_outputs_ = len(names), 1
+    model.feature_names_in_ = np.array(names, dtype=object)
+    if not forest.is_regression:
+        model.classes_ = np.array(forest.classes)
+        model.n_classes_ = len(forest.classes)
+    return model
+
+
+def _estimator(tree: ExportedTree, features: int, forest: GrownForest) -> Any:
+    """A tree of scikit-learn."""
+    kinds = library("sklearn.tree", "sklearn")
+    arrays = library("sklearn.tree._tree", "sklearn")
+    outputs = tree.votes.shape[1]
+    model = (kinds.DecisionTreeRegressor if forest.is_regression else kinds.DecisionTreeClassifier)()
+    model.n_features_in_ = model.max_features_ = features
+    model.n_outputs_ = 1
+    if not forest.is_regression:
+        model.classes_, model.n_classes_ = np.arange(outputs, dtype=np.float64), outputs
+    model.tree_ = arrays.Tree(features, np.array([1 if forest.is_regression else outputs], np.intp), 1)
+    model.tree_.__setstate__(
+        {
+            "max_depth": int(_depths(tree).max()),
+            "node_count": tree.nodes,
+            "nodes": _nodes(tree, arrays.NODE_DTYPE),
+            "values": np.ascontiguousarray(tree.votes[:, None, :]),
+        }
+    )
+    return model
+
+
+def _nodes(tree: ExportedTree, dtype: Any) -> NDArray[Any]:
+    leaf = tree.left < 0
+    nodes = np.zeros(tree.nodes, dtype)
+    nodes["left_child"] = np.where(leaf, _LEAF, tree.left)
+    nodes["right_child"] = np.where(leaf, _LEAF, tree.right)
+    nodes["feature"] = np.where(leaf, _UNDEFINED, tree.feature)
+    nodes["threshold"] = np.where(leaf, _UNDEFINED, tree.threshold)
+    nodes["missing_go_to_left"] = tree.default_left
+    nodes["n_node_samples"] = nodes["weighted_n_node_samples"] = tree.weight
+    return nodes
+
+
+def _depths(tree: ExportedTree) -> NDArray[np.int64]:
+    """Level of every node; a child comes after its parent."""
+    depths = np.zeros(tree.nodes, np.int64)
+    for node in np.flatnonzero(tree.left >= 0):
+        depths[[tree.left[node], tree.right[node]]] = depths[node] + 1
+    return depths

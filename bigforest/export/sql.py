@@ -1,0 +1,139 @@
+"""A query in SQL with the trees of a forest as CASE expressions, for any database that has them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from bigforest.common.errors import ConfigError
+from bigforest.export.trees import ExportedTree, exported_trees
+from bigforest.forest.load.vote_rule import proba_names
+from bigforest.schema.columns import kind_of
+
+if TYPE_CHECKING:
+    from bigforest.forest.grown import GrownForest
+    from bigforest.schema.dataspec import FeatureSpec, Label
+
+_TO = "SQL"
+_NUMBERS = ("number", "boolean")
+
+
+def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
+    """`Forest.to_sql`."""
+    features = forest.spec.features
+    _check(features)
+    trees = list(exported_trees(forest, _TO))
+    names = ["prediction"] if forest.is_regression else proba_names(forest.spec)
+    kept = [quoted(name) for name in keep]
+    means = []
+    for output, name in enumerate(names):
+        votes = "\n  + ".join(_case(tree, output, features) for tree in trees)
+        means.append(f"({votes}) / {_number(float(len(trees)))} AS {quoted(name)}")
+    columns = ",\n  ".join([*kept, *means])
+    query = f"SELECT\n  {columns}\nFROM {quoted(table)}"
+    head = f"-- {forest.trees} trees of bigforest for {_comment(forest.spec.target.name)}\n"
+    if forest.is_regression:
+        return f"{head}{query}\n"
+    outer = [*kept, f"{_label(forest.classes, names)} AS {quoted('prediction')}", *map(quoted, names)]
+    return f"{head}SELECT {', '.join(outer)} FROM (\n{query}\n) AS votes\n"
+
+
+def quoted(name: str) -> str:
+    """A name in SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _check(features: Sequence[FeatureSpec]) -> None:
+    """Raise ConfigError for columns whose values have no portable form in SQL."""
+    nested = [repr(feature.name) for feature in features if feature.home != feature.name]
+    if nested:
+        raise ConfigError(f"SQL has no portable nested columns, and {', '.join(nested[:5])} are; unnest them before")
+    odd = [
+        f"{feature.name!r} ({feature.dtype})"
+        for feature in features
+        if feature.kind == "numeric" and kind_of(feature.dtype).family not in _NUMBERS
+    ]
+    if odd:
+        raise ConfigError(
+            f"SQL has no portable dates and times as numbers, and the features {', '.join(odd[:5])} are; "
+            "train on numbers in their place"
+        )
+
+
+def _case(tree: ExportedTree, output: int, features: Sequence[FeatureSpec]) -> str:
+    """What a tree adds to an output; a node whose leaves all add the same is said as one."""
+    said: dict[int, str] = {}
+    for number in reversed(range(tree.nodes)):  # children come after their parents
+        left, right = int(tree.left[number]), int(tree.right[number])
+        if left < 0:
+            said[number] = _number(float(tree.votes[number, output]))
+            continue
+        below, above = said.pop(left), said.pop(right)
+        condition = _condition(tree, number, features[tree.feature[number]])
+        said[number] = below if below == above else f"CASE WHEN {condition} THEN {below} ELSE {above} END"
+    return said[0]
+
+
+def _condition(tree: ExportedTree, node: int, feature: FeatureSpec) -> str:
+    """True, and not NULL, where a row goes left."""
+    name = quoted(feature.name)
+    listed = tree.levels[node]
+    missing_left = tree.missing_left(node)
+    if listed is None:
+        value = f"CAST({name} AS INTEGER)" if feature.dtype == "Boolean" else name
+        threshold = float(tree.threshold[node])
+        if threshold == math.inf:  # all values go left
+            return "1 = 1" if missing_left else f"{name} IS NOT NULL"
+        if threshold == -math.inf:
+            raise ConfigError(f"SQL has no portable infinities, and the feature {feature.name!r} is split at one")
+        test = f"{value} <= {_number(threshold)}"
+        return f"{test} OR {name} IS NULL" if missing_left else test
+    test = _among(feature, [level for level in listed if level is not None])
+    if tree.default_left[node]:
+        test = f"NOT ({test})"
+    return f"{name} IS NULL OR ({test})" if missing_left else f"{name} IS NOT NULL AND ({test})"
+
+
+def _among(feature: FeatureSpec, levels: Sequence[str]) -> str:
+    """Whether a category that is not missing has one of these levels."""
+    name = quoted(feature.name)
+    if not levels:
+        return "1 = 0"
+    if feature.dtype == "Boolean":
+        return f"CAST({name} AS INTEGER) IN ({', '.join(str(int(level == 'true')) for level in levels)})"
+    if "Int" in feature.dtype:
+        return f"{name} IN ({', '.join(levels)})"
+    return f"{name} IN ({', '.join(map(_text, levels))})"
+
+
+def _label(classes: Sequence[Label], names: Sequence[str]) -> str:
+    """The class with the largest share, the lowest of equals."""
+    cases = [
+        "WHEN "
+        + " AND ".join(f"{quoted(name)} >= {quoted(other)}" for other in names[place + 1 :])
+        + f" THEN {_literal(classes[place])}"
+        for place, name in enumerate(names[:-1])
+    ]
+    return f"CASE {' '.join(cases)} ELSE {_literal(classes[-1])} END" if cases else _literal(classes[-1])
+
+
+def _literal(label: Label) -> str:
+    if isinstance(label, str):
+        return _text(label)
+    return str(label).upper() if isinstance(label, bool) else repr(label)
+
+
+def _text(text: str) -> str:
+    if "\x00" in text:
+        raise ConfigError(f"SQL has no text with a NUL, as in {text!r}")
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _number(value: float) -> str:
+    """A float64 that is read as such: with an exponent, for databases take others for decimals."""
+    return f"{value!r}" if "e" in repr(value) else f"{value!r}e0"
+
+
+def _comment(text: str) -> str:
+    return " ".join(text.split())

@@ -1,0 +1,83 @@
+"""A model of treelite with the trees of a forest: all numbers are float64, categories are places of levels."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from bigforest.export.trees import ExportedTree, exported_trees, library
+
+if TYPE_CHECKING:
+    from bigforest.forest.grown import GrownForest
+
+_TO = "treelite"
+
+
+def to_treelite(forest: GrownForest) -> Any:
+    """`Forest.to_treelite`."""
+    library("treelite", "treelite")
+    builders = library("treelite.model_builder", "treelite")
+    outputs = 1 if forest.is_regression else len(forest.classes)
+    builder = builders.ModelBuilder(
+        threshold_type="float64",
+        leaf_output_type="float64",
+        metadata=builders.Metadata(
+            num_feature=len(forest.spec.features),
+            task_type="kRegressor" if forest.is_regression else "kMultiClf",
+            average_tree_output=True,
+            num_target=1,
+            num_class=[outputs],
+            leaf_vector_shape=(1, outputs),
+        ),
+        tree_annotation=builders.TreeAnnotation(
+            num_tree=forest.trees,
+            target_id=[0] * forest.trees,
+            class_id=[0 if forest.is_regression else -1] * forest.trees,
+        ),
+        postprocessor=builders.PostProcessorFunc(name="identity" if forest.is_regression else "identity_multiclass"),
+        base_scores=[0.0] * outputs,
+    )
+    places = _places(forest)
+    for tree in exported_trees(forest, _TO):
+        builder.start_tree()
+        for node in range(tree.nodes):
+            builder.start_node(node)
+            _node(builder, tree, node, places)
+            builder.end_node()
+        builder.end_tree()
+    return builder.commit()
+
+
+def _places(forest: GrownForest) -> list[dict[str, int]]:
+    """The place of each level among those of its feature; none of features that are numbers."""
+    return [
+        {level: place for place, level in enumerate(forest.levels.of(number).to_list())}
+        if feature.kind == "category"
+        else {}
+        for number, feature in enumerate(forest.spec.features)
+    ]
+
+
+def _node(builder: Any, tree: ExportedTree, node: int, places: list[dict[str, int]]) -> None:
+    left, right, feature = int(tree.left[node]), int(tree.right[node]), int(tree.feature[node])
+    if left < 0:
+        votes = tree.votes[node].tolist()
+        builder.leaf(votes if len(votes) > 1 else votes[0])
+        return
+    listed = tree.levels[node]
+    children = {"left_child_key": left, "right_child_key": right}
+    if listed is None:
+        builder.numerical_test(
+            feature_id=feature,
+            threshold=float(tree.threshold[node]),
+            default_left=tree.missing_left(node),
+            opname="<=",
+            **children,
+        )
+    else:
+        builder.categorical_test(
+            feature_id=feature,
+            default_left=tree.missing_left(node),
+            category_list=[places[feature][level] for level in listed if level is not None],
+            category_list_right_child=bool(tree.default_left[node]),
+            **children,
+        )

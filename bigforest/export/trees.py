@@ -1,0 +1,118 @@
+"""The trees of a forest as plain arrays, for exporters; what none of them can say is refused here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+
+if TYPE_CHECKING:
+    from bigforest.forest.grown import GrownForest
+
+_VOTES = ("soft", "hard")
+
+
+class ExportedTree(NamedTuple):
+    """The nodes of a tree in preorder.
+
+    left, right   int64, numbers of the children; -1 in leaves
+    feature       int64, position among the features of training; -1 in leaves
+    threshold     float64: values of at most this go left; NaN in leaves and in nodes on categories
+    default_left  bool: whether missing values go left; on a category levels that are not listed
+    levels        of a node on a category the levels listed, which go to the other side; None stands for missing
+    votes         float64 [nodes, classes], what a leaf adds for each class, or [nodes, 1], the number that it predicts
+    weight        float64, weight of the bag rows
+    """
+
+    left: NDArray[np.int64]
+    right: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    threshold: NDArray[np.float64]
+    default_left: NDArray[np.bool_]
+    levels: list[list[str | None] | None]
+    votes: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+    @property
+    def nodes(self) -> int:
+        """Number of nodes."""
+        return self.left.size
+
+    def missing_left(self, node: int) -> bool:
+        """Whether a missing value goes left at an inner node."""
+        listed = self.levels[node]
+        return bool(self.default_left[node]) != (listed is not None and None in listed)
+
+
+def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
+    """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say."""
+    if forest.config.ranks:
+        raise ConfigError(f"{to} knows values and not the ranks that this forest splits on; train without ranks")
+    if forest.config.vote not in _VOTES:
+        raise ConfigError(f"{to} cannot vote {forest.config.vote!r}; train with vote soft or hard")
+    if not forest.is_regression and forest.config.tie_rule != "lowest":
+        raise ConfigError(
+            f"{to} answers equal votes with the lowest class, this forest with {forest.config.tie_rule!r}; "
+            "train with ties lowest"
+        )
+    place = {feature.name: number for number, feature in enumerate(forest.spec.features)}
+    for number in range(forest.trees):
+        nodes = forest.nodes.filter(pl.col("tree") == number).collect()
+        if (nodes["kind"] == "oblique").any():
+            raise ConfigError(
+                f"{to} splits on one feature at a time, and this forest ({forest.config.family}) on projections; "
+                "train the family axis or tree"
+            )
+        yield _tree(nodes, place, forest)
+
+
+def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> ExportedTree:
+    if forest.is_regression:
+        votes = nodes["value"].to_numpy()[:, None].astype(np.float64)
+    else:
+        counts = np.array(nodes["counts"].to_list(), np.float64)
+        votes = counts / counts.sum(axis=1, keepdims=True)
+        if forest.config.vote == "hard":
+            votes = np.zeros(counts.shape)
+            votes[np.arange(len(counts)), counts.argmax(axis=1)] = 1.0
+    return ExportedTree(
+        nodes["left"].cast(pl.Int64).fill_null(-1).to_numpy(),
+        nodes["right"].cast(pl.Int64).fill_null(-1).to_numpy(),
+        np.array([-1 if name is None else place[name] for name in nodes["feature"].to_list()], np.int64),
+        nodes["threshold"].fill_null(np.nan).to_numpy(),
+        nodes["default_left"].fill_null(False).to_numpy(),
+        nodes["levels"].to_list(),
+        votes,
+        nodes["weight"].to_numpy().astype(np.float64),
+    )
+
+
+def rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:
+    """The largest float32 that is not above each threshold, so that no float32 changes sides; NaN stays."""
+    with np.errstate(over="ignore"):
+        near = thresholds.astype(np.float32)
+    return np.where(near > thresholds, np.nextafter(near, np.float32(-np.inf)), near)
+
+
+def refuse_categories(forest: GrownForest, to: str) -> None:
+    """Raise ConfigError where the forest has categories and the format does not."""
+    names = [repr(feature.name) for feature in forest.spec.features if feature.kind == "category"]
+    if names:
+        raise ConfigError(
+            f"{to} has no categories that are told apart by sets, and the features {', '.join(names[:5])} are some; "
+            "export to treelite or sql"
+        )
+
+
+def library(name: str, extra: str) -> Any:
+    """An optional library. Raises ConfigError where it is not installed."""
+    try:
+        return import_module(name)
+    except ImportError as error:
+        raise ConfigError(f"this needs {name.partition('.')[0]}: pip install 'bigforest[{extra}]'") from error

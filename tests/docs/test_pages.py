@@ -1,0 +1,93 @@
+"""What the documentation says can be done, tried: commands are run, Python is read, files are as described."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import bigforest
+from bigforest.forest.format.files import VERSION
+from docs.extensions.page_setup import fill
+from docs.extensions.result_pages import RESULTS
+from docs.extensions.schemas import FILES, column_table
+from tests.docs.pages import DOCS, PAGES, blocks, check_command, local_links
+
+# The command of this Python, whatever else is installed.
+BIGFOREST = f'bigforest() {{ "{sys.executable}" -m cli "$@"; }}'
+
+
+def _name(page: Path) -> str:
+    return str(page.relative_to(DOCS))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=_name)
+def test_commands__of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
+    fill(tmp_path)
+    script = "\n".join([BIGFOREST, *blocks(page, "sh")])
+    environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
+    run = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True
+    )
+    assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=_name)
+def test_commands__that_need_more_have_options_that_there_are(page: Path) -> None:
+    for block in blocks(page, "console"):
+        for line in block.splitlines():
+            if line.startswith("bigforest "):
+                check_command(line)
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=_name)
+def test_python__that_is_not_run_names_what_there_is(page: Path) -> None:
+    for code in blocks(page, "python"):
+        for node in ast.walk(ast.parse(code)):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "bf":
+                assert hasattr(bigforest, node.attr), node.attr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_links__lead_to_pages(page: Path) -> None:
+    # The pages of results are made when the documentation is built; their names are those of the builder.
+    names = {f"{name}.md" for _, name, _ in RESULTS}
+    missing = [
+        link
+        for link in local_links(page)
+        if not (page.parent / link).exists() and not ("results/" in link and Path(link).name in names)
+    ]
+    assert not missing
+
+
+def test_files__are_described_by_their_schemas() -> None:
+    text = (DOCS / "reference" / "files.md").read_text(encoding="utf-8")
+    described = {line.removeprefix("```{columns} ") for line in text.splitlines() if line.startswith("```{columns}")}
+    assert described == set(FILES)
+    assert f"(of the format, now {VERSION})" in text
+
+
+def test_column_table__refuses_a_description_of_other_columns() -> None:
+    with pytest.raises(ValueError, match="has the columns"):
+        column_table("levels.parquet", {"feature": "position", "level": "text"})
+
+
+def test_reference__has_every_public_name() -> None:
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    listed = {line.strip().removeprefix("bigforest.") for line in page.splitlines() if line.startswith("   bigforest.")}
+    public = {name for name in bigforest.__all__ if name != "__version__"}
+    assert not public - listed
+
+
+def test_reference__names_the_function_of_every_command() -> None:
+    import typer
+
+    from cli.app import app
+
+    page = (DOCS / "reference" / "api.md").read_text(encoding="utf-8")
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    assert not {name for name in commands if f"| `{name}` | " not in page}

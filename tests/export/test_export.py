@@ -1,0 +1,271 @@
+"""A forest in the format of another engine predicts the same, at thresholds and beside them and where values miss."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest import ConfigError, Forest
+from bigforest.export.trees import rounded_down
+
+ROWS = 10_000
+OPTIONS: dict[str, Any] = {"trees": 12, "min_leaf": 2}
+
+
+def numbers_table(rows: int, seed: int) -> pl.DataFrame:
+    """Two numbers with ties and missing values, one without, a boolean, and three classes of text."""
+    draw = np.random.default_rng(seed)
+    x, y = draw.normal(size=rows), draw.integers(-5, 20, rows) / 3
+    label = np.where(x + 0.3 * y > 1.5, "it's", np.where(y > 3, "b", "c"))
+    table = pl.DataFrame({"x": x, "y": y, "z": draw.gamma(2, 1e6, rows), "flag": x > y, "target": label})
+    gone = pl.Series(draw.random(rows) < 0.15)
+    return table.with_columns(pl.when(gone).then(None).otherwise(pl.col("x")).alias("x"))
+
+
+def category_table(rows: int, seed: int) -> pl.DataFrame:
+    """Text, whole numbers and a boolean that are categories, some missing, and two classes of whole numbers."""
+    draw = np.random.default_rng(seed)
+    town, code = draw.choice(["a", "b'", "c", "d e", "é"], rows), draw.integers(90, 110, rows)
+    late = (town == "a") | (code % 7 == 3) & (draw.random(rows) < 0.8)
+    table = pl.DataFrame(
+        {"town": town, "code": code, "wet": draw.random(rows) < 0.5, "x": draw.normal(size=rows), "target": late * 1}
+    )
+    gone = pl.Series(draw.random(rows) < 0.1)
+    return table.with_columns(pl.when(gone).then(None).otherwise(pl.col("town")).alias("town"))
+
+
+def target_table(rows: int, seed: int) -> pl.DataFrame:
+    """Numbers to predict."""
+    table = numbers_table(rows, seed)
+    return table.with_columns(target=pl.col("y") * 1.7 + pl.col("z") / 1e6 + pl.col("x").fill_null(0.5))
+
+
+def train(make: Any, **options: Any) -> Forest:
+    categories = ["code", "wet"] if make is category_table else []
+    return bigforest.train(make(1500, 1), "target", categories=categories, **OPTIONS | options)
+
+
+def rows_at_thresholds(forest: Forest, make: Any, float32: bool) -> pl.DataFrame:
+    """10,000 rows; numbers of a third of them are thresholds of the forest, or the next values below and above."""
+    draw = np.random.default_rng(7)
+    table = make(ROWS, 2).drop("target")
+    nodes = forest.nodes.filter(pl.col("kind") == "axis").select("feature", "threshold").collect()
+    for name in ("x", "y", "z"):
+        if name not in table.columns:
+            continue
+        found = nodes.filter(pl.col("feature") == name)["threshold"].to_numpy()
+        found = found[np.isfinite(found)]
+        kind = np.float32 if float32 else np.float64
+        near = draw.choice(found, ROWS).astype(kind)
+        near = np.nextafter(near, kind(draw.choice([-1, 1]) * np.inf)) if name == "y" else near
+        near = np.where(draw.random(ROWS) < 0.5, near, np.nextafter(near, kind(np.inf)))
+        own = pl.Series(near.astype(np.float64))
+        taken = pl.Series(draw.random(ROWS) < 0.34)
+        table = table.with_columns(pl.when(taken).then(own).otherwise(pl.col(name)).alias(name))
+        if float32:
+            table = table.with_columns(pl.col(name).cast(pl.Float32).cast(pl.Float64))
+    return table
+
+
+def check_classes(forest: Forest, rows: pl.DataFrame, labels: Any, shares: Any, near: float) -> None:
+    """Shares agree, and labels wherever the two best shares do not."""
+    want = forest.predict_proba(rows).to_numpy()
+    np.testing.assert_allclose(np.asarray(shares), want, rtol=0, atol=near)
+    best = np.sort(want, axis=1)
+    clear = best[:, -1] - best[:, -2] > 10 * near
+    assert clear.mean() > 0.9
+    assert (np.asarray(labels)[clear] == forest.predict(rows)["prediction"].to_numpy()[clear]).all()
+
+
+NUMERIC = [numbers_table, target_table]
+ALL = [*NUMERIC, category_table]
+
+
+def _name(make: Any) -> str:
+    return str(make.__name__)
+
+
+@pytest.mark.parametrize("make", ALL, ids=_name)
+def test_sql__predicts_the_same_in_sqlite(make: Any) -> None:
+    forest = train(make)
+    rows = rows_at_thresholds(forest, make, False).with_row_index("id")
+    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+
+
+@pytest.mark.parametrize("make", ALL, ids=_name)
+def test_sql__predicts_the_same_in_duckdb(make: Any) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    forest = train(make, trees=5)
+    frame = rows_at_thresholds(forest, make, False).with_row_index("id")
+    with duckdb.connect() as connection:
+        connection.register("rows", frame.to_arrow())
+        check_query(forest, frame, pl.from_arrow(connection.sql(forest.to_sql(keep=["id"])).to_arrow_table()))
+
+
+def sqlite(query: str, rows: pl.DataFrame) -> Any:
+    connection = sqlite3.connect(":memory:")
+    connection.execute('CREATE TABLE "new ""rows""" (' + ", ".join(f'"{name}"' for name in rows.columns) + ")")
+    connection.executemany(f'INSERT INTO "new ""rows""" VALUES ({", ".join("?" * rows.width)})', rows.iter_rows())
+    found = connection.execute(query)
+    return pl.DataFrame(found.fetchall(), [column[0] for column in found.description], orient="row")
+
+
+def check_query(forest: Forest, rows: pl.DataFrame, found: Any) -> None:
+    found = found.sort("id")
+    assert found.height == ROWS
+    if forest.is_regression:
+        want = forest.predict(rows)["prediction"].to_numpy()
+        np.testing.assert_allclose(found["prediction"].to_numpy(), want, rtol=1e-12)
+    else:
+        names = forest.predict_proba(rows).columns
+        check_classes(forest, rows, found["prediction"].to_numpy(), found.select(names).to_numpy(), 1e-12)
+
+
+@pytest.mark.parametrize("make", NUMERIC, ids=_name)
+def test_sklearn__predicts_the_same_for_float32(make: Any) -> None:
+    forest = train(make)
+    model = forest.to_sklearn()
+    rows = rows_at_thresholds(forest, make, True)
+    table = rows.to_pandas().astype("float32")
+    if forest.is_regression:
+        np.testing.assert_allclose(model.predict(table), forest.predict(rows)["prediction"].to_numpy(), rtol=1e-12)
+    else:
+        check_classes(forest, rows, model.predict(table), model.predict_proba(table), 1e-12)
+    assert (model.apply(table) == forest.apply(rows)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("make", NUMERIC, ids=_name)
+def test_onnx__predicts_the_same(make: Any, dtype: str) -> None:
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    forest = train(make)
+    session = runtime.InferenceSession(forest.to_onnx(dtype).SerializeToString(), providers=["CPUExecutionProvider"])
+    rows = rows_at_thresholds(forest, make, dtype == "float32")
+    found = session.run(None, {"X": forest.to_matrix(rows).astype(dtype)})
+    if forest.is_regression:
+        want = forest.predict(rows)["prediction"].to_numpy()
+        np.testing.assert_allclose(found[0][:, 0], want, rtol=1e-5, atol=1e-6)
+    else:
+        check_classes(forest, rows, found[0], found[1], 1e-5)
+
+
+@pytest.mark.parametrize("make", ALL, ids=_name)
+def test_treelite__predicts_the_same(make: Any) -> None:
+    treelite = pytest.importorskip("treelite")
+    forest = train(make)
+    rows = rows_at_thresholds(forest, make, False)
+    found = treelite.gtil.predict(forest.to_treelite(), forest.to_matrix(rows)).reshape(ROWS, -1)
+    if forest.is_regression:
+        np.testing.assert_allclose(found[:, 0], forest.predict(rows)["prediction"].to_numpy(), rtol=1e-6)
+    else:
+        labels = np.array(forest.classes)[found.argmax(axis=1)]
+        check_classes(forest, rows, labels, found, 1e-6)
+
+
+def test_hard_votes__are_counted_in_every_format() -> None:
+    forest = train(numbers_table, vote="hard")
+    rows = rows_at_thresholds(forest, numbers_table, True).with_row_index("id")
+    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+    table = rows.drop("id").to_pandas().astype("float32")
+    check_classes(forest, rows, forest.to_sklearn().predict(table), forest.to_sklearn().predict_proba(table), 1e-12)
+
+
+def test_unseen_levels__go_with_the_larger_child() -> None:
+    forest = train(category_table)
+    rows = category_table(ROWS, 3).drop("target").with_columns(town=pl.lit("zzz"), id=pl.int_range(ROWS))
+    check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
+
+
+def test_rounded_down__leaves_every_float32_on_its_side() -> None:
+    draw = np.random.default_rng(0)
+    exact = draw.normal(size=2000).astype(np.float32)
+    thresholds = np.concatenate(
+        [exact.astype(np.float64), np.nextafter(exact.astype(np.float64), np.inf), draw.normal(size=2000) * 10.0**40]
+    )
+    thresholds = np.concatenate([thresholds, np.nextafter(exact.astype(np.float64), -np.inf), [np.inf, -np.inf, 1e-50]])
+    found = rounded_down(thresholds)
+    for step in (-np.inf, 0.0, np.inf):
+        with np.errstate(over="ignore"):
+            near = thresholds.astype(np.float32)
+        values = near if step == 0.0 else np.nextafter(near, np.float32(step))
+        assert ((values <= found) == (values.astype(np.float64) <= thresholds)).all()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"family": "sparse-oblique"}, "family axis or tree"),
+        ({"ranks": True}, "train without ranks"),
+    ],
+)
+def test_export__refuses_what_no_format_can_say(options: dict[str, Any], words: str) -> None:
+    table = bigforest.simulate("trunk", rows=200, dims=4)
+    forest = bigforest.train(table, "target", trees=2, **options)
+    for export in (forest.to_sql, forest.to_sklearn):
+        with pytest.raises(ConfigError, match=words):
+            export()
+
+
+# Options that change which trees there are, and those that `exported_trees` looks at: family, ranks, ties, vote.
+KNOWN = {
+    *("trees", "seed", "mtry", "impurity", "max_depth", "min_split", "min_leaf", "min_level", "bootstrap", "stop_oob"),
+    *("sample_fraction", "replace", "sampling", "group", "max_bins", "task", "categories", "weight", "class_weight"),
+    *("keep_targets", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "projections"),
+    *("projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes", "orthogonal"),
+    *("rotation", "subspace", "subspace_per", "steps", "max_epochs", "ties"),
+}
+
+
+def test_options__are_all_known_to_exporters() -> None:
+    """A new option may change what leaves say, or where rows go: exporters follow it, or refuse it, before it is added."""
+    assert set(bigforest.TrainConfig.__dataclass_fields__) == KNOWN
+
+
+def test_sklearn__refuses_categories_by_name() -> None:
+    with pytest.raises(ConfigError, match="'town'"):
+        train(category_table, trees=2).to_sklearn()
+
+
+def test_onnx__refuses_categories_by_name() -> None:
+    pytest.importorskip("onnx")
+    with pytest.raises(ConfigError, match="'town'"):
+        train(category_table, trees=2).to_onnx()
+
+
+def test_sql__refuses_dates_and_nested_columns_by_name() -> None:
+    table = pl.DataFrame({"day": pl.date_range(pl.date(2026, 1, 1), pl.date(2026, 2, 9), eager=True), "n": [0, 1] * 20})
+    with pytest.raises(ConfigError, match="'day' "):
+        bigforest.train(table, "n", trees=2).to_sql()
+    nested = table.select(s=pl.struct(a="n"), target="n")
+    with pytest.raises(ConfigError, match=r"'s\.a'"):
+        bigforest.train(nested, "target", trees=2).to_sql()
+
+
+def test_export_forest__writes_the_file_and_replaces_it_only_when_told(tmp_path: Path) -> None:
+    forest = train(numbers_table, trees=2)
+    out = tmp_path / "forest.sql"
+    assert bigforest.export_forest(forest, out, to="sql", table="t", keep="x") == out
+    assert out.read_text() == forest.to_sql("t", ["x"])
+    with pytest.raises(bigforest.OutputExistsError):
+        bigforest.export_forest(forest, out, to="sql")
+    bigforest.export_forest(forest, out, to="sql", overwrite=True)
+    with pytest.raises(ConfigError, match=r"ends in \.onnx"):
+        bigforest.export_forest(forest, tmp_path / "forest.sql", to="onnx")
+    with pytest.raises(ConfigError, match="to must be one of"):
+        bigforest.export_forest(forest, out, to="pmml")
+
+
+def test_export_forest__of_scikit_learn_is_read_by_joblib(tmp_path: Path) -> None:
+    joblib = pytest.importorskip("joblib")
+    forest = train(target_table, trees=2)
+    bigforest.export_forest(forest, tmp_path / "forest.joblib", to="sklearn")
+    rows = rows_at_thresholds(forest, target_table, True)
+    found = joblib.load(tmp_path / "forest.joblib").predict(rows.to_pandas().astype("float32"))
+    np.testing.assert_allclose(found, forest.predict(rows)["prediction"].to_numpy(), rtol=1e-12)
