@@ -52,6 +52,7 @@ OTHERS: dict[str, Any] = {
     "max_bins": 64,
     "mtry": "all",
 }
+WEIGHTED: dict[str, Any] = {"target": "late", "weight": "w", "max_depth": 8, "seed": 3, "min_leaf": 2}
 BY_PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
 QUIET = {"dashboard_address": None, "silence_logs": 50}
 
@@ -102,6 +103,12 @@ def all_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode_estimate, "CELLS_PER_READ", 1)
 
 
+def weighted(task: str) -> pl.DataFrame:
+    """A table whose rows have weights over nine orders of magnitude."""
+    table = frame().with_columns(w=10.0 ** (pl.int_range(pl.len()) % 10 - 4.5))
+    return table if task == "classification" else table.with_columns(late=pl.col("late").rank("dense").cast(pl.Float64))
+
+
 class Killer:
     """A listener that kills a worker when a stage is under way."""
 
@@ -143,6 +150,21 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     ends = [event.done for event in events if isinstance(event, StageAdvanced) and event.stage == "oob"]
     totals = [event.total for event in events if isinstance(event, StageStarted) and event.stage == "oob"]
     assert ends[-1:] == totals
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_train__wide_weights(client: Client, tmp_path: Path, both_alive: None, task: str) -> None:
+    weighted(task).write_parquet(tmp_path / "t.parquet")
+    options = WEIGHTED | {"task": task, "trees": 24}
+    one = bigforest.train(tmp_path / "t.parquet", out=tmp_path / "one", scheduler="threads", threads=2, **options)
+    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "two", scheduler=client, **options)
+    assert one.spec.wide_weights
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    plan = bigforest.plan_training(tmp_path / "t.parquet", **options)
+    assert "weigh" in [stage.stage for stage in plan.stages]
+    limit = {"memory": str(plan.smallest), "scheduler": client}
+    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "three", **options, **limit)
+    assert files(tmp_path / "one") == files(tmp_path / "three")
 
 
 def test_train__until_settled_with_targets(client: Client, tmp_path: Path, both_alive: None) -> None:
