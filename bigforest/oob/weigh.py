@@ -135,9 +135,7 @@ class _Described(NamedTuple):
     gain: NDArray[np.float64]
 
 
-def _describe(
-    group: CodeTrees, path: Path, store: Store, config: TrainConfig, held: NDArray[np.int64]
-) -> _Described:
+def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, held: NDArray[np.int64]) -> _Described:
     """Add what the leaves of the part at `path` hold up to their ancestors in `held`, and say what follows."""
     from bigforest.kernels.predict.accumulate import add_up
     from bigforest.kernels.tree.finalize import describe_classes, describe_numbers
