@@ -314,8 +314,8 @@ def _remove_work(work: Path, mark: str) -> None:
     elif is_remote(work) or not is_own_folder(work) or not all(_is_half_a_mark(entry) for entry in work.iterdir()):
         return
     else:
-        for entry in work.iterdir():
-            entry.unlink()
+        for half in work.iterdir():
+            half.unlink()
     with contextlib.suppress(OSError):
         work.rmdir()
 

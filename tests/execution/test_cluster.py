@@ -160,11 +160,21 @@ def test_train__wide_weights(client: Client, tmp_path: Path, both_alive: None, t
     bigforest.train(tmp_path / "t.parquet", out=tmp_path / "two", scheduler=client, **options)
     assert one.spec.wide_weights
     assert files(tmp_path / "one") == files(tmp_path / "two")
+    for out, scheduler in ((tmp_path / "one.p", "threads"), (tmp_path / "two.p", client)):
+        score = bigforest.predict_file(one, tmp_path / "t.parquet", out, scheduler=scheduler)
+        assert score.weighted
+        assert score == bigforest.predict_file(one, tmp_path / "t.parquet", tmp_path / "again.p", overwrite=True)
     plan = bigforest.plan_training(tmp_path / "t.parquet", **options)
     assert "weigh" in [stage.stage for stage in plan.stages]
     limit = {"memory": str(plan.smallest), "scheduler": client}
     bigforest.train(tmp_path / "t.parquet", out=tmp_path / "three", **options, **limit)
     assert files(tmp_path / "one") == files(tmp_path / "three")
+
+
+def test_train__again_to_the_same_place(client: Client, table: Path, tmp_path: Path, both_alive: None) -> None:
+    """Its store is where another was that workers still hold, with the same content."""
+    for _ in range(2):
+        bigforest.train(table, out=tmp_path / "f", scheduler=client, overwrite=True, **CONFIG | {"trees": 2})
 
 
 def test_train__until_settled_with_targets(client: Client, tmp_path: Path, both_alive: None) -> None:
@@ -449,9 +459,9 @@ def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None
     packed = pickle.dumps(store)
     assert len(packed) < 1000
     assert pickle.loads(packed) is pickle.loads(packed)
-    again, (path, _, made_by) = store.__reduce__()
+    again, (path, _, opened, made_by) = store.__reduce__()
     with pytest.raises(FormatError, match="not the store"):
-        again(path, "0" * 32, made_by)
+        again(path, "0" * 32, opened, made_by)
 
 
 @pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x", "nonsense", "tls://127.0.0.1:1"])
