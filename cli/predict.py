@@ -58,7 +58,8 @@ def predict(
 ) -> None:
     """Predict every row of a table, in order, into a Parquet file.
 
-    Where the table has the target, accuracy, log loss and more are shown too.
+    Where the table has the target, accuracy, log loss and more are shown too; rows count by their weights where it has
+    the column of weights of training.
     Example: bigforest predict flights.forest new.parquet --proba --keep id
     """
     import bigforest
@@ -95,11 +96,12 @@ def _draw(console: Console, facts: Facts) -> None:
     from .show import count, duration, lines, number, percent
 
     pairs = [("rows", count(facts["rows"]))]
+    labelled = count(facts["scored"], "labelled row") + (", by weight" if facts["weighted"] else "")
     if facts["mse"] is not None:
-        pairs.append(("R2", f"{number(facts['r2'])} of {count(facts['scored'], 'labelled row')}"))
+        pairs.append(("R2", f"{number(facts['r2'])} of {labelled}"))
         pairs.append(("MSE", f"{number(facts['mse'])}, MAE {number(facts['mae'])}"))
     if facts["accuracy"] is not None:
-        pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {count(facts['scored'], 'labelled row')}"))
+        pairs.append(("accuracy", f"{percent(facts['accuracy'])} of {labelled}"))
         pairs.append(("log loss", f"{facts['log_loss']:.4f}"))
     if facts["metrics"]:
         whole = facts["metrics"][-1]

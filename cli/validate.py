@@ -30,7 +30,7 @@ def validate(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Judge a forest, tree by tree, by rows with labels.
+    """Judge a forest, tree by tree, by rows with labels, which all count alike.
 
     Example: bigforest validate flights.forest test.parquet --out curve.parquet
     """

@@ -1,11 +1,12 @@
 """Kills commands at random moments, runs them again, and compares what they make with what an undisturbed run makes.
 
-    python -m tests.kills --kills 200 --seed 1 --folder DIR
+    python -m tests.kills --kills 200 --workers 20 --seed 1 --folder DIR
 
-Every kill is of a forked child, by SIGKILL, after a random time or before a random rename, fsync or removal. Afterwards
-the same is done once more to its end (a training is resumed): the output has to be that of an undisturbed run, byte
-for byte but for timings, and nothing else may be left, neither beside it nor in the temporary folder. The case `dask`
-kills a worker of a cluster instead, while the run goes on.
+Every kill is of a forked child, by SIGKILL, after a random time or before a random rename, fsync or removal; only those
+count that hit a child before it had ended. Afterwards the same is done once more to its end (a training is resumed):
+the output has to be that of an undisturbed run, byte for byte but for timings, and nothing else may be left, neither
+beside it nor in the temporary folder. `--workers` kills workers of a cluster besides, while training or prediction goes
+on.
 """
 
 from __future__ import annotations
@@ -17,11 +18,15 @@ import shutil
 import signal
 import sys
 import tempfile
+import threading
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -35,6 +40,7 @@ import bigforest.revise.merge
 import bigforest.revise.prune
 import bigforest.revise.validate
 import bigforest.training.run
+from bigforest.common.events import StageAdvanced
 from tests.killing import die_at_call
 
 _CALLS = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir")
@@ -53,6 +59,9 @@ def _tables(home: Path) -> None:
     table = pl.DataFrame({**columns, "y": np.where(late, "late", "fine")})
     table.head(4_000).write_parquet(home / "table.parquet")
     table.tail(2_000).write_parquet(home / "test.parquet")
+    pl.concat([table] * 40).write_parquet(home / "large.parquet")
+    weight = 10.0 ** (pl.int_range(pl.len()) % 10 - 4.5)
+    table.head(4_000).with_columns(w=weight, z=pl.col("x0") * 3).write_parquet(home / "weighted.parquet")
     bigforest.train(home / "table.parquet", "y", out=home / "a.forest", trees=TREES, threads=2)
     bigforest.train(home / "table.parquet", "y", out=home / "b.forest", trees=TREES, threads=2, seed=9)
     bigforest.train(home / "table.parquet", "y", out=home / "t.forest", family="tree", threads=2)
@@ -61,16 +70,50 @@ def _tables(home: Path) -> None:
 
 
 def _train(home: Path, out: Path, memory: str | None = None) -> None:
-    unfinished = out.with_name(out.name + ".unfinished")
-    options = {"trees": TREES, "threads": 2, "memory": memory}
-    if (unfinished / "forest").is_dir():
-        bigforest.train(resume=out, threads=2, memory=memory)
+    _train_or_resume(home / "table.parquet", out, {"threads": 2, "memory": memory}, {"target": "y"})
+
+
+def _train_or_resume(table: Path, out: Path, resources: dict[str, Any], options: dict[str, Any]) -> None:
+    if _begun(out):
+        bigforest.train(resume=out, **resources)
     else:
-        bigforest.train(home / "table.parquet", "y", out=out, overwrite=True, **options)  # type: ignore[arg-type]
+        bigforest.train(table, out=out, trees=TREES, overwrite=True, **resources, **options)
+
+
+def _begun(out: Path) -> bool:
+    return (out.with_name(out.name + ".unfinished") / "forest").is_dir()
 
 
 def _passes(home: Path, out: Path) -> None:
     _train(home, out, (home / "memory").read_text())
+
+
+def _weighted(home: Path, out: Path) -> None:
+    """Weights that are wide, so that parts are weighed, and targets that are kept."""
+    options = {"target": "z", "task": "regression", "weight": "w", "exclude": ["y"], "keep_targets": True}
+    _train_or_resume(home / "weighted.parquet", out, {"threads": 2}, options)
+
+
+def _settled(home: Path, out: Path) -> None:
+    """Trees until the out-of-bag error has settled, and the error on other rows."""
+    if _begun(out):
+        bigforest.train(resume=out, threads=2, validate=home / "test.parquet")
+    else:
+        options = {"trees": 30, "stop_oob": 0.5, "validate": home / "test.parquet", "overwrite": True}
+        bigforest.train(home / "table.parquet", "y", out=out, threads=2, **options)
+
+
+def _moved(home: Path, out: Path) -> None:
+    """Begun with its work beside the forest, and gone on with elsewhere."""
+
+    def stop(event: object) -> None:
+        if isinstance(event, StageAdvanced) and event.stage == "grow":
+            raise KeyboardInterrupt
+
+    if not _begun(out):
+        with suppress(KeyboardInterrupt):
+            bigforest.train(home / "table.parquet", "y", out=out, trees=TREES, threads=2, overwrite=True, listener=stop)
+    bigforest.train(resume=out, threads=2, scratch=tempfile.gettempdir())
 
 
 def _encode(home: Path, out: Path) -> None:
@@ -100,6 +143,9 @@ def _validate(home: Path, out: Path) -> None:
 CASES: dict[str, Callable[[Path, Path], object]] = {
     "train": _train,
     "passes": _passes,
+    "weighted": _weighted,
+    "settled": _settled,
+    "moved": _moved,
     "encode": _encode,
     "predict": _predict,
     "merge": _merge,
@@ -154,43 +200,59 @@ class Kills:
         assert died in (0, signal.SIGKILL), died
         how = f"{case}, killed after {delay} s or before call {calls}"
         assert self._child(lambda: CASES[case](self.home, out)) == 0, how
-        assert content(out) == self._expected[case], how
+        made, expected = content(out), self._expected[case]
+        assert made == expected, (how, [name for name in made | expected if made.get(name) != expected.get(name)])
         assert [path.name for path in self.place.iterdir()] == [out.name], (how, list(self.place.iterdir()))
         assert not list(self.scratch.iterdir()), (how, list(self.scratch.iterdir()))
         return died == signal.SIGKILL
 
-    def kill_worker(self) -> bool:
-        """Train on two workers, of which one is killed at a random moment; whether it was before the end."""
+    def kill_worker(self, client: Any, case: str) -> bool:
+        """Train or predict on two workers, of which one is killed at a random moment; whether it was before the end."""
+        self._clear()
+        client.wait_for_workers(2, timeout=300)
+        out, killed = self.place / f"out.{case}", threading.Event()
+
+        def kill() -> None:
+            os.kill(self._draw.choice(pids), signal.SIGKILL)
+            killed.set()
+
+        pids = list(client.run(os.getpid).values())
+        timer = threading.Timer(self._draw.uniform(0.0, self._seconds.get(case, 0.0)), kill)
+        if case in self._seconds:
+            timer.start()
+        begun = time.perf_counter()
+        if case == "dask":
+            bigforest.train(self.home / "table.parquet", "y", out=out, trees=TREES, scheduler=client)
+        else:
+            bigforest.predict_file(self.home / "a.forest", self.home / "large.parquet", out, scheduler=client)
+        if case not in self._seconds:  # the first is not disturbed
+            self._seconds[case] = time.perf_counter() - begun
+            self._expected[case] = content(self.home / "a.forest") if case == "dask" else content(out)
+        ended = not killed.is_set()
+        timer.cancel()
+        assert content(out) == self._expected[case], case
+        assert [path.name for path in self.place.iterdir()] == [out.name], list(self.place.iterdir())
+        return not ended
+
+    @contextmanager
+    def cluster(self) -> Iterator[Any]:
+        """A client of two workers, that are replaced when they are killed; at the end nothing of theirs is left."""
         import dask
         from distributed import Client, LocalCluster
 
-        self._clear()
-        out = self.place / "out.dask"
-        killed = False
-
-        def kill(event: object) -> None:
-            nonlocal killed
-            if not killed and self._draw.random() < 0.1:
-                killed = True
-                os.kill(min(client.run(os.getpid).values()), signal.SIGKILL)
-
+        os.environ["TMPDIR"] = str(self.scratch)
         quiet = {"dashboard_address": None, "silence_logs": 50}
+        away = {"distributed.deploy.lost-worker-timeout": "10 minutes", "temporary-directory": str(self.home)}
         with (
-            dask.config.set({"distributed.deploy.lost-worker-timeout": "10 minutes"}),
+            dask.config.set(away),
             LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=0, **quiet) as cluster,
             Client(cluster, set_as_default=False) as client,
         ):
-            bigforest.train(
-                self.home / "table.parquet",
-                "y",
-                out=out,
-                trees=TREES,
-                scheduler=client,
-                listener=kill,
-            )
-        assert content(out) == content(self.home / "a.forest")
-        assert [path.name for path in self.place.iterdir()] == [out.name], list(self.place.iterdir())
-        return killed
+            yield client
+        tempfile.tempdir = str(self.scratch)
+        bigforest.predict_file(self.home / "a.forest", self.home / "test.parquet", self.place / "last")  # it sweeps
+        left = [path for path in self.scratch.iterdir() if path.name.startswith("bigforest")]
+        assert not left, left
 
     def _clear(self) -> None:
         for path in self.place.iterdir():
@@ -220,18 +282,31 @@ class Kills:
 def main() -> None:
     """Kill as often as asked, and say how often which case was killed before it had ended."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--kills", type=int, default=200)
-    parser.add_argument("--workers", type=int, default=0, help="besides, how often a worker of Dask is killed")
+    parser.add_argument("--kills", type=int, default=200, help="of children")
+    parser.add_argument("--workers", type=int, default=0, help="besides, of workers of a cluster")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--case", choices=list(CASES), help="only this one")
     parser.add_argument("--folder", type=Path, help="an empty folder; a temporary one unless given")
     given = parser.parse_args()
+    killed, tried = Counter[str](), Counter[str]()
+
+    def count(case: str, hit: bool) -> None:
+        tried[case] += 1
+        killed[case] += hit
+        print(f"\r{killed.total()} of {given.kills + given.workers}", end="", file=sys.stderr, flush=True)
+
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
-        kills, killed, tried = Kills(Path(folder), given.seed), Counter[str](), Counter[str]()
-        for number in range(given.kills + given.workers):
-            case = list(CASES)[number % len(CASES)] if number < given.kills else "dask"
-            tried[case] += 1
-            killed[case] += kills.kill_worker() if case == "dask" else kills.kill(case)
-            print(f"\r{number + 1} of {given.kills + given.workers}", end="", file=sys.stderr, flush=True)
+        kills = Kills(Path(folder), given.seed)
+        for case in cycle(CASES if given.case is None else [given.case]):
+            if killed.total() >= given.kills:
+                break
+            count(case, kills.kill(case))
+        if given.workers:
+            with kills.cluster() as client:
+                for case in cycle(["dask", "dask-predict"]):
+                    if killed.total() >= given.kills + given.workers:
+                        break
+                    count(case, kills.kill_worker(client, case))
     print("".join(f"\n{case}: killed {killed[case]} of {tried[case]} times" for case in tried))
 
 

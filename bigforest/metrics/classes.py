@@ -70,9 +70,9 @@ class Metrics:
         return int(self._counts[0].sum())
 
     @property
-    def right(self) -> int:
-        """Rows whose prediction is their class."""
-        return int(self._counts[2].sum())
+    def accuracy(self) -> float:
+        """The share of the rows whose prediction is their class, by weight; there must be rows."""
+        return int(self._weights[2].sum()) / int(self._weights[0].sum())
 
     def add(
         self,

@@ -25,7 +25,7 @@ from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.row_passes import AnswerPasses, located
 from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.predict.columns import answer_names, answer_shape, answer_table, check_kept, check_proba
-from bigforest.predict.score import FilePrediction, NumberScore, Score, score_of
+from bigforest.predict.score import FilePrediction, NumberScore, Score, ScoreWeights, new_score, score_of
 from bigforest.schema.columns import cells, columns_named
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, downloads, write_atomically
@@ -67,9 +67,10 @@ def predict_file(
     """Stream the rows of `source` into predictions in the Parquet file `out`, in order, in bounded memory.
 
     Columns of the file: those of `keep`, then prediction, quantiles, and with `proba` p_<class>. Its metadata has,
-    under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in
-    `Forest.predict`; draws are keyed by the number of the row in the source. The file appears when it is
-    complete. With a memory limit, trees that do not fit are loaded a group at a time (see forest/load/row_passes.py).
+    under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in `Forest.predict`.
+    Rows are scored as score.py says. Draws are keyed by the number of the row in the source. The file appears when it
+    is complete. With a memory limit, trees that do not fit are loaded a group at a time (see
+    forest/load/row_passes.py).
 
     Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is
     off.
@@ -83,8 +84,8 @@ def predict_file(
     rule = forest.rule(vote, ties, unseen, quantiles)
     check_kept(keep, list(source.schema), answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
-    score = score_of(spec, source.schema)
-    job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None))
+    score = score_of(spec, source)
+    job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.weights, score.active)
     mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
         staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as answers,
@@ -120,6 +121,8 @@ class _Job:
     proba: bool
     rule: VoteRule
     resources: Resources
+    weights: ScoreWeights | None
+    scored: bool
 
     def answered(self, score: Score | NumberScore, begin: int = 0, end: int | None = None) -> Iterator[pa.Table]:
         """The columns to keep and the answers to the rows from `begin` to before `end`, in order, batch by batch."""
@@ -134,7 +137,7 @@ def predict_range(job: _Job, folder: Path, begin: int, end: int) -> tuple[Path, 
     """Task: write the answers to some rows to a file of this attempt, an Arrow stream; what they add to the metrics."""
     import pyarrow as pa
 
-    score = score_of(job.forest.spec, job.source.schema)
+    score = new_score(job.forest.spec, job.source, job.weights, usable=job.scored)
     path = folder / f"answers-{secrets.token_hex(8)}.arrows"
     with write_atomically(path) as here, contextlib.ExitStack() as open_files:
         writer = None
@@ -197,7 +200,9 @@ class _Table:
         wanted = proba or self._score.active
         for batch, answers in passes.answers(stop, batches, proba=wanted, workers=workers, first=first):
             if self._score.active:
-                self._score.add(cells(batch, self._spec.target.name), answers)
+                weights = self._score.weights
+                weight = None if weights is None else cells(batch, weights.name)
+                self._score.add(cells(batch, self._spec.target.name), weight, answers)
             parts = [batch.select(columns_named(self._keep)), answer_table(answers, self._spec, self._rule, False)]
             parts += [answer_table(answers, self._spec, self._rule, True)] if proba else []
             yield pl.concat(parts, how="horizontal")
@@ -206,6 +211,7 @@ class _Table:
         """Columns to read before the last group of trees, or for it."""
         features = self.found.columns(used)
         target = [self._spec.target.name] if self._score.active else []
+        target += [self._score.weights.name] if target and self._score.weights is not None else []
         return list(dict.fromkeys([*features, *(self._keep + target if last else [])]))
 
     def _rows(self, start: int, batch: pl.DataFrame, used: NDArray[np.int64]) -> RowBatch:

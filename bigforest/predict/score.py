@@ -1,20 +1,33 @@
-"""How well predictions met the labels of a table."""
+"""How well predictions met the labels of a table.
+
+Rows count by their weights, as in the out-of-bag report, where the table has the column of weights that the forest was
+trained with; else they count alike.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.errors import DataError
+from bigforest.encode.weights import check_weight, row_weights
 from bigforest.forest.load.predictor import Answers
 from bigforest.forest.load.vote_rule import label_codes
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
+from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec, Label
+
+if TYPE_CHECKING:
+    from bigforest.source import Source
+
+# Rows whose weights are looked at together, and about what all come to at most, in their steps.
+_BATCH_ROWS = 1 << 17
+_MOST_STEPS = 2.0**52
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,12 +35,14 @@ class FilePrediction:
     """What `predict_file` did. Without labels, or with unknown ones, metrics is empty and the rest None.
 
     rows      rows written.
-    scored    rows that have a label.
+    scored    rows that have a label, and a weight above 0 where rows are weighed.
     accuracy  share of these whose prediction is their label; a rejected row counts as wrong.
     log_loss  mean of -ln p(label), p clipped to [eps, 1 - eps] of float64 as in scikit-learn.
     metrics   of each class and, last, of all, as `forest.oob.metrics`. The area under the ROC curve is None when rows
               have more than 262,144 different probabilities.
     r2, mse, mae  how far predicted numbers are from the true ones, see metrics/numbers.py; None for classes.
+    weighted  whether rows counted by their weights, but in `scored` and where rows are counted in `metrics`: the table
+              has the column of weights that the forest was trained with.
     """
 
     rows: int
@@ -38,31 +53,88 @@ class FilePrediction:
     r2: float | None = None
     mse: float | None = None
     mae: float | None = None
+    weighted: bool = False
 
 
-def score_of(spec: DataSpec, schema: Mapping[str, pl.DataType]) -> Score | NumberScore:
-    """What judges the predictions for a table, if it has the target."""
-    active = spec.target.name in schema
-    return NumberScore(spec, active) if spec.target.task == "regression" else Score(spec, active)
+class ScoreWeights(NamedTuple):
+    """How the rows of a table are weighed.
+
+    name     the column of weights
+    classes  weights of the classes besides; none where there are none
+    step     what one of the whole numbers that stand for weights is
+    total    what these come to together at most
+    """
+
+    name: str
+    classes: tuple[float, ...]
+    step: float
+    total: int
+
+    def of(self, series: pl.Series, codes: NDArray[Any] | None = None) -> NDArray[np.int64]:
+        """The whole numbers of the weights of rows, 0 of a weight of 0; codes: of their classes. Raises DataError."""
+        weight = row_weights(series, self.name)
+        if self.classes and codes is not None:
+            weight = weight * np.array(self.classes)[codes]
+        return np.where(weight > 0.0, np.maximum(np.rint(weight / self.step), 1.0), 0.0).astype(np.int64)
+
+
+def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
+    """How the rows of a table are weighed, of which this reads the weights; None where they are not.
+
+    Raises DataError for weights that are none.
+    """
+    known = spec.weight
+    if known is None or known.name is None or not {known.name, spec.target.name} <= set(source.schema):
+        return None
+    check_weight(known.name, source.schema[known.name])
+    heaviest = max(known.classes, default=1.0)
+    batches = source.batches([known.name], _BATCH_ROWS)
+    total = heaviest * sum(float(row_weights(cells(batch, known.name), known.name).sum()) for batch in batches)
+    if not 0.0 < total < np.inf:
+        raise DataError(f"the weights {known.name!r} come to {total}")
+    step = max(known.step, total / _MOST_STEPS)
+    return ScoreWeights(known.name, known.classes, step, int(total / step) + source.rows)
+
+
+def score_of(spec: DataSpec, source: Source) -> Score | NumberScore:
+    """What judges the predictions for a table, if it has the target, and no weights that are none."""
+    try:
+        return new_score(spec, source, score_weights(spec, source))
+    except DataError:
+        return new_score(spec, source, None, usable=False)
+
+
+def new_score(
+    spec: DataSpec, source: Source, weights: ScoreWeights | None, *, usable: bool = True
+) -> Score | NumberScore:
+    """The same with weights that are known."""
+    active = usable and spec.target.name in source.schema
+    return (NumberScore if spec.target.task == "regression" else Score)(spec, active, weights)
 
 
 class Score:
     """The metrics, counted while batches pass; off as soon as a label is none of the classes."""
 
-    def __init__(self, spec: DataSpec, active: bool) -> None:
+    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None) -> None:
         self.active = active
+        self.weights = weights
         self._spec = spec
-        self._metrics = Metrics(len(spec.target.classes))
+        self._metrics = Metrics(len(spec.target.classes), total=None if weights is None else weights.total)
 
-    def add(self, truth: pl.Series, answers: Answers) -> None:
+    def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
         """Judge rows that have a label."""
         codes = label_codes(truth, self._spec)
         if codes is None:
             self.active = False
             return
         assert answers.proba is not None
+        whole = None
         rows: NDArray[Any] = np.flatnonzero(codes >= 0)
-        self._metrics.add(codes[rows], answers.codes[rows], answers.proba[rows])
+        if self.weights is not None and weight is not None:
+            all_weights = self.weights.of(weight, codes)
+            rows = np.flatnonzero((codes >= 0) & (all_weights > 0))
+            whole = all_weights[rows]
+        self._metrics.add(codes[rows], answers.codes[rows], answers.proba[rows], whole)
 
     @property
     def counted(self) -> Metrics | None:
@@ -83,18 +155,24 @@ class Score:
             return FilePrediction(rows, 0)
         scored, classes = self._metrics.rows, self._spec.target.classes
         return FilePrediction(
-            rows, scored, self._metrics.right / scored, found[-1].log_loss, tuple(_facts(one, classes) for one in found)
+            rows,
+            scored,
+            self._metrics.accuracy,
+            found[-1].log_loss,
+            tuple(_facts(one, classes) for one in found),
+            weighted=self.weights is not None,
         )
 
 
 class NumberScore:
     """The same for numbers; off where the target of the table is none."""
 
-    def __init__(self, spec: DataSpec, active: bool) -> None:
+    def __init__(self, spec: DataSpec, active: bool, weights: ScoreWeights | None) -> None:
         self.active = active
-        self._sums = NumberSums(spec.target.offset)
+        self.weights = weights
+        self._sums = NumberSums(spec.target.offset, None if weights is None else weights.total)
 
-    def add(self, truth: pl.Series, answers: Answers) -> None:
+    def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
         """Judge rows whose target is not missing."""
         if not (truth.dtype.is_numeric() or truth.dtype == pl.Null):
             self.active = False
@@ -102,7 +180,12 @@ class NumberScore:
         assert answers.value is not None
         given = truth.cast(pl.Float64).fill_null(np.nan).to_numpy()
         known = np.abs(given) <= LARGEST
-        self._sums.add(given[known], answers.value[known])
+        whole = None
+        if self.weights is not None and weight is not None:
+            all_weights = self.weights.of(weight)
+            known &= all_weights > 0
+            whole = all_weights[known]
+        self._sums.add(given[known], answers.value[known], whole)
 
     @property
     def counted(self) -> NumberSums | None:
@@ -120,7 +203,8 @@ class NumberScore:
         """What is said of the whole table."""
         if not self.active or not self._sums.rows:
             return FilePrediction(rows, 0)
-        return FilePrediction(rows, self._sums.rows, **asdict(self._sums.result()))
+        weighted = self.weights is not None
+        return FilePrediction(rows, self._sums.rows, **asdict(self._sums.result()), weighted=weighted)
 
 
 def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:

@@ -50,7 +50,8 @@ def validate_forest(
     """The error of the first tree of a forest on a validation set, of the first two, and so on: columns VALIDATION.
 
     forest  a Forest or the path of one.
-    data    a table as for `train`, with the target. Rows without a label are not counted.
+    data    a table as for `train`, with the target. Rows without a label are not counted, and
+            all others alike, whatever weights training had.
     out     also write the curve to this Parquet file.
 
     vote and ties are those of `predict_file`, the other arguments those of `train`. Raises ConfigError, DataError,

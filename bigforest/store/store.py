@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -104,6 +105,7 @@ class Store:
     _copy: LocalCopy | None
     _stamps: dict[Path, Stamp | None]
     _maps: dict[Path, GuardedMap]
+    _opened: str
     _made_by: Callable[[Store], Store] | None = None
 
     @classmethod
@@ -156,14 +158,19 @@ class Store:
             _copy=copy,
             _stamps=stamps,
             _maps=maps,
+            _opened=secrets.token_hex(16),
         )
         if verify:
             check_whole_files(store) if copy is not None else store.verify()
         return store
 
     def __reduce__(self) -> tuple[Callable[..., Store], tuple[Any, ...]]:
-        """A store is handed to other processes as its place and fingerprint, and mapped there once."""
-        return _again, (str(self.path.resolve()), self.fingerprint, self._made_by)
+        """A store is handed to other processes as its place and fingerprint, and mapped there once.
+
+        What was opened there for another store counts no more, even if that was at the same place and had the same
+        content: its files may be gone.
+        """
+        return _again, (str(self.path.resolve()), self.fingerprint, self._opened, self._made_by)
 
     @property
     def folder(self) -> Path:
@@ -391,9 +398,10 @@ class Store:
 
 
 @lru_cache(maxsize=4)
-def _again(path: str, fingerprint: str, made_by: Callable[[Store], Store] | None = None) -> Store:
+def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], Store] | None = None) -> Store:
     """The store at `path`, whose content was verified by the process that named its fingerprint.
 
+    opened   random digits of the store that was handed over.
     made_by  of `Store.with_values`; None for the values on disk.
 
     Raises FormatError when there is another one, or none, as where the disk is not shared.
@@ -401,6 +409,7 @@ def _again(path: str, fingerprint: str, made_by: Callable[[Store], Store] | None
     store = Store.open(path, verify=False)
     if store.fingerprint != fingerprint:
         raise FormatError(f"{path} is not the store that was handed over: it has changed, or this is another disk")
+    store = replace(store, _opened=opened)
     return store if made_by is None else made_by(store)
 
 

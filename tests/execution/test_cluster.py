@@ -52,6 +52,7 @@ OTHERS: dict[str, Any] = {
     "max_bins": 64,
     "mtry": "all",
 }
+WEIGHTED: dict[str, Any] = {"target": "late", "weight": "w", "max_depth": 8, "seed": 3, "min_leaf": 2}
 BY_PASSES = GrowPlan(1, MemoryLimits(rows=5_000, keys=1 << 16, cells=1 << 14, room=1 << 18), 4, 0)
 QUIET = {"dashboard_address": None, "silence_logs": 50}
 
@@ -102,6 +103,12 @@ def all_columns_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(encode_estimate, "CELLS_PER_READ", 1)
 
 
+def weighted(task: str) -> pl.DataFrame:
+    """A table whose rows have weights over nine orders of magnitude."""
+    table = frame().with_columns(w=10.0 ** (pl.int_range(pl.len()) % 10 - 4.5))
+    return table if task == "classification" else table.with_columns(late=pl.col("late").rank("dense").cast(pl.Float64))
+
+
 class Killer:
     """A listener that kills a worker when a stage is under way."""
 
@@ -143,6 +150,31 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     ends = [event.done for event in events if isinstance(event, StageAdvanced) and event.stage == "oob"]
     totals = [event.total for event in events if isinstance(event, StageStarted) and event.stage == "oob"]
     assert ends[-1:] == totals
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+def test_train__wide_weights(client: Client, tmp_path: Path, both_alive: None, task: str) -> None:
+    weighted(task).write_parquet(tmp_path / "t.parquet")
+    options = WEIGHTED | {"task": task, "trees": 24}
+    one = bigforest.train(tmp_path / "t.parquet", out=tmp_path / "one", scheduler="threads", threads=2, **options)
+    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "two", scheduler=client, **options)
+    assert one.spec.wide_weights
+    assert files(tmp_path / "one") == files(tmp_path / "two")
+    for out, scheduler in ((tmp_path / "one.p", "threads"), (tmp_path / "two.p", client)):
+        score = bigforest.predict_file(one, tmp_path / "t.parquet", out, scheduler=scheduler)
+        assert score.weighted
+        assert score == bigforest.predict_file(one, tmp_path / "t.parquet", tmp_path / "again.p", overwrite=True)
+    plan = bigforest.plan_training(tmp_path / "t.parquet", **options)
+    assert "weigh" in [stage.stage for stage in plan.stages]
+    limit = {"memory": str(plan.smallest), "scheduler": client}
+    bigforest.train(tmp_path / "t.parquet", out=tmp_path / "three", **options, **limit)
+    assert files(tmp_path / "one") == files(tmp_path / "three")
+
+
+def test_train__again_to_the_same_place(client: Client, table: Path, tmp_path: Path, both_alive: None) -> None:
+    """Its store is where another was that workers still hold, with the same content."""
+    for _ in range(2):
+        bigforest.train(table, out=tmp_path / "f", scheduler=client, overwrite=True, **CONFIG | {"trees": 2})
 
 
 def test_train__until_settled_with_targets(client: Client, tmp_path: Path, both_alive: None) -> None:
@@ -427,9 +459,9 @@ def test_store__is_mapped_once_and_checked(store: Store, tmp_path: Path) -> None
     packed = pickle.dumps(store)
     assert len(packed) < 1000
     assert pickle.loads(packed) is pickle.loads(packed)
-    again, (path, _, made_by) = store.__reduce__()
+    again, (path, _, opened, made_by) = store.__reduce__()
     with pytest.raises(FormatError, match="not the store"):
-        again(path, "0" * 32, made_by)
+        again(path, "0" * 32, opened, made_by)
 
 
 @pytest.mark.parametrize("scheduler", [3, "tcp://127.0.0.1:1", "nonsense://x", "nonsense", "tls://127.0.0.1:1"])

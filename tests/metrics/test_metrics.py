@@ -136,4 +136,4 @@ def test_metrics__a_refused_answer_is_no_prediction() -> None:
     metrics.add(np.array([0, 1, 1]), np.array([0, -1, 1]), np.full((3, 2), 0.5))
     first, second, whole = metrics.result()
     assert (first.precision, first.recall, second.precision, second.recall) == (1.0, 1.0, 1.0, 0.5)
-    assert (whole.rows, whole.predicted, metrics.right) == (3, 2, 2)
+    assert (whole.rows, whole.predicted, metrics.accuracy) == (3, 2, 2 / 3)

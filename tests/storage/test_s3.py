@@ -140,6 +140,21 @@ def test_train__all_in_the_object_store(client: Client, table: tuple[Path, Path]
     assert_same_files(out, expected.with_name("eight"))
 
 
+def test_train__wide_weights(client: Client, home: Path, tmp_path: Path) -> None:
+    from tests.execution.test_cluster import WEIGHTED, weighted
+
+    weighted("classification").write_parquet(tmp_path / "w.parquet")
+    paths.copy(tmp_path / "w.parquet", home / "w.parquet")
+    options = WEIGHTED | {"trees": 24}
+    forest = bigforest.train(tmp_path / "w.parquet", out=tmp_path / "w.forest", scheduler="threads", **options)
+    assert forest.spec.wide_weights
+    for number, scheduler in enumerate((client, "threads")):
+        out = home / f"w-{number}.forest"
+        bigforest.train(str(home / "w.parquet"), out=str(out), scheduler=scheduler, **options)
+        assert_same_files(out, tmp_path / "w.forest")
+        assert not (out / "light").exists()
+
+
 def test_train__on_a_store(client: Client, store: Store, table: tuple[Path, Path], expected: Path, home: Path) -> None:
     assert is_remote(store.path)
     here = bigforest.encode_store(table[0], expected.with_name("t.store"), target="late", scheduler="threads")

@@ -39,6 +39,8 @@ VALUES_KIND = "target-values"
 LEAVES_KIND = "targets"
 # Targets of leaves in a row group of a file, which is read at once, but for a leaf that has more.
 _GROUP_ENTRIES = 1 << 18
+# How far the mean of the targets in a leaf may be from what it predicts, as a share of the range of all targets.
+_NEAR = 2.0**-20
 
 
 class LeafTargets(NamedTuple):
@@ -69,6 +71,31 @@ class LeafTargets(NamedTuple):
     def nbytes(self) -> int:
         """And where they are not."""
         return self.held + self.code.nbytes + self.reach.nbytes
+
+    def have_means(self, mean: NDArray[np.float64], leaf: int, step: float) -> bool:
+        """Whether the targets of the leaves from `leaf` on have these means by weight, as nearly as they are kept.
+
+        mean  float64 [leaves]; step: of the targets, see TargetSpec
+        """
+        # Of all targets, as forests that are merged may have other steps, and wide weights are kept in proportion.
+        scale = max(abs(float(self.value[0])), abs(float(self.value[-1]))) or 1.0
+        value = self.value / scale
+        near = step / scale + _NEAR * (value[-1] - value[0])
+        starts = self.start[leaf : leaf + mean.size + 1].astype(np.int64)
+        begin = 0
+        while begin < mean.size:
+            end = max(begin + 1, int(starts.searchsorted(starts[begin] + _GROUP_ENTRIES, side="right")) - 1)
+            here = slice(starts[begin], starts[end])
+            first = starts[begin:end] - starts[begin]
+            reach = self.reach[here].astype(np.float64)
+            weight = np.diff(reach, prepend=0.0)
+            weight[first] = reach[first]
+            total = np.add.reduceat(weight * value[self.code[here]], first)
+            apart = np.abs(total / np.add.reduceat(weight, first) - mean[begin:end] / scale)
+            if not (apart <= near).all():
+                return False
+            begin = end
+        return True
 
 
 def values_path(directory: Path) -> Path:

@@ -79,7 +79,10 @@ class Loader:
             need = whole_estimate(self._survey(workers), workers, 0 if targets is None else targets.nbytes)
             need.check(resources.memory, "a lazy query with the whole forest")
         packed = self.whole()
-        group_leaf_targets = None if targets is None else GroupLeafTargets.of(targets, range(packed.roots.size), packed)
+        group_leaf_targets = None
+        if targets is not None:
+            mean, step = packed.counts[:, 0], self._spec.target.step
+            group_leaf_targets = GroupLeafTargets.of(targets, range(packed.roots.size), packed, mean, step)
         if rule.trees:
             packed = packed._replace(roots=packed.roots[list(rule.trees)])
         return Predictor(
@@ -119,7 +122,10 @@ class Loader:
                 packed = packed.narrowed() if all_narrow else packed
                 mixed = packed.ballots(rule.ballots)
                 packed = packed._replace(counts=packed.counts[:0].copy())
-                own = None if targets is None else GroupLeafTargets.of(targets, trees.numbers(entries), packed)
+                own = None
+                if targets is not None:
+                    numbers, step = trees.numbers(entries), self._spec.target.step
+                    own = GroupLeafTargets.of(targets, numbers, packed, mixed[:, 0], step)
                 kept[entries] = Predictor(packed, mixed, rule, self._spec, trees.header.config.trees, ranks, own)
             return kept[entries]
 

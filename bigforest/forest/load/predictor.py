@@ -56,8 +56,16 @@ class GroupLeafTargets(NamedTuple):
     leaf: int
 
     @classmethod
-    def of(cls, targets: LeafTargets, trees: range, packed: FlatTrees) -> GroupLeafTargets:
-        """Those of these trees, which are packed. Raises FormatError where they are of other leaves."""
+    def of(
+        cls, targets: LeafTargets, trees: range, packed: FlatTrees, mean: NDArray[np.float64], step: float
+    ) -> GroupLeafTargets:
+        """Those of these trees, which are packed.
+
+        mean  float64 [leaves], what the leaves predict
+        step  of the targets, see TargetSpec
+
+        Raises FormatError where they are of other leaves, or their mean by weight is not what a leaf predicts.
+        """
         begin, end = targets.first[[trees.start, trees.stop]].tolist()
         leaves = packed.leaf_nodes()
         counts = np.diff(targets.first[trees.start : trees.stop + 1])
@@ -65,6 +73,8 @@ class GroupLeafTargets(NamedTuple):
             np.concatenate(leaves), targets.node[begin:end]
         ):
             raise FormatError("there are targets of other leaves than those of the trees; the forest is damaged")
+        if not targets.have_means(mean, begin, step):
+            raise FormatError("the targets of a leaf have not the mean that it predicts; the forest is damaged")
         return cls(targets, trees.start, begin)
 
     def noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
