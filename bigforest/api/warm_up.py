@@ -14,7 +14,8 @@ import numpy as np
 import polars as pl
 
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, Stage, by_logging, silent, stage
+from bigforest.common.events import Listener, Stage, silent, stage
+from bigforest.common.progress import watching
 from bigforest.execution.arguments import column_names
 from bigforest.execution.connect import cluster_of
 from bigforest.execution.dask_cluster import Cluster
@@ -38,7 +39,7 @@ _IN_A_PROCESS = "import sys; from bigforest.api.warm_up import warm_here; warm_h
 
 
 def warm_up(
-    kinds: str | Sequence[str] = ("classes",), *, scheduler: Any = None, listener: Listener = by_logging
+    kinds: str | Sequence[str] = ("classes",), *, scheduler: Any = None, listener: Listener | None = None
 ) -> list[str]:
     """Compile the kernels of some kinds of forests grown in memory, so that training them starts at once.
 
@@ -54,7 +55,7 @@ def warm_up(
     for name in named:
         if name not in _KINDS:
             raise ConfigError(f"there is no kind {name!r}; kinds are {', '.join(_KINDS)}, or {ALL}")
-    with cluster_of(scheduler, listener) as cluster:
+    with watching(listener) as listener, cluster_of(scheduler, listener) as cluster:
         if cluster is not None:
             cluster.check()
         with stage("compile", len(named), "kinds", listener) as progress:

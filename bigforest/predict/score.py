@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from bigforest.common.errors import DataError
 from bigforest.forest.load.predictor import Answers
 from bigforest.forest.load.vote_rule import label_codes
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
+from bigforest.schema.columns import level_text
 from bigforest.schema.dataspec import DataSpec, Label
+from bigforest.source.beside import column_of, frame_in_memory
+
+if TYPE_CHECKING:
+    from bigforest.predict.forest import Forest
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,3 +134,34 @@ def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:
     values = asdict(found)
     code = values.pop("code")
     return {"class": None if code is None else classes[code], **values}
+
+
+def score(forest: Forest, data: Any, y: Any, options: Mapping[str, Any]) -> float:
+    """`Forest.score`."""
+    if isinstance(data, tuple) and len(data) == 2 and y is None:
+        data, y = data
+    answer = forest.predict(data, **options)
+    if isinstance(answer, pl.LazyFrame):
+        answer = answer.collect()
+    found = column_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
+    truth = _truth(forest, data) if y is None else column_of(y, None, "y")
+    if len(truth) != len(found):
+        raise DataError(f"y has {len(truth)} rows, and the table has {len(found)}; give a value for each row")
+    known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
+    if not known.any():
+        raise DataError("no row has a true value, so there is nothing to score")
+    if not forest.is_regression:
+        right = (level_text(found) == level_text(truth)).fill_null(False)
+        return float(right.filter(known).cast(pl.Float64).to_numpy().mean())
+    sums = NumberSums(forest.spec.target.offset)
+    sums.add(truth.filter(known).cast(pl.Float64).to_numpy(), found.filter(known).to_numpy())
+    r2 = sums.result().r2
+    return float("nan") if r2 is None else r2
+
+
+def _truth(forest: Forest, data: Any) -> pl.Series:
+    name = forest.spec.target.name
+    frame = data.collect() if isinstance(data, pl.LazyFrame) else frame_in_memory(data)
+    if frame is None or name not in frame.columns:
+        raise DataError(f"the table has no column {name!r} to score by; give y")
+    return frame.get_column(name)
