@@ -177,7 +177,9 @@ class Forest(GrownForest):
         """
         from bigforest.predict.score import score
 
-        return score(self, data, y, options)
+        if isinstance(data, tuple) and len(data) == 2 and y is None:
+            data, y = data
+        return score(self, self.predict(data, **options), data, y)
 
     def apply(
         self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None

@@ -20,7 +20,7 @@ from bigforest.schema.dataspec import DataSpec, Label
 from bigforest.source.beside import column_of, frame_in_memory
 
 if TYPE_CHECKING:
-    from bigforest.predict.forest import Forest
+    from bigforest.forest.grown import GrownForest
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +136,8 @@ def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:
     return {"class": None if code is None else classes[code], **values}
 
 
-def score(forest: Forest, data: Any, y: Any, options: Mapping[str, Any]) -> float:
-    """`Forest.score`."""
-    if isinstance(data, tuple) and len(data) == 2 and y is None:
-        data, y = data
-    answer = forest.predict(data, **options)
+def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
+    """`Forest.score`; `answer` is what the forest predicts for the rows."""
     if isinstance(answer, pl.LazyFrame):
         answer = answer.collect()
     found = column_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
@@ -159,7 +156,7 @@ def score(forest: Forest, data: Any, y: Any, options: Mapping[str, Any]) -> floa
     return float("nan") if r2 is None else r2
 
 
-def _truth(forest: Forest, data: Any) -> pl.Series:
+def _truth(forest: GrownForest, data: Any) -> pl.Series:
     name = forest.spec.target.name
     frame = data.collect() if isinstance(data, pl.LazyFrame) else frame_in_memory(data)
     if frame is None or name not in frame.columns:

@@ -17,7 +17,7 @@ from sklearn.metrics import accuracy_score, r2_score
 
 import bigforest as bf
 from bigforest.common.errors import DataError
-from bigforest.common.events import Notice, StageAdvanced, StageFinished, StageStarted
+from bigforest.common.events import Notice, StageAdvanced, StageFinished, StageStarted, silent
 from bigforest.common.progress import Bars, watching
 
 DRAW = np.random.default_rng(5)
@@ -63,7 +63,7 @@ def test_watching__writes_the_log_where_nothing_can_be_drawn(
 def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", terminal := Terminal())
-    patient = Bars(patience=1e9)
+    patient = Bars(patience=1e9, compiling=silent)
     run(patient)
     patient.close()
     assert terminal.getvalue() == ""
