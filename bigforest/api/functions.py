@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from bigforest.api.given import given, with_options
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener
+from bigforest.common.events import Listener, Notice
 from bigforest.common.progress import watching
 from bigforest.encode.pipeline import encode
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
@@ -20,12 +20,13 @@ from bigforest.predict.files import is_prediction
 from bigforest.predict.files import predict_file as predict_source
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.score import FilePrediction
+from bigforest.predict.text_files import TEXT
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.source.beside import with_columns_beside
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
-from bigforest.storage.paths import as_path, is_folder
+from bigforest.storage.paths import absolute, as_path, is_folder
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.job import TrainingJob, agreed, open_table
@@ -200,8 +201,8 @@ def train(
         Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array, a
         number for each row. Only of the families axis, tree, rotation and sparse-oblique.
     class_weight : Mapping[Any, float] or str or Path or None, default=None
-        Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class are
-        multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
+        Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a class
+        are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
         Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree, rotation and
         sparse-oblique.
     task : {"classification", "regression"} or None, default=None
@@ -356,8 +357,8 @@ def encode_store(
         Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array, a
         number for each row. Only of the families axis, tree, rotation and sparse-oblique.
     class_weight : Mapping[Any, float] or str or Path or None, default=None
-        Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class are
-        multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
+        Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a class
+        are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
         Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree, rotation and
         sparse-oblique.
     task : {"classification", "regression"} or None, default=None
@@ -409,7 +410,9 @@ def predict_file(
     listener: Listener | None = None,
     scheduler: Any = None,
 ) -> FilePrediction:
-    """Predict every row of a table of any size into the Parquet file `out`, in order and in bounded memory.
+    """Predict every row of a table of any size into the file `out`, in order and in bounded memory.
+
+    A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
     forest     a Forest or the path of one.
     data       a table as for `train`.
@@ -429,7 +432,7 @@ def predict_file(
     has any. Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
     resources = resources_of(threads, scratch, memory)
-    check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction)
+    check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     with (
@@ -437,6 +440,7 @@ def predict_file(
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
+        _tell_of_training(forest, data, listener)
         return predict_source(
             forest,
             open_source(data, scratch=work, memory=resources.memory),
@@ -451,6 +455,14 @@ def predict_file(
             listener=listener,
             overwrite=overwrite,
         )
+
+
+def _tell_of_training(forest: Forest, data: Any, listener: Listener) -> None:
+    """A notice where a forest predicts the table that it was grown on: its trees know most of the rows."""
+    if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
+        return
+    way = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "judge it on other rows"
+    listener(Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}"))
 
 
 @with_options

@@ -154,8 +154,8 @@ class FrameNamespace:
             Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array,
             a number for each row. Only of the families axis, tree, rotation and sparse-oblique.
         class_weight : Mapping[Any, float] or str or Path or None, default=None
-            Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class
-            are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the
+            Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a
+            class are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the
             class). In Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree,
             rotation and sparse-oblique.
         task : {"classification", "regression"} or None, default=None

@@ -29,7 +29,7 @@ KINDS = {
     ".jsonl": "NDJSON",
 }
 
-# What separates values in files that are called CSV; here it is a comma, or in .tsv a tab.
+# What separates values in files that are called CSV.
 _SEPARATORS = (",", ";", "\t", "|")
 
 # What Hive calls the folder of rows without a value.
@@ -199,36 +199,36 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
     # stands.
     if kind == "NDJSON":
         return pl.scan_ndjson(str(file), infer_schema_length=None)
-    found = pl.scan_csv(str(file), glob=False, separator=_separator(file), infer_schema_length=None).collect_schema()
+    mark = _separator(file)
+    inferred = pl.scan_csv(str(file), glob=False, separator=mark, infer_schema_length=None, try_parse_dates=True)
+    found = inferred.collect_schema()
     # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
-    scan = pl.scan_csv(str(file), glob=False, separator=_separator(file), schema=found)
+    scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
     # Polars leaves quotes within a name doubled.
-    names = _header(file)
+    names = _names(file, mark)
     return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
 
 
 def _separator(file: Path) -> str:
-    return "\t" if file.suffix.lower() == ".tsv" else ","
+    """What separates values: a tab in .tsv, else a comma; or another mark, where the header would be one name that has
+    it."""
+    own = "\t" if file.suffix.lower() == ".tsv" else ","
+    header = _names(file, own)
+    return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)
 
 
-def _header(file: Path) -> list[str]:
+def _names(file: Path, separator: str) -> list[str]:
     """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
-            return next(csv.reader(lines, delimiter=_separator(file)), [])
+            return next(csv.reader(lines, delimiter=separator), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
 
 
 def _check_header(file: Path) -> None:
-    """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently, or has
-    one column for want of the separator."""
-    header = _header(file)
-    check_names(header, str(file))
-    own = _separator(file)
-    other = next((mark for mark in _SEPARATORS if mark != own and len(header) == 1 and mark in header[0]), None)
-    if other is not None:
-        raise DataError(f"{file}: values must be separated by {own!r}, and its header has {other!r}; convert it")
+    """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently."""
+    check_names(_names(file, _separator(file)), str(file))
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:
@@ -238,7 +238,8 @@ def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inf
     for file, schema in zip(files, schemas, strict=True):
         odd = sorted(set(schema) ^ set(first))
         if odd:
-            what = f"{', '.join(map(repr, odd[:5]))} not in both"
+            rest = f" and {len(odd) - 5} more" if len(odd) > 5 else ""
+            what = f"{', '.join(map(repr, odd[:5]))}{rest} not in both"
             raise DataError(f"{file}: not the columns of {files[0]} ({what}); give files of one table")
         for name, dtype in schema.items():
             if dtype != first[name] and not (inferred and dtype.is_numeric() and first[name].is_numeric()):

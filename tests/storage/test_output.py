@@ -97,7 +97,7 @@ def test_staged__missing_folder_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("out.csv", "the name of another kind of file than a bigforest note; leave out .csv"),
+        ("out.csv", "the name of another kind of file than a bigforest note; drop .csv"),
         ("out.Arrow", "leave out .Arrow"),
         ("x" * 300, "cannot be written .*too long"),
         ("circle", "circle"),
