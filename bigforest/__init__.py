@@ -9,10 +9,11 @@ The public names are loaded when they are first used: importing bigforest costs 
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+import importlib as _importlib
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
-from bigforest.api import namespaces  # registers the Polars namespaces  # noqa: F401
+from bigforest.api import namespaces as _namespaces  # registers the Polars namespaces  # noqa: F401
 from bigforest.common.errors import (
     BigForestError,
     BusyError,
@@ -27,7 +28,7 @@ from bigforest.common.errors import (
 from bigforest.common.version import __version__
 from bigforest.schema.config import TrainConfig
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from bigforest.api.export import export_forest
     from bigforest.api.functions import encode_store, plan_training, predict_file, train
     from bigforest.api.warm_up import warm_up
@@ -104,13 +105,13 @@ _HOMES = {
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'bigforest' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_HOMES[name]), name)
+    value = getattr(_importlib.import_module(_HOMES[name]), name)
     globals()[name] = value
     return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return sorted(__all__)

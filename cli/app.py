@@ -39,7 +39,6 @@ app = typer.Typer(
     help="Exact decision forests for tables: Parquet in, Parquet out.",
     no_args_is_help=True,
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
@@ -74,7 +73,7 @@ def _show_version(wanted: bool) -> None:
 def _options(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Show the version and stop.", callback=_show_version, is_eager=True),
+        typer.Option("--version", "-V", help="Show the version and stop.", callback=_show_version, is_eager=True),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:

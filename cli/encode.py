@@ -9,6 +9,7 @@ import typer
 from . import options
 from .cluster import SCHEDULER, running
 from .config import CONFIG
+from .config_file import ConfigFile
 from .groups import chosen, grouped
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ def encode(
     *,
     config: dict[str, Any],
     overwrite: options.Overwrite = False,
+    config_file: ConfigFile = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     threads: options.Threads = None,
@@ -39,6 +41,7 @@ def encode(
 
     Example: bigforest encode flights.parquet --out flights.store, then bigforest train flights.store
     """
+    del config_file  # its options have become those of the command
     import bigforest
 
     from .show import show

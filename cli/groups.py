@@ -79,7 +79,7 @@ def grouped(**groups: Mapping[str, Choice]) -> Callable[[Callable[..., None]], C
 
 def _given(context: typer.Context, name: str, value: Any) -> bool:
     source = context.get_parameter_source(name)
-    return source is not None and source.name == "COMMANDLINE"
+    return source is not None and source.name in ("COMMANDLINE", "DEFAULT_MAP") and value is not None
 
 
 def number_or_word(text: str) -> str | int | float:

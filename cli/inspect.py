@@ -7,9 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from . import options
+from .config_file import toml_of
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from bigforest import Forest
 
     from .show import Facts
 
@@ -23,6 +26,9 @@ def inspect(
     features: Annotated[
         bool, typer.Option("--features", help="Also show every feature, the most important first.")
     ] = False,
+    config: Annotated[
+        bool, typer.Option("--config", help="Show its options as a file for train --config, and nothing else.")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Show what a forest is: its options, its table, its size."""
@@ -32,6 +38,9 @@ def inspect(
     from .show import show
 
     found = bigforest.read_forest(forest)
+    if config:
+        typer.echo(toml_of(_run_options(found)), nl=False)
+        return
     show(inspection_facts(found, trees=trees, features=features), _draw, json=json)
 
 
@@ -70,6 +79,22 @@ def _draw(console: Console, facts: Facts) -> None:
         console.print()
         columns = ["tree", "nodes", "leaves", "depth"]
         table(console, columns, [[count(row[name]) for name in columns] for row in facts["by_tree"]], left=0)
+
+
+def _run_options(forest: Forest) -> dict[str, Any]:
+    """What `train --config` needs to grow the forest again, but for its table."""
+    from dataclasses import asdict
+
+    config = asdict(forest.config)
+    weights = config["class_weight"]
+    if isinstance(weights, tuple):
+        config["class_weight"] = dict(weights)
+    origin = forest.origin
+    return {
+        "target": forest.spec.target.name,
+        "exclude": () if origin is None else origin.exclude,
+        **dict(_options(config)),
+    }
 
 
 def _piece(piece: Facts) -> str:

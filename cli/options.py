@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from .streams import table_of
+
 # The panels of --help, in their order.
 COLUMNS = "columns"
 RUN = "the run"
@@ -16,7 +18,8 @@ Data = Annotated[
     typer.Argument(
         metavar="DATA",
         show_default=False,
-        help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob.",
+        help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob; - is standard input.",
+        callback=table_of,
     ),
 ]
 ForestFolder = Annotated[

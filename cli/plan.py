@@ -9,6 +9,7 @@ import typer
 
 from . import options
 from .config import CONFIG
+from .config_file import ConfigFile
 from .groups import grouped
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def plan(
             rich_help_panel=options.RUN,
         ),
     ] = None,
+    config_file: ConfigFile = None,
     json: options.Json = False,
     memory: options.Memory = None,
     threads: options.Threads = None,
@@ -45,6 +47,7 @@ def plan(
 
     Example: bigforest plan flights.parquet --target late --memory 1GB
     """
+    del config_file  # its options have become those of the command
     import bigforest
 
     from .show import show

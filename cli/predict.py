@@ -11,6 +11,7 @@ import typer
 from . import options
 from .cluster import SCHEDULER, running
 from .groups import grouped
+from .streams import STREAM, output_at
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -45,7 +46,11 @@ def predict(
     ] = None,
     out: Annotated[
         str | None,
-        typer.Option(metavar="FILE", help="The predictions; <stem of DATA>.predictions.parquet unless given."),
+        typer.Option(
+            metavar="FILE",
+            help="The predictions, Parquet, CSV or NDJSON by its ending; - is CSV on standard output. "
+            "<stem of DATA>.predictions.parquet unless given.",
+        ),
     ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
@@ -56,7 +61,7 @@ def predict(
     *,
     scheduler: dict[str, Any],
 ) -> None:
-    """Predict every row of a table, in order, into a Parquet file.
+    """Predict every row of a table, in order, into a file.
 
     Where the table has the target, accuracy, log loss and more are shown too; rows count by their weights where it has
     the column of weights of training.
@@ -67,14 +72,19 @@ def predict(
 
     from .show import show
 
-    place = out if out is not None else default_output(data, ".predictions.parquet")
+    place = out if out is not None else str(default_output(data, ".predictions.parquet"))
+    if place == STREAM and json:
+        raise typer.BadParameter("predictions and --json cannot both go to standard output; give a file as --out")
     shares: list[Any] = [] if quantiles is None else quantiles.split(",")
     begin = perf_counter()
-    with running(scheduler, quiet=quiet) as (client, ledger):
+    with (
+        output_at(place, scratch) as written,
+        running(scheduler, quiet=quiet) as (client, ledger),
+    ):
         done = bigforest.predict_file(
             forest,
             data,
-            place,
+            written,
             proba=proba,
             keep=keep or (),
             vote=vote,
@@ -89,7 +99,7 @@ def predict(
             scheduler=client,
         )
     facts = {"predictions": str(place), **asdict(done), "seconds": perf_counter() - begin, **ledger.facts}
-    show(facts, _draw, json=json, quiet=quiet)
+    show(facts, _draw, json=json, quiet=quiet or place == STREAM)
 
 
 def _draw(console: Console, facts: Facts) -> None:

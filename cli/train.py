@@ -9,7 +9,9 @@ import typer
 from . import options
 from .cluster import SCHEDULER, running
 from .config import CONFIG
+from .config_file import ConfigFile
 from .groups import grouped
+from .streams import table_of
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +26,8 @@ def train(
         typer.Argument(
             metavar="DATA",
             show_default=False,
-            help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob. Or a store.",
+            help="Parquet, Arrow/Feather, CSV or NDJSON: a file, a folder or a glob; - is standard input. Or a store.",
+            callback=table_of,
         ),
     ] = None,
     target: options.Target = None,
@@ -56,6 +59,7 @@ def train(
         ),
     ] = None,
     overwrite: options.Overwrite = False,
+    config_file: ConfigFile = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     threads: options.Threads = None,
@@ -70,6 +74,7 @@ def train(
 
     Example: bigforest train flights.parquet --target late --trees 200
     """
+    del config_file  # its options have become those of the command
     import bigforest
     from bigforest.api.functions import default_output
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from bigforest.api.given import given, with_options
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, by_logging, silent
+from bigforest.common.events import Listener, Notice
+from bigforest.common.progress import watching
 from bigforest.encode.pipeline import encode
 from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
 from bigforest.execution.connect import crew_of
@@ -20,11 +21,13 @@ from bigforest.predict.files import is_prediction
 from bigforest.predict.files import predict_file as predict_source
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.score import FilePrediction
+from bigforest.predict.text_files import TEXT
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
+from bigforest.source.beside import with_columns_beside
 from bigforest.source.files import find_files
 from bigforest.storage.atomic import TemporaryFolder, check_output, staged
-from bigforest.storage.paths import as_path, is_folder
+from bigforest.storage.paths import absolute, as_path, is_folder
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.job import TrainingJob, agreed, open_table
@@ -37,7 +40,7 @@ from bigforest.training.run import resume as resume_run
 @with_options
 def train(
     data: Any = None,
-    target: str | None = None,
+    target: str | ArrayLike | None = None,
     *,
     # Options, written by docs/options.py.
     trees: int = 100,
@@ -91,7 +94,7 @@ def train(
     threads: int | None = None,
     scratch: str | Path | None = None,
     scheduler: Any = None,
-    listener: Listener = by_logging,
+    listener: Listener | None = None,
 ) -> Forest:
     """Grow a forest on a table.
 
@@ -101,10 +104,12 @@ def train(
     Parameters
     ----------
     data : path, table or store
-        A path, glob or folder (Parquet, Arrow, CSV, NDJSON), a Polars, pandas or pyarrow table, a pair (X, y) of numpy
-        arrays, or a store made by `encode_store`.
-    target : str, optional
-        The column to learn; None for the first of target, label, class and y that there is.
+        A path, glob or folder (Parquet, Arrow, CSV, NDJSON), a Polars, pandas or pyarrow table, a numpy array or a list
+        of rows, a mapping of columns, or a store made by `encode_store`. A sparse matrix of scipy is streamed into
+        `scratch`, for which it is held once more as CSR, and 64 MB. A pair (X, y) is `data` and `target`.
+    target : str or array-like, optional
+        The column to learn, or its values, [rows] or [rows, 1]; None for the first of target, label, class and y that
+        there is.
     exclude : sequence of str, default=()
         Columns to leave out.
     out : path, optional
@@ -131,8 +136,9 @@ def train(
         Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are of each
         worker, and table, out and scratch on disks that all of them share.
     listener : callable, optional
-        Is told of every event of the run (`bigforest.common.events`). Unless given, the logger "bigforest" says when
-        kernels are compiled, which takes long, once per machine.
+        Is called with every event of the run (`bigforest.common.events`). Unless given, work of more than two seconds
+        shows bars on a terminal and in a notebook that has ipywidgets; elsewhere each stage is a line of the logger
+        "bigforest", as information. Compiling kernels, once per machine, is a warning of that logger.
     trees : int, default=100
         Number of trees. With `stop_oob`, the most. Default of tree: 1.
     seed : int, default=0
@@ -197,8 +203,8 @@ def train(
         Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array, a
         number for each row. Only of the families axis, tree, rotation and sparse-oblique.
     class_weight : Mapping[Any, float] or str or Path or None, default=None
-        Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class are
-        multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
+        Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a class
+        are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
         Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree, rotation and
         sparse-oblique.
     task : {"classification", "regression"} or None, default=None
@@ -272,16 +278,27 @@ def train(
     ClusterError
         For a cluster that cannot be used or was lost.
     """
-    options = options_of(given(locals()))
-    job = TrainingJob(data, target_of(target), tuple(column_names(exclude, "exclude")), options, validate)
+    data, target, options = _table_of(data, target, given(locals()))
+    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options, validate)
     if resume is not None and (out is not None or overwrite):
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
     if data is None and resume is None:
         raise ConfigError("there is no table to train on; give data, or the forest to resume")
     place = out if resume is None else named_output(resume)
     resources = resources_of(threads, scratch, memory)
-    with crew_of(scheduler, resources, None if place is None else as_path(place), listener) as resources:
+    with (
+        watching(listener) as listener,
+        crew_of(scheduler, resources, None if place is None else as_path(place), listener) as resources,
+    ):
         return _train(job, place, resume is not None, overwrite, resources, Clock(listener))
+
+
+def _table_of(data: Any, target: Any, options: dict[str, Any]) -> tuple[Any, str | None, dict[str, Any]]:
+    """The table with the columns that were given as arrays, the name of the target, and the options."""
+    beside = {"target": target, "weight": options.get("weight"), "group": options.get("group")}
+    data, names = with_columns_beside(data, beside)
+    found = {name: names[name] for name in ("weight", "group") if name in options}
+    return data, target_of(names["target"]), options_of(options | found)
 
 
 def _train(
@@ -307,7 +324,7 @@ def encode_store(
     data: Any,
     out: str | Path,
     *,
-    target: str | None = None,
+    target: str | ArrayLike | None = None,
     # Options, written by docs/options.py.
     max_bins: Literal["exact"] | int = "exact",
     group: str | ArrayLike | None = None,
@@ -321,7 +338,7 @@ def encode_store(
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: str | int | None = None,
-    listener: Listener = by_logging,
+    listener: Listener | None = None,
     scheduler: Any = None,
 ) -> Store:
     """Presort a table into the store `out`, to train on it many times.
@@ -345,8 +362,8 @@ def encode_store(
         Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array, a
         number for each row. Only of the families axis, tree, rotation and sparse-oblique.
     class_weight : Mapping[Any, float] or str or Path or None, default=None
-        Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class are
-        multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
+        Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a class
+        are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the class). In
         Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree, rotation and
         sparse-oblique.
     task : {"classification", "regression"} or None, default=None
@@ -360,15 +377,17 @@ def encode_store(
     Store
     """
     resources = resources_of(threads, scratch, memory)
-    config = TrainConfig(**options_of(given(locals())))
+    data, target, options = _table_of(data, target, given(locals()))
+    config = TrainConfig(**options)
     with (
+        watching(listener) as listener,
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         staged(out, overwrite=overwrite, kind="store", is_ours=is_store) as place,
         TemporaryFolder(resources.scratch) as work,
     ):
         encode(
             open_source(data, scratch=work, memory=resources.memory),
-            target_of(target),
+            target,
             place,
             config=config,
             exclude=column_names(exclude, "exclude"),
@@ -393,10 +412,12 @@ def predict_file(
     scratch: str | Path | None = None,
     memory: int | str | None = None,
     overwrite: bool = False,
-    listener: Listener = silent,
+    listener: Listener | None = None,
     scheduler: Any = None,
 ) -> FilePrediction:
-    """Predict every row of a table of any size into the Parquet file `out`, in order and in bounded memory.
+    """Predict every row of a table of any size into the file `out`, in order and in bounded memory.
+
+    A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
     forest     a Forest or the path of one.
     data       a table as for `train`.
@@ -416,13 +437,15 @@ def predict_file(
     has any. Raises ConfigError, DataError, FormatError and OutputExistsError.
     """
     resources = resources_of(threads, scratch, memory)
-    check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction)
+    check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     with (
+        watching(listener) as listener,
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
+        _tell_of_training(forest, data, listener)
         return predict_source(
             forest,
             open_source(data, scratch=work, memory=resources.memory),
@@ -439,10 +462,18 @@ def predict_file(
         )
 
 
+def _tell_of_training(forest: Forest, data: Any, listener: Listener) -> None:
+    """A notice where a forest predicts the table that it was grown on: its trees know most of the rows."""
+    if forest.origin is None or not isinstance(data, str | Path) or forest.origin.data != absolute(data):
+        return
+    way = "the out-of-bag report has the error on unseen rows" if forest.has_oob else "judge it on other rows"
+    listener(Notice(f"the forest was trained on these rows, so they are predicted better than new ones; {way}"))
+
+
 @with_options
 def plan_training(
     data: Any,
-    target: str | None = None,
+    target: str | ArrayLike | None = None,
     *,
     # Options, written by docs/options.py.
     trees: int = 100,
@@ -498,8 +529,8 @@ def plan_training(
     Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
     Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
     """
-    options = options_of(given(locals()))
-    job = TrainingJob(data, target_of(target), tuple(column_names(exclude, "exclude")), options)
+    data, target, options = _table_of(data, target, given(locals()))
+    job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
     resources = resources_of(threads, scratch, memory)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
     if not is_folder(home):

@@ -63,4 +63,8 @@ def passed_on(arguments: Mapping[str, Any]) -> dict[str, Any]:
 
 def _hint(name: str, names: list[str]) -> str:
     near = [_ELSEWHERE[name]] if name in _ELSEWHERE else difflib.get_close_matches(name, names, n=2)
-    return f"did you mean {' or '.join(near)}?" if near else f"the options are {', '.join(names)}"
+    return (
+        f"did you mean {' or '.join(near)}?"
+        if near
+        else f"the options are {', '.join(one for one in names if one in OPTIONS)}"
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import polars as pl
 
 from bigforest.api.given import passed_on, with_options
-from bigforest.common.events import Listener, by_logging
+from bigforest.common.events import Listener
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike
@@ -28,7 +28,7 @@ class FrameNamespace:
     @with_options
     def train(
         self,
-        target: str | None = None,
+        target: str | ArrayLike | None = None,
         *,
         # Options, written by docs/options.py.
         trees: int = 100,
@@ -81,15 +81,16 @@ class FrameNamespace:
         threads: int | None = None,
         scratch: str | Path | None = None,
         scheduler: Any = None,
-        listener: Listener = by_logging,
+        listener: Listener | None = None,
         # End of the options.
     ) -> Forest:
         """Grow a forest on the frame, by `bigforest.train`, whose arguments and errors these are.
 
         Parameters
         ----------
-        target : str, optional
-            The column to learn; None for the first of target, label, class and y that there is.
+        target : str or array-like, optional
+            The column to learn, or its values, [rows] or [rows, 1]; None for the first of target, label, class and y
+            that there is.
         trees : int, default=100
             Number of trees. With `stop_oob`, the most. Default of tree: 1.
         seed : int, default=0
@@ -154,8 +155,8 @@ class FrameNamespace:
             Column of the weights of the rows. It is no feature; rows of weight 0 are left out. In Python also an array,
             a number for each row. Only of the families axis, tree, rotation and sparse-oblique.
         class_weight : Mapping[Any, float] or str or Path or None, default=None
-            Weights of classes: balanced, or of a JSON file such as {"late": 2.5}. The weights of the rows of a class
-            are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the
+            Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it. The weights of the rows of a
+            class are multiplied by its weight, by 1 where it is not named; "balanced" is rows / (classes * rows of the
             class). In Python also a mapping of classes to weights. None: 1 for all. Only of the families axis, tree,
             rotation and sparse-oblique.
         task : {"classification", "regression"} or None, default=None
@@ -238,8 +239,9 @@ class FrameNamespace:
             Client; the address of a scheduler, tcp:// or tls://; "threads". On a cluster, threads and memory are of
             each worker, and table, out and scratch on disks that all of them share.
         listener : callable, optional
-            Is told of every event of the run (`bigforest.common.events`). Unless given, the logger "bigforest" says
-            when kernels are compiled, which takes long, once per machine.
+            Is called with every event of the run (`bigforest.common.events`). Unless given, work of more than two
+            seconds shows bars on a terminal and in a notebook that has ipywidgets; elsewhere each stage is a line of
+            the logger "bigforest", as information. Compiling kernels, once per machine, is a warning of that logger.
 
         Returns
         -------

@@ -14,8 +14,9 @@ import numpy as np
 import polars as pl
 
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Listener, Stage, by_logging, silent, stage
+from bigforest.common.events import Listener, Stage, silent, stage
 from bigforest.common.memory_estimate import Extras
+from bigforest.common.progress import watching
 from bigforest.execution.arguments import column_names
 from bigforest.execution.compiling import announced
 from bigforest.execution.connect import cluster_of
@@ -52,7 +53,7 @@ def warm_up(
     *,
     passes: bool = False,
     scheduler: Any = None,
-    listener: Listener = by_logging,
+    listener: Listener | None = None,
 ) -> list[str]:
     """Compile the kernels of some kinds of forests, so that training them starts at once.
 
@@ -69,7 +70,7 @@ def warm_up(
     for name in named:
         if name not in KINDS:
             raise ConfigError(f"there is no kind {name!r}; kinds are {', '.join(KINDS)}, or {ALL}")
-    with cluster_of(scheduler, listener) as cluster:
+    with watching(listener) as listener, cluster_of(scheduler, listener) as cluster:
         if cluster is not None:
             cluster.check()
         with stage("compile", len(named), "kinds", listener) as progress:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 def reason(error: BaseException) -> str:
     """What a library says is wrong; lines after the first are context, and advice on options of its own."""
@@ -51,3 +53,9 @@ class ClusterError(BigForestError):
 
 class StorageError(BigForestError):
     """An object store does not answer, refuses, or has no such bucket."""
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Names for a message, with the number of those left out."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest

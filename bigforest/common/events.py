@@ -6,7 +6,6 @@ A listener is any callable that takes one event. It is called from the thread th
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -75,12 +74,6 @@ Listener = Callable[[Event], None]
 
 def silent(event: Event) -> None:
     """The listener that ignores everything."""
-
-
-def by_logging(event: Event) -> None:
-    """The listener of those who name none: tells, through logging, why nothing seems to happen, and nothing else."""
-    if isinstance(event, Compiling):
-        logging.getLogger("bigforest").warning(event.message)  # on stderr, unless the user has set logging up
 
 
 class Stage:

@@ -12,7 +12,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, listed
 from bigforest.schema.columns import Leaf, is_text_type
 from bigforest.schema.dataspec import MAX_CLASSES, Label, TargetSpec
 from bigforest.schema.options import Task
@@ -82,9 +82,13 @@ def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
     for name in USUAL_NAMES:
         if name in schema:
             return name
+    names = list(schema)
+    lower = {name.lower(): name for name in reversed(names)}
+    near = [match for one in USUAL_NAMES for match in get_close_matches(one, lower, n=2, cutoff=0.75)]
+    likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
     raise DataError(
-        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; "
-        f"say which one is the target: {listed(list(schema), 50)}"
+        f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; say which one is the target, such as "
+        f"{' or '.join(map(repr, likely))}: the columns are {listed(names)}"
     )
 
 
@@ -94,12 +98,6 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
         near = get_close_matches(name, list(columns), n=3)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
         raise DataError(f"there is no column {name!r} for {role}; {hint}")
-
-
-def listed(names: list[str], most: int = 20) -> str:
-    """Names for a message, with the number of those left out."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
 
 
 def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:

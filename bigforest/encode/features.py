@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, listed
 from bigforest.encode.categories import encode_category
-from bigforest.encode.class_target import check_column, listed
+from bigforest.encode.class_target import check_column
 from bigforest.encode.dictionary import DictionaryWriter
 from bigforest.encode.external import presorted_on_disk
 from bigforest.encode.memory import EncodePlan

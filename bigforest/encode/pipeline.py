@@ -7,9 +7,9 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from bigforest.common.errors import DataError
+from bigforest.common.errors import DataError, listed
 from bigforest.common.events import Listener, Notice, Stage, stage
-from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_target, find_task, listed
+from bigforest.encode.class_target import MAX_ODD_CLASSES, check_column, find_target, find_task
 from bigforest.encode.external import compile_external
 from bigforest.encode.features import EncodeJob, encode_group, feature_kinds, kept_column
 from bigforest.encode.groups import check_group, encode_groups

@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError, DataError, listed
 from bigforest.schema.columns import numbers
 from bigforest.schema.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
 from bigforest.schema.options import ClassWeight, label_text
@@ -190,7 +190,5 @@ def _by_class(target: TargetSpec, told: tuple[tuple[str, float], ...]) -> dict[s
     weight = dict.fromkeys(map(label_text, target.classes), 1.0)
     unknown = [label for label, _ in told if label not in weight]
     if unknown:
-        raise ConfigError(
-            f"class_weight names {unknown[0]!r}, which is no class; these are {', '.join(list(weight)[:20])}"
-        )
+        raise ConfigError(f"class_weight names {unknown[0]!r}, which is no class; these are {listed(list(weight))}")
     return {**weight, **dict(told)}

@@ -20,7 +20,7 @@ def options_of(options: dict[str, Any]) -> dict[str, Any]:
     plain = {name: _plain(value) for name, value in options.items()}
     weights = plain.get("class_weight")
     if isinstance(weights, str | Path) and weights != "balanced":
-        plain["class_weight"] = _class_weights(as_path(weights))
+        plain["class_weight"] = _class_weights(weights)
     return plain
 
 
@@ -28,10 +28,11 @@ def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _class_weights(path: Path) -> dict[str, Any]:
-    """The weights of classes in a JSON file, an object with the classes as keys."""
+def _class_weights(path: str | Path) -> dict[str, Any]:
+    """The weights of classes in a JSON file, or in a text of JSON: an object with the classes as keys."""
     try:
-        weights = json.loads(path.read_text(encoding="utf-8"))
+        written = isinstance(path, str) and path.lstrip().startswith("{")
+        weights = json.loads(str(path) if written else as_path(path).read_text(encoding="utf-8"))
         if not isinstance(weights, dict):
             raise ValueError(f"it holds no object, but {type(weights).__name__}")
     except (OSError, ValueError, RecursionError) as error:

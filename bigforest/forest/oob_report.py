@@ -9,6 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import check_file, read_table, row_batches, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
@@ -80,6 +81,22 @@ class OobReport:
         what = "error" if self.confusion is not None else "mean squared error"
         rows = f"{self.rows_used} rows{' by their weights' if self.weighted else ''}"
         return f"OutOfBag({what} {self.error:.6g} on {rows})"
+
+    def _repr_html_(self) -> str:
+        numbers = [name for name in self.metrics.columns if name != "class"]
+        rows = [
+            [
+                *(["all" if row["class"] is None else str(row["class"])] if "class" in row else []),
+                *map(_cell, map(row.get, numbers)),
+            ]
+            for row in self.metrics.iter_rows(named=True)
+        ]
+        headings = [*(["class"] if "class" in self.metrics.columns else []), *numbers]
+        return facts_table("Out of bag", {"report": repr(self)}) + rows_table(headings, rows)
+
+
+def _cell(value: object) -> str:
+    return "" if value is None else f"{value:,.4g}" if isinstance(value, float) else str(value)
 
 
 def _as_target(frame: Frame, columns: pa.Schema, dtype: pl.DataType) -> Frame:

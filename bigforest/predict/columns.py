@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.errors import ConfigError, DataError, listed
 from bigforest.common.memory_estimate import Shape
 from bigforest.forest.load.predictor import Answers
 from bigforest.forest.load.vote_rule import VoteRule, answer_width, labels, proba_names
@@ -85,7 +85,7 @@ def check_kept(keep: Sequence[str], present: Sequence[str], made: list[str]) -> 
     """Raise an error unless the columns to keep are there, once, and not called like those that are made."""
     for name in keep:
         if name not in present:
-            raise DataError(f"the data has no column {name!r} to keep; its columns are {', '.join(present[:20])}")
+            raise DataError(f"the data has no column {name!r} to keep; its columns are {listed(present)}")
         if name in made:
             raise ConfigError(f"the kept column {name!r} has the name of a prediction column; rename or drop it")
     if len(set(keep)) < len(keep):

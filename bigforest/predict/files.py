@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from bigforest.forest.load.row_passes import AnswerPasses, located
 from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.predict.columns import answer_names, answer_shape, answer_table, check_kept, check_proba
 from bigforest.predict.score import FilePrediction, NumberScore, Score, ScoreWeights, new_score, score_of
+from bigforest.predict.text_files import TEXT, is_text_prediction, write_text
 from bigforest.schema.columns import cells, columns_named
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, downloads, write_atomically
@@ -46,7 +47,7 @@ _FEWEST_ROWS = 4_096
 
 def is_prediction(path: Path) -> bool:
     """Whether `path` is a file that `predict_file` wrote."""
-    return file_kind(path) == KIND
+    return is_text_prediction(path) if path.suffix.lower() in TEXT else file_kind(path) == KIND
 
 
 def predict_file(
@@ -64,7 +65,9 @@ def predict_file(
     listener: Listener = silent,
     overwrite: bool = False,
 ) -> FilePrediction:
-    """Stream the rows of `source` into predictions in the Parquet file `out`, in order, in bounded memory.
+    """Stream the rows of `source` into predictions in the file `out`, in order, in bounded memory.
+
+    A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
     Columns of the file: those of `keep`, then prediction, quantiles, and with `proba` p_<class>. Its metadata has,
     under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in `Forest.predict`.
@@ -75,8 +78,6 @@ def predict_file(
     Raises ConfigError, DataError, FormatError, and OutputExistsError when `out` exists and `overwrite` is
     off.
     """
-    import pyarrow.parquet as pq
-
     resources = resources or Resources()
     spec = forest.spec
     check_proba(spec, proba)
@@ -86,23 +87,30 @@ def predict_file(
     _check_apart(as_path(out), source)
     score = score_of(spec, source)
     job = _Job(forest, source, tuple(keep), proba, rule, replace(resources, cluster=None), score.weights, score.active)
-    mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
     with (
-        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction) as answers,
+        staged(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT) as answers,
         stage("predict", source.rows, "rows", listener) as progress,
     ):
-        writer = None
-        try:
-            for answered in _everywhere(job, score, resources):
-                writer = writer or pq.ParquetWriter(
-                    answers, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
-                )
-                writer.write_table(answered)
-                progress.advance(answered.num_rows)
-        finally:
-            if writer is not None:
-                writer.close()
+        write = write_text if as_path(out).suffix.lower() in TEXT else _write_parquet
+        write(_everywhere(job, score, resources), answers, progress.advance)
     return score.result(source.rows)
+
+
+def _write_parquet(tables: Iterator[pa.Table], place: Path, advance: Callable[[int], None]) -> None:
+    import pyarrow.parquet as pq
+
+    mark = {METADATA_KEY: json.dumps({"version": VERSION, "kind": KIND})}
+    writer = None
+    try:
+        for answered in tables:
+            writer = writer or pq.ParquetWriter(
+                place, answered.schema.with_metadata(mark), compression="zstd", compression_level=1
+            )
+            writer.write_table(answered)
+            advance(answered.num_rows)
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _check_apart(out: Path, source: Source) -> None:

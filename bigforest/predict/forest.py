@@ -17,6 +17,7 @@ from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.format.schema import FEATURES, RANKS, RUN
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.vote_rule import label_type
+from bigforest.predict.html import html_of
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
@@ -81,6 +82,13 @@ class Forest(GrownForest):
             f"Forest({self.trees} trees, {len(self.spec.features)} features, {classes}"
             f"target {self.spec.target.name!r}, {self.spec.rows} rows)"
         )
+
+    def _repr_html_(self) -> str:
+        return html_of(self)
+
+    def __dir__(self) -> list[str]:
+        # What other modules of the package call is not for users.
+        return sorted({*super().__dir__()} - {"passes", "predictor", "reader", "rule"})
 
     def __len__(self) -> int:
         return self.trees
@@ -158,6 +166,22 @@ class Forest(GrownForest):
 
         rule = self.rule(vote, unseen=unseen, trees=trees)
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory, proba=True)
+
+    def score(self, data: Any, y: Any = None, **options: Any) -> float:
+        """How well the rows of a table are predicted: the share of right classes, or R2 of numbers.
+
+        data     a table in memory as for `predict`, with the target unless `y` is given; or a pair (X, y).
+        y        the true classes or numbers: an array, a list or a Series, [rows] or [rows, 1].
+        options  as for `predict`: vote, ties, trees and so on.
+
+        Rows without a true value do not count; a rejected row, and one of an unknown class, is wrong. Raises what
+        `predict` raises.
+        """
+        from bigforest.predict.score import score
+
+        if isinstance(data, tuple) and len(data) == 2 and y is None:
+            data, y = data
+        return score(self, self.predict(data, **options), data, y)
 
     def apply(
         self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None

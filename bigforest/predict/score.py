@@ -19,10 +19,12 @@ from bigforest.forest.load.predictor import Answers
 from bigforest.forest.load.vote_rule import label_codes
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
-from bigforest.schema.columns import cells
+from bigforest.schema.columns import cells, level_text
 from bigforest.schema.dataspec import DataSpec, Label
+from bigforest.source.beside import column_of, frame_in_memory
 
 if TYPE_CHECKING:
+    from bigforest.forest.grown import GrownForest
     from bigforest.source import Source
 
 # Rows whose weights are looked at together, and about what all come to at most, in their steps.
@@ -212,3 +214,31 @@ def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:
     values = asdict(found)
     code = values.pop("code")
     return {"class": None if code is None else classes[code], **values}
+
+
+def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
+    """`Forest.score`; `answer` is what the forest predicts for the rows."""
+    if isinstance(answer, pl.LazyFrame):
+        answer = answer.collect()
+    found = column_of(answer if isinstance(answer, np.ndarray) else answer["prediction"], None, "prediction")
+    truth = _truth(forest, data) if y is None else column_of(y, None, "y")
+    if len(truth) != len(found):
+        raise DataError(f"y has {len(truth)} rows, and the table has {len(found)}; give a value for each row")
+    known = truth.is_not_null() & (truth.is_not_nan() if truth.dtype.is_float() else True)
+    if not known.any():
+        raise DataError("no row has a true value, so there is nothing to score")
+    if not forest.is_regression:
+        right = (level_text(found) == level_text(truth)).fill_null(False)
+        return float(right.filter(known).cast(pl.Float64).to_numpy().mean())
+    sums = NumberSums(forest.spec.target.offset)
+    sums.add(truth.filter(known).cast(pl.Float64).to_numpy(), found.filter(known).to_numpy())
+    r2 = sums.result().r2
+    return float("nan") if r2 is None else r2
+
+
+def _truth(forest: GrownForest, data: Any) -> pl.Series:
+    name = forest.spec.target.name
+    frame = data.collect() if isinstance(data, pl.LazyFrame) else frame_in_memory(data)
+    if frame is None or name not in frame.columns:
+        raise DataError(f"the table has no column {name!r} to score by; give y")
+    return frame.get_column(name)

@@ -251,7 +251,7 @@ class TrainOptions:
             text="balanced, a mapping of classes to weights, or a JSON file of one",
             accepts="Mapping[Any, float] | str | Path | None",
             unset="1 for all",
-            help='Weights of classes: balanced, or of a JSON file such as {"late": 2.5}.',
+            help='Weights of classes: balanced, or JSON such as {"late": 2.5}, or a file of it.',
             more=(
                 "The weights of the rows of a class are multiplied by its weight, by 1 where it is not named; "
                 '"balanced" is rows / (classes * rows of the class). In Python also a mapping of classes to weights.'

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import glob
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import unquote
 
 import polars as pl
 
 from bigforest.common.errors import DataError, reason
+from bigforest.schema.columns import columns_named
 from bigforest.source.source import check_names, parquet_schema, scan_parquet
 from bigforest.source.spool import check_spool, spool_batches, spool_bytes, spool_lazy
 from bigforest.storage.paths import as_path, expanded, known_folder, local_path, readable, text_lines
@@ -26,8 +29,11 @@ KINDS = {
     ".jsonl": "NDJSON",
 }
 
-# What separates values in files that are called CSV; here it is a comma, or in .tsv a tab.
+# What separates values in files that are called CSV.
 _SEPARATORS = (",", ";", "\t", "|")
+
+# What Hive calls the folder of rows without a value.
+_HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 
 # What a file of Arrow begins with, but for one in the streaming format.
 _ARROW = b"ARROW1"
@@ -55,15 +61,58 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
     kind = kinds.pop()
     size = sum(file.stat().st_size for file in files)
-    if kind != "Parquet":
+    keys = [_partition(file, as_path(path)) for file in files]
+    if kind != "Parquet" or any(keys):
         check_spool(size, memory, str(path))
     if kind == "Parquet":
-        _check_same_columns(files, [parquet_schema(file) for file in files], inferred=False)
-        return name, files, 0
-    scans = [_scan_file(file, kind, scratch) for file in files]
-    _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
-    whole = pl.concat([scan for scan, _ in scans], how="vertical_relaxed")
-    return name, spool_lazy(whole, scratch, str(path)), spool_bytes(size)
+        schemas = [parquet_schema(file) for file in files]
+        _check_same_columns(files, schemas, inferred=False)
+        if not any(keys):
+            return name, files, 0
+        scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
+    else:
+        scans = [_scan_file(file, kind, scratch) for file in files]
+        _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
+    order = columns_named(scans[0][1])
+    parts = [scan.select(order) for scan, _ in scans]
+    if any(keys):
+        parts = _with_keys(files, parts, keys, scans[0][1])
+    return name, spool_lazy(pl.concat(parts, how="vertical_relaxed"), scratch, str(path)), spool_bytes(size)
+
+
+def _partition(file: Path, folder: Path) -> dict[str, str | None]:
+    """The values in the names of the folders between `folder` and a file, as Hive writes them: `year=2024/part.csv`."""
+    if not file.is_relative_to(folder):
+        return {}
+    pairs = (part.partition("=") for part in file.relative_to(folder).parts[:-1])
+    return {unquote(key): None if value == _HIVE_NULL else unquote(value) for key, _, value in pairs}
+
+
+def _with_keys(
+    files: Sequence[Path], parts: Sequence[pl.LazyFrame], keys: Sequence[dict[str, str | None]], schema: Schema
+) -> list[pl.LazyFrame]:
+    """The parts of a table with the columns that the names of their folders hold: integers, dates, else text."""
+    names = list(keys[0])
+    for file, own in zip(files, keys, strict=True):
+        if list(own) != names:
+            raise DataError(f"{file}: not in folders for {', '.join(names)} as {files[0]} is; give files of one table")
+    twice = sorted(set(names) & set(schema))
+    if twice:
+        raise DataError(f"{files[0]}: column {twice[0]!r} is in the file and in the name of its folder; rename one")
+    columns = {name: _typed(pl.Series([own[name] for own in keys], dtype=pl.String)) for name in names}
+    return [
+        part.with_columns(pl.lit(column[place], column.dtype).alias(name) for name, column in columns.items())
+        for place, part in enumerate(parts)
+    ]
+
+
+def _typed(values: pl.Series) -> pl.Series:
+    """Texts as whole numbers or dates where all of them are such."""
+    with contextlib.suppress(pl.exceptions.PolarsError):
+        return values.cast(pl.Int64)
+    with contextlib.suppress(pl.exceptions.PolarsError):
+        return values.str.to_date("%Y-%m-%d")
+    return values
 
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:
@@ -82,7 +131,7 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         if ours is not None:
             raise DataError(f"{path} is {ours}, not a table; {_MEANT[ours]}")
         inside = sorted(file for file in place.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
-        files = [file for file in inside if not file.name.startswith((".", "_"))]
+        files = [file for file in inside if not file.name.startswith((".", "_"))] or _partitioned(place)
         if not files:
             raise DataError(f"{path}: the folder has no table files ({known}); check the path")
         return place.resolve().name, files
@@ -98,6 +147,15 @@ def _files_of(path: str | Path) -> tuple[str, list[Path]]:
         if file.suffix.lower() not in KINDS:
             raise DataError(f"{file}: unknown kind of file {file.suffix!r}; it must be one of {known}")
     return name, files
+
+
+def _partitioned(folder: Path) -> list[Path]:
+    """The files in the folders that Hive names by a column and its value, such as `year=2024`, to any depth."""
+    found: list[Path] = []
+    for inner in sorted(one for one in folder.iterdir() if one.is_dir() and "=" in one.name):
+        files = sorted(file for file in inner.iterdir() if file.is_file() and file.suffix.lower() in KINDS)
+        found += [file for file in files if not file.name.startswith((".", "_"))] or _partitioned(inner)
+    return found
 
 
 def _plain_parent(pattern: Path) -> str:
@@ -141,46 +199,47 @@ def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
     # stands.
     if kind == "NDJSON":
         return pl.scan_ndjson(str(file), infer_schema_length=None)
-    found = pl.scan_csv(str(file), glob=False, separator=_separator(file), infer_schema_length=None).collect_schema()
+    mark = _separator(file)
+    inferred = pl.scan_csv(str(file), glob=False, separator=mark, infer_schema_length=None, try_parse_dates=True)
+    found = inferred.collect_schema()
     # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
-    scan = pl.scan_csv(str(file), glob=False, separator=_separator(file), schema=found)
+    scan = pl.scan_csv(str(file), glob=False, separator=mark, schema=found)
     # Polars leaves quotes within a name doubled.
-    names = _header(file)
+    names = _names(file, mark)
     return scan.rename(dict(zip(found, names, strict=True))) if len(names) == len(found) else scan
 
 
 def _separator(file: Path) -> str:
-    return "\t" if file.suffix.lower() == ".tsv" else ","
+    """What separates values: a tab in .tsv, else a comma; or another mark, where the header would be one name that has
+    it."""
+    own = "\t" if file.suffix.lower() == ".tsv" else ","
+    header = _names(file, own)
+    return next((mark for mark in _SEPARATORS if len(header) == 1 and mark in header[0]), own)
 
 
-def _header(file: Path) -> list[str]:
+def _names(file: Path, separator: str) -> list[str]:
     """The names of the columns of a CSV file. Raises DataError where they cannot be read."""
     try:
         with text_lines(file, "utf-8-sig") as lines:
-            return next(csv.reader(lines, delimiter=_separator(file)), [])
+            return next(csv.reader(lines, delimiter=separator), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
 
 
 def _check_header(file: Path) -> None:
-    """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently, or has
-    one column for want of the separator."""
-    header = _header(file)
-    check_names(header, str(file))
-    own = _separator(file)
-    other = next((mark for mark in _SEPARATORS if mark != own and len(header) == 1 and mark in header[0]), None)
-    if other is not None:
-        raise DataError(f"{file}: values must be separated by {own!r}, and its header has {other!r}; convert it")
+    """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently."""
+    check_names(_names(file, _separator(file)), str(file))
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:
-    """Raise DataError unless all files have the same columns; inferred types may differ in the kind of
+    """Raise DataError unless all files have the same columns, in any order; inferred types may differ in the kind of
     number."""
     first = schemas[0]
     for file, schema in zip(files, schemas, strict=True):
-        if list(schema) != list(first):
-            odd = sorted(set(schema) ^ set(first))
-            what = f"{', '.join(map(repr, odd[:5]))} not in both" if odd else "another order"
+        odd = sorted(set(schema) ^ set(first))
+        if odd:
+            rest = f" and {len(odd) - 5} more" if len(odd) > 5 else ""
+            what = f"{', '.join(map(repr, odd[:5]))}{rest} not in both"
             raise DataError(f"{file}: not the columns of {files[0]} ({what}); give files of one table")
         for name, dtype in schema.items():
             if dtype != first[name] and not (inferred and dtype.is_numeric() and first[name].is_numeric()):

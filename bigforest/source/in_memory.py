@@ -17,7 +17,7 @@ TARGET = "target"
 _POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
-def numbered_names(matrix: NDArray[Any]) -> list[str]:
+def numbered_names(matrix: Any) -> list[str]:
     """Names x0, x1, ... for the columns of an array without names."""
     return [f"x{column}" for column in range(matrix.shape[1])] if matrix.ndim == 2 else []
 
@@ -55,27 +55,6 @@ def plain_array(array: NDArray[Any]) -> NDArray[Any]:
     """An array of numbers or objects, of any subclass, as a plain one; masked cells become NaN."""
     masked, plain = masked_cells(array), np.asarray(array)
     return plain if masked is None else np.where(masked, np.nan, plain)
-
-
-def frame_from_pair(features: Any, labels: Any) -> pl.DataFrame:
-    """A frame of the columns x0, x1, ..., which are `features` [rows, features], and target, `labels` [rows].
-
-    Raises DataError when they are not numpy arrays that fit together.
-    """
-    if not isinstance(features, np.ndarray) or not isinstance(labels, np.ndarray):
-        kinds = f"{type(features).__name__} and {type(labels).__name__}"
-        raise DataError(f"a pair must be numpy arrays (X, y), not {kinds}; put the label into the table as a column")
-    frame = frame_from_numpy(features, numbered_names(features))
-    masked, labels = masked_cells(labels), np.asarray(labels)
-    if labels.shape != features.shape[:1]:
-        raise DataError(f"y has shape {labels.shape}; X of shape {features.shape} needs {features.shape[:1]}")
-    if labels.dtype.kind not in "biufUO":
-        raise DataError(f"y has type {labels.dtype}; class labels are booleans, numbers or strings")
-    try:
-        target = pl.Series(TARGET, labels.tolist() if labels.dtype.kind in "UO" else labels)
-        return frame.with_columns(target if masked is None else target.set(pl.Series(masked), None))
-    except (TypeError, pl.exceptions.PolarsError) as error:
-        raise DataError(f"y is not a column of one type ({reason(error)}); convert it") from error
 
 
 def frame_from_arrow(table: Any) -> pl.DataFrame:

@@ -7,18 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from bigforest.common.errors import DataError
+from bigforest.source.beside import SparseTable, frame_in_memory, is_sparse, with_columns_beside
 from bigforest.source.files import parquet_files
-from bigforest.source.in_memory import (
-    frame_from_arrow,
-    frame_from_numpy,
-    frame_from_pair,
-    frame_from_pandas,
-    numbered_names,
-)
 from bigforest.source.source import Source, source_of, source_of_files
 from bigforest.source.spool import spool_batches, spool_bytes, spool_lazy
 from bigforest.storage.atomic import naming_full_disk
@@ -31,8 +24,9 @@ def open_source(data: Any, *, scratch: Path, memory: int | None = None) -> Sourc
 
     data     a path (or a folder, or a glob) of Parquet, Arrow/Feather, CSV or NDJSON files; a Polars
              DataFrame or LazyFrame; a pyarrow Table, RecordBatch, RecordBatchReader or Dataset; a pandas
-             DataFrame; a pair (X, y) of numpy arrays (columns x0, x1, ... and target) or X alone; anything
-             else that exports an Arrow stream.
+             DataFrame; a numpy array or a list of rows (columns x0, x1, ...), a mapping of columns, a sparse matrix
+             of scipy; a pair (X, y) of one of these and the column target; anything else that exports an Arrow
+             stream.
     scratch  existing folder. What cannot be read again by column (all but Parquet and tables in memory) is
              streamed once into Parquet files there; they must stay as long as the Source is used.
     memory   the budget of the process, if any. What a query takes is known afterwards only (Source.spooled).
@@ -50,7 +44,13 @@ def _open(data: Any, scratch: Path, memory: int | None) -> Source:
         return source_of_files(files, name, spooled)
     if isinstance(data, pl.LazyFrame):
         return _spooled(spool_lazy(data, scratch, IN_MEMORY))
-    frame = _frame_in_memory(data)
+    if isinstance(data, tuple) and len(data) == 2:
+        data, _ = with_columns_beside(data, {"target": None})
+    if is_sparse(data):
+        data = SparseTable(data)
+    if isinstance(data, SparseTable):
+        return _spooled(data.spool(scratch, IN_MEMORY))
+    frame = frame_in_memory(data)
     if frame is not None:
         return source_of(frame.lazy(), IN_MEMORY)
     return _spooled(spool_batches(_reader(data), scratch, IN_MEMORY))
@@ -60,24 +60,6 @@ def _spooled(files: list[Path]) -> Source:
     """The Source of what was streamed into these files."""
     source = source_of_files(files, IN_MEMORY)
     return replace(source, spooled=spool_bytes(8 * source.rows * len(source.schema)))
-
-
-def _frame_in_memory(data: Any) -> pl.DataFrame | None:
-    """The table as a frame when it is in memory anyway, else None."""
-    if isinstance(data, pl.DataFrame):
-        return data
-    if isinstance(data, tuple) and len(data) == 2:
-        return frame_from_pair(*data)
-    if isinstance(data, np.ndarray):
-        return frame_from_numpy(data, numbered_names(data))
-    if _package(data) == "pandas":
-        return frame_from_pandas(data)
-    if _package(data) == "pyarrow":
-        import pyarrow as pa
-
-        if isinstance(data, pa.Table | pa.RecordBatch):
-            return frame_from_arrow(data)
-    return None
 
 
 def _reader(data: Any) -> Any:
@@ -98,7 +80,7 @@ def _reader(data: Any) -> Any:
             return pa.RecordBatchReader.from_stream(data)
     raise DataError(
         f"a table cannot be made of {type(data).__name__}; give a path, a Polars, pyarrow or pandas table, "
-        "or a pair (X, y) of numpy arrays"
+        "or a pair (X, y)"
     )
 
 

@@ -8,7 +8,7 @@ import os
 import secrets
 import tempfile
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -33,14 +33,22 @@ _temporary: set[Path] = set()
 
 
 @contextmanager
-def staged(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Iterator[Path]:
+def staged(
+    out: str | Path,
+    *,
+    overwrite: bool,
+    kind: str,
+    is_ours: Callable[[Path], bool],
+    may_end: Collection[str] = (),
+) -> Iterator[Path]:
     """Yield a path where the block makes the output, a file or a directory; renamed to `out` at the end.
 
     Nothing stays behind when the block fails. `kind` names the output in messages ("forest"); `is_ours` says
-    whether what is already there is one and so may be overwritten. All checks happen before the block.
+    whether what is already there is one and so may be overwritten; `may_end` are endings of other kinds of files
+    that it may have. All checks happen before the block.
     Raises OutputExistsError or ConfigError when `out` cannot be used.
     """
-    place = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours)
+    place = check_output(out, overwrite=overwrite, kind=kind, is_ours=is_ours, may_end=may_end)
     if is_remote(place):
         with local_workdir(place) as folder:
             yield folder / place.name
@@ -83,7 +91,14 @@ def _check_free(out: str | Path, place: Path, *, overwrite: bool) -> None:
         raise OutputExistsError(f"{out} was created by someone else during the run; choose another output")
 
 
-def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callable[[Path], bool]) -> Path:
+def check_output(
+    out: str | Path,
+    *,
+    overwrite: bool,
+    kind: str,
+    is_ours: Callable[[Path], bool],
+    may_end: Collection[str] = (),
+) -> Path:
     """The resolved path of an output that may be written; arguments and errors as in `staged`.
 
     A link is followed, so that what is behind it is replaced and it stays a link. What killed processes left beside
@@ -92,8 +107,8 @@ def check_output(out: str | Path, *, overwrite: bool, kind: str, is_ours: Callab
     if not isinstance(overwrite, bool):
         raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
     out = as_path(out)
-    if out.suffix.lower() in _OTHER_KINDS:
-        raise ConfigError(f"{out} has the name of another kind of file than a bigforest {kind}; leave out {out.suffix}")
+    if out.suffix.lower() in _OTHER_KINDS and out.suffix.lower() not in may_end:
+        raise ConfigError(f"{out} has the name of another kind of file than a bigforest {kind}; drop {out.suffix}")
     try:
         place = out.resolve()
         _sweep_beside(place)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bigforest.common.html import facts_table, rows_table
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.common.sizes import megabytes
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.compiling import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
@@ -83,6 +85,28 @@ class Plan:
     def seconds(self) -> float:
         """About the time of the whole run."""
         return self.compiling + sum(stage.seconds for stage in self.stages)
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "rows": f"{self.rows:,}",
+            "features": f"{self.features:,}",
+            "memory": "no limit" if self.memory is None else megabytes(self.memory),
+            "smallest memory": megabytes(self.smallest),
+            "scratch": f"{megabytes(self.scratch)} of {megabytes(self.scratch_free)} that are free",
+            "seconds": f"about {self.seconds:,.0f}",
+            "fits": "yes" if self.fits else "no",
+        }
+        rows = [
+            [
+                one.stage,
+                f"{one.need.passes:,}",
+                megabytes(one.need.memory),
+                megabytes(one.need.scratch),
+                f"{one.seconds:,.1f}",
+            ]
+            for one in self.stages
+        ]
+        return facts_table("Plan", facts) + rows_table(["stage", "passes", "memory", "scratch", "seconds"], rows)
 
 
 def make_plan(

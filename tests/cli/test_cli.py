@@ -45,7 +45,7 @@ COMMANDS = [
 # Where the command line and the function of the same name may differ: what only a terminal has.
 # What a distributed.Client, which the keyword `scheduler` takes, knows already.
 CONNECTION = {"scheduler_file", "tls_ca", "tls_cert", "tls_key"}
-SCREEN_ONLY = {"json", "quiet", "context"}
+SCREEN_ONLY = {"json", "quiet", "context", "config_file"}
 
 
 @pytest.fixture

@@ -14,8 +14,9 @@ import pytest
 
 import bigforest
 from bigforest.common.errors import ConfigError
-from bigforest.common.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted, by_logging
+from bigforest.common.events import Compiling, Event, Notice, StageAdvanced, StageFinished, StageStarted
 from bigforest.common.memory_estimate import PLAIN
+from bigforest.common.progress import watching
 from bigforest.execution.compiling import KernelKind, announced, compiling, is_compiled
 from bigforest.execution.executor import Threads
 from bigforest.grow.warm_up import kernels_of
@@ -89,11 +90,12 @@ def test_compiling__is_said_again_after_it_has_failed_and_never_when_short(kind:
 
 
 def test_python__hears_of_compiling_through_logging(caplog: pytest.LogCaptureFixture) -> None:
-    for event in (Notice("rows are left out"), Compiling(SAID, 4.0)):
-        by_logging(event)
+    with watching(None) as listener:
+        for event in (Notice("rows are left out"), Compiling(SAID, 4.0)):
+            listener(event)
     assert caplog.record_tuples == [("bigforest", logging.WARNING, SAID)]
-    for function in (bigforest.train, bigforest.encode_store):
-        assert inspect.signature(function).parameters["listener"].default is by_logging
+    for function in (bigforest.train, bigforest.encode_store, bigforest.predict_file, bigforest.warm_up):
+        assert inspect.signature(function).parameters["listener"].default is None
 
 
 def test_growing__tells_kinds_apart() -> None:

@@ -215,7 +215,6 @@ def test_train__overwrite_replaces_a_forest(tmp_path: Path) -> None:
         ({"threads": 0}, "threads must be"),
         ({"scratch": "/nowhere/at/all"}, "scratch folder"),
         ({"bootstrap": False, "sample_fraction": 0.5}, "bootstrap is off"),
-        ({"target": ["kind"]}, r"target must be the name of a column, not \['kind'\]"),
         ({"exclude": [1]}, r"exclude must be names of columns, not \[1\]"),
         ({"exclude": None}, "exclude must be names of columns, not None"),
     ],

@@ -1,0 +1,5 @@
+"""python -m bigforest"""
+
+from bigforest_cli.app import main
+
+main()

@@ -1,0 +1,19 @@
+"""Tables of HTML, for notebooks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from html import escape
+
+
+def facts_table(title: str, facts: Mapping[str, str]) -> str:
+    """Names and values, a row each, under a title."""
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts.items())
+    return f"<table><caption>{escape(title)}</caption>{rows}</table>"
+
+
+def rows_table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts under their headings."""
+    head = "".join(f"<th>{escape(heading)}</th>" for heading in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table><tr>{head}</tr>{body}</table>"

@@ -1,0 +1,126 @@
+"""What those see who name no listener: bars on a terminal and in a notebook, lines of the log elsewhere."""
+
+from __future__ import annotations
+
+import importlib.util
+import logging
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from bigforest.common.events import Compiling, Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted
+
+# Seconds of work before anything is shown.
+_PATIENCE = 2.0
+_LOG = logging.getLogger("bigforest")
+
+
+@contextmanager
+def watching(listener: Listener | None) -> Iterator[Listener]:
+    """The listener, or, where it is None, one that shows work of more than two seconds until the block ends.
+
+    On a terminal and in a notebook (with ipywidgets) it shows a bar for each stage. Elsewhere it writes what each stage
+    took to the logger "bigforest", as information. That kernels are compiled is a warning of that logger.
+    """
+    if listener is not None:
+        yield listener
+        return
+    bars = Bars(patience=_PATIENCE, compiling=_warn) if _can_draw() else None
+    try:
+        yield bars or _log
+    finally:
+        if bars is not None:
+            bars.close()
+
+
+def _log(event: Event) -> None:
+    if isinstance(event, Compiling):
+        _warn(event)
+    elif isinstance(event, StageFinished) and event.seconds > _PATIENCE:
+        _LOG.info("%s took %.1f s", event.stage, event.seconds)
+
+
+def _warn(event: Event) -> None:
+    if isinstance(event, Compiling):
+        _LOG.warning(event.message)  # on stderr, unless the user has set logging up
+
+
+def _can_draw() -> bool:
+    if "ipykernel" in sys.modules:
+        return importlib.util.find_spec("ipywidgets") is not None  # without it, rich prints a line for each change
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
+class Bars:
+    """A listener with one bar per stage on stderr, which vanish when it is closed.
+
+    patience   seconds without a bar at the beginning.
+    compiling  is told of notices; where it is None, they are printed.
+    """
+
+    def __init__(self, *, patience: float = 0.0, compiling: Listener | None = None, enabled: bool = True) -> None:
+        self._begin = time.monotonic() + patience
+        self._tell = compiling
+        self._enabled = enabled
+        self._waiting: dict[str, StageStarted] = {}
+        self._bars: dict[str, Any] = {}
+        self._progress: Any = None
+
+    def __call__(self, event: Event) -> None:
+        """Draw an event."""
+        if isinstance(event, StageStarted):
+            self._waiting[event.stage] = event
+        elif isinstance(event, Notice):
+            self._note(event)
+        if not self._enabled or time.monotonic() < self._begin:
+            if isinstance(event, StageFinished):
+                self._waiting.pop(event.stage, None)
+            return
+        if self._waiting:
+            self._add()
+        if isinstance(event, StageAdvanced) and event.stage in self._bars:
+            self._progress.update(self._bars[event.stage], completed=event.done)
+        elif isinstance(event, StageFinished) and event.stage in self._bars:
+            bar = self._bars[event.stage]
+            self._progress.update(bar, completed=self._progress.tasks[bar].total, clock="taken")
+
+    def close(self) -> None:
+        """Take the bars away."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _add(self) -> None:
+        """A bar for each stage that has begun and has none."""
+        if self._progress is None:
+            self._progress = _progress()
+            self._progress.start()
+        for name, stage in self._waiting.items():
+            self._bars[name] = self._progress.add_task(name, total=stage.total, unit=stage.unit, clock="left")
+        self._waiting.clear()
+
+    def _note(self, event: Notice) -> None:
+        if self._tell is not None:
+            self._tell(event)
+            return
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(stderr=True, highlight=False) if self._progress is None else self._progress.console
+        console.print(Text(f"note: {event.message}", style="yellow"), soft_wrap=True)
+
+
+def _progress() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    return Progress(
+        TextColumn("{task.description:<7}"),
+        BarColumn(bar_width=30),
+        TextColumn("{task.completed:,.0f} of {task.total:,.0f} {task.fields[unit]}"),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        TextColumn("{task.fields[clock]}"),
+        console=Console(stderr=True, highlight=False),
+        transient=True,
+    )

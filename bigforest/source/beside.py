@@ -1,0 +1,208 @@
+"""Columns that are given beside a table in memory: the target, weights and groups as arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.common.errors import ConfigError, DataError, reason
+from bigforest.source.in_memory import (
+    TARGET,
+    frame_from_arrow,
+    frame_from_numpy,
+    frame_from_pandas,
+    masked_cells,
+    numbered_names,
+)
+from bigforest.source.spool import PART_BYTES, spool_batches
+
+_POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
+
+
+@dataclass(frozen=True, slots=True)
+class SparseTable:
+    """A sparse matrix of scipy as a table: columns x0, x1, ..., in which cells that are not kept are 0, and others.
+
+    matrix  [rows, features], any format of scipy.sparse.
+    others  the columns behind them.
+    """
+
+    matrix: Any
+    others: tuple[pl.Series, ...] = ()
+
+    def spool(self, scratch: Path, where: str) -> list[Path]:
+        """Write it into Parquet files in `scratch`. Holds the matrix once more, as CSR, and about 64 MB of cells."""
+        import pyarrow as pa
+
+        if self.matrix.dtype.kind not in "biuf" or self.matrix.dtype.itemsize > 8:
+            raise DataError(f"the sparse matrix has type {self.matrix.dtype}; convert it to numbers of at most 64 bits")
+        rows = self.matrix.tocsr()
+        at_once = max(1, PART_BYTES // (8 * max(1, rows.shape[1])))
+
+        def batches() -> Iterator[Any]:
+            for first in range(0, max(1, rows.shape[0]), at_once):
+                cells = rows[first : first + at_once].toarray()
+                part = frame_from_numpy(cells, numbered_names(cells))
+                part = part.with_columns(one.slice(first, part.height) for one in self.others)
+                yield from part.to_arrow().to_batches()
+
+        schema = next(batches()).schema
+        return spool_batches(pa.RecordBatchReader.from_batches(schema, batches()), scratch, where)
+
+
+def is_column(given: Any) -> bool:
+    """Whether the values of a column were given, not its name."""
+    return given is not None and not isinstance(given, str)
+
+
+def with_columns_beside(data: Any, given: Mapping[str, Any]) -> tuple[Any, dict[str, Any]]:
+    """A table with the columns that were given beside it, and the names of these columns.
+
+    data   a table, or a pair of one and the target.
+    given  what "target", "weight" and "group" are: None, a name of a column, or its values: an array, a list, or a
+           Series, [rows] or [rows, 1].
+
+    Raises DataError where they do not fit together, and ConfigError where the table is not in memory.
+    """
+    names = dict(given)
+    if isinstance(data, tuple) and len(data) == 2:
+        data, labels = data
+        if is_column(names["target"]):
+            raise ConfigError("the target is the second of the pair (X, y) already; drop target")
+        columns = {"target": column_of(labels, names["target"], "y")}
+    else:
+        columns = {}
+    columns |= {
+        what: column_of(values, None, "y" if what == "target" else what)
+        for what, values in given.items()
+        if is_column(values)
+    }
+    if not columns:
+        return data, names
+    table = data if is_sparse(data) else frame_in_memory(data)
+    if table is None:
+        what, kind = next(iter(columns)), type(data).__name__
+        raise ConfigError(
+            f"{what} as an array goes with a table in memory, not with {kind}; name a column of the table"
+        )
+    known = set(table.columns if isinstance(table, pl.DataFrame) else numbered_names(table))
+    rows = table.shape[0]
+    for what, column in columns.items():
+        if len(column) != rows:
+            shown = "y" if what == "target" else what
+            raise DataError(f"{shown} has {len(column)} rows, and X has {rows}; give a value for each row")
+        if column.name in known:
+            raise DataError(
+                f"X has a column {column.name!r} too; drop it from X, or name a column in place of an array"
+            )
+        name = column.name or _free(what, known)
+        known.add(name)
+        columns[what], names[what] = column.alias(name), name
+    if isinstance(table, pl.DataFrame):
+        return table.with_columns(columns.values()), names
+    return SparseTable(table, tuple(columns.values())), names
+
+
+def column_of(values: Any, name: str | None, what: str) -> pl.Series:
+    """The values of a column, as a Series, with a name where they have one. Raises DataError."""
+    try:
+        found = _series(values)
+    except DataError as error:
+        raise DataError(f"{what}: {error}") from error
+    except (TypeError, ValueError, OverflowError, *_POLARS_FAULTS) as error:
+        raise DataError(f"{what} is not a column of one type ({reason(error)}); convert it") from error
+    return found.alias(name) if name else found
+
+
+def _series(values: Any) -> pl.Series:
+    package = type(values).__module__.partition(".")[0]
+    if package == "pandas":
+        frame = frame_from_pandas(values.to_frame() if hasattr(values, "to_frame") else values)
+        # A Series without a name becomes the column 0.
+        return _series(frame.rename({"0": ""}) if getattr(values, "name", "") is None else frame)
+    if isinstance(values, pl.DataFrame):
+        if values.width != 1:
+            raise DataError(f"a column was expected, not a frame of {values.width}; select one")
+        return _series(values.to_series())
+    if isinstance(values, pl.Series):
+        return values
+    if package == "pyarrow":
+        return _series(pl.from_arrow(values))
+    if isinstance(values, np.ndarray):
+        return _from_numpy(values)
+    if not isinstance(values, Sequence | range) or isinstance(values, bytes):
+        raise DataError(f"a column cannot be made of {type(values).__name__}; give an array, a list or a Series")
+    nested = any(isinstance(one, list | tuple | np.ndarray) for one in values[:1])
+    try:
+        return _from_numpy(np.asarray(values)) if nested else pl.Series(values=list(values))
+    except (TypeError, *_POLARS_FAULTS):
+        if any(isinstance(one, str) for one in values):
+            raise
+        return _from_numpy(np.asarray(values))  # whole numbers and others
+
+
+def _from_numpy(array: Any) -> pl.Series:
+    masked, plain = masked_cells(array), np.asarray(array)
+    if plain.ndim == 2 and plain.shape[1] == 1:
+        plain, masked = plain[:, 0], None if masked is None else masked[:, 0]
+    if plain.ndim != 1:
+        raise DataError(f"a column was expected, not an array of shape {plain.shape}; reshape it")
+    if plain.dtype.kind not in "biufUOM":
+        raise DataError(f"an array of type {plain.dtype} cannot be a column; convert it to booleans, numbers or text")
+    column = pl.Series(values=plain.tolist() if plain.dtype.kind in "UO" else plain)
+    return column if masked is None else column.set(pl.Series(masked), None)
+
+
+def is_sparse(data: Any) -> bool:
+    """Whether this is a sparse matrix, or array, of scipy."""
+    return type(data).__module__.partition(".")[0] == "scipy" and hasattr(data, "tocsr")
+
+
+def frame_in_memory(data: Any) -> pl.DataFrame | None:
+    """The table as a frame when it is in memory anyway, else None: arrays, lists of rows, mappings of columns, and
+    tables of Polars, pandas and pyarrow. Raises DataError."""
+    if isinstance(data, pl.DataFrame):
+        return data
+    if isinstance(data, np.ndarray):
+        return frame_from_numpy(data, numbered_names(data))
+    if isinstance(data, Mapping | list):
+        return _frame_of_cells(data)
+    package = type(data).__module__.partition(".")[0]
+    if package == "pandas":
+        return frame_from_pandas(data)
+    if package == "pyarrow":
+        import pyarrow as pa
+
+        if isinstance(data, pa.Table | pa.RecordBatch):
+            return frame_from_arrow(data)
+    return None
+
+
+def _frame_of_cells(data: Any) -> pl.DataFrame:
+    try:
+        if isinstance(data, Mapping):
+            return pl.DataFrame({str(name): column_of(values, str(name), str(name)) for name, values in data.items()})
+        if data and isinstance(data[0], Mapping):
+            return pl.DataFrame(data, infer_schema_length=None)
+        cells = np.asarray(data)
+        if cells.dtype.kind in "UO" and cells.ndim == 2:
+            return pl.DataFrame(data, schema=numbered_names(cells), orient="row", infer_schema_length=None)
+    except (TypeError, ValueError, *_POLARS_FAULTS) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(
+            f"a table cannot be made of this {type(data).__name__} ({reason(error)}); give columns"
+        ) from error
+    return frame_from_numpy(cells, numbered_names(cells))
+
+
+def _free(what: str, known: set[str]) -> str:
+    name = TARGET if what == "target" else what
+    while name in known:
+        name += "_"
+    return name

@@ -1,0 +1,65 @@
+"""The options of a run in a file of TOML: --config FILE, or bigforest.toml in the current folder."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from .options import RUN
+
+DEFAULT = Path("bigforest.toml")
+
+
+def _read(context: typer.Context, file: str | None) -> str | None:
+    """Make the options in the file the defaults of the command."""
+    place = DEFAULT if file is None and DEFAULT.is_file() else file
+    if place is None or context.resilient_parsing:
+        return file
+    try:
+        given = tomllib.loads(Path(place).read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise typer.BadParameter(f"{place} cannot be read as TOML: {error}") from error
+    known = {parameter.name for parameter in context.command.params} - {"config_file", "help", "data"}
+    found = {}
+    for name, value in given.items():
+        option = name.replace("-", "_")
+        if option not in known:
+            near = difflib.get_close_matches(option, sorted(filter(None, known)), n=2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            raise typer.BadParameter(f"{place}: {context.command.name} has no option {name!r}{hint}")
+        found[option] = json.dumps(value) if isinstance(value, dict) else value
+    context.default_map = found
+    return file
+
+
+ConfigFile = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        metavar="FILE",
+        help="TOML file of options, by their names without dashes; bigforest.toml here unless given.",
+        callback=_read,
+        is_eager=True,
+        rich_help_panel=RUN,
+    ),
+]
+
+
+def toml_of(options: Mapping[str, Any]) -> str:
+    """Options as lines of TOML; those without a value are left out."""
+    return "".join(f"{name} = {_written(value)}\n" for name, value in options.items() if value not in (None, (), []))
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{ " + ", ".join(f"{json.dumps(name)} = {_written(one)}" for name, one in value.items()) + " }"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_written, value))}]"
+    # Texts, numbers and booleans are written alike in JSON, but for the characters JSON may leave as they are.
+    return json.dumps(value).replace("\x7f", "\\u007f")

@@ -1,0 +1,152 @@
+"""What users see: progress, tables of HTML, public names, and scores."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+from sklearn.metrics import accuracy_score, r2_score
+
+import bigforest as bf
+from bigforest.common.errors import DataError
+from bigforest.common.events import Notice, StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.common.progress import Bars, watching
+
+DRAW = np.random.default_rng(5)
+FRAME = pl.DataFrame({"a": DRAW.normal(size=80), "b": DRAW.normal(size=80)}).with_columns(
+    late=pl.when(pl.col("a") + pl.col("b") > 0).then(pl.lit("<yes>")).otherwise(pl.lit("no")),
+    number=pl.col("a") * 2 - pl.col("b"),
+)
+CLASSES = FRAME.drop("number")
+
+
+class Terminal(io.StringIO):
+    """A stream that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run(listener: Any, seconds: float = 3.0) -> None:
+    listener(StageStarted("grow", 10, "trees"))
+    listener(StageAdvanced("grow", 4))
+    listener(Notice("a row was left out"))
+    listener(StageFinished("grow", seconds))
+
+
+def test_watching__is_the_listener_that_was_given() -> None:
+    heard: list[Any] = []
+    with watching(heard.append) as listener:
+        run(listener)
+    assert len(heard) == 4
+
+
+def test_watching__writes_the_log_where_nothing_can_be_drawn(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with caplog.at_level(logging.INFO, "bigforest"), watching(None) as listener:
+        run(listener)
+        run(listener, seconds=0.5)
+    assert caplog.record_tuples == [("bigforest", logging.INFO, "grow took 3.0 s")]
+    assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    patient = Bars(patience=1e9, compiling=silent)
+    run(patient)
+    patient.close()
+    assert terminal.getvalue() == ""
+    bars = Bars()
+    run(bars)
+    bars.close()
+    assert "4 of 10 trees" in terminal.getvalue() or "10 of 10 trees" in terminal.getvalue()
+    assert "note: a row was left out" in terminal.getvalue()
+
+
+class Tags(HTMLParser):
+    """The tags that are open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attributes: Any) -> None:
+        self.open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("target", ["late", "number"])
+def test_html__is_of_tags_that_close_and_escapes_names(target: str) -> None:
+    forest = bf.train(FRAME.select("a", "b", target), target, trees=5)
+    for shown in (forest, forest.oob, bf.plan_training(FRAME, target)):
+        html = shown._repr_html_()
+        tags = Tags()
+        tags.feed(html)
+        assert tags.open == []
+        assert "<yes>" not in html
+    assert "&lt;yes&gt;" in bf.train(CLASSES, "late", trees=5).oob._repr_html_()
+    assert "no limit" in bf.plan_training(FRAME, target)._repr_html_()
+
+
+def test_public_names__are_all_there_is() -> None:
+    assert dir(bf) == sorted(bf.__all__)
+    assert not hasattr(bf, "Any") and not hasattr(bf, "importlib")
+    forest = bf.train(CLASSES, "late", trees=2)
+    names = [name for name in dir(forest) if not name.startswith("_")]
+    assert not {"passes", "reader", "predictor", "rule"} & set(names)
+    assert {"predict", "score", "oob", "nodes", "write"} <= set(names)
+    for name in names:  # each has a text
+        thing = getattr(type(forest), name, None)
+        assert thing is None or thing.__doc__, name
+
+
+def test_score__is_that_of_scikit_learn() -> None:
+    forest = bf.train(CLASSES, "late", trees=5)
+    found = forest.predict(CLASSES)["prediction"]
+    wanted = accuracy_score(CLASSES["late"], found)
+    X, y = CLASSES.drop("late"), CLASSES["late"]
+    for score in (
+        forest.score(CLASSES),
+        forest.score(CLASSES.lazy()),
+        forest.score(CLASSES.to_pandas()),
+        forest.score(X, y),
+        forest.score((X, y.to_list())),
+        forest.score(X.to_numpy(), y.to_numpy()),
+        forest.score(X.to_pandas(), pd.DataFrame({"y": y.to_list()})),
+        forest.score(CLASSES, trees=range(5)),
+    ):
+        assert score == pytest.approx(wanted)
+    numbers = bf.train(FRAME.drop("late"), "number", trees=5)
+    assert numbers.score(FRAME) == pytest.approx(r2_score(FRAME["number"], numbers.predict(FRAME)["prediction"]))
+
+
+def test_score__of_missing_and_unknown_labels() -> None:
+    forest = bf.train(CLASSES, "late", trees=5)
+    found = forest.predict(CLASSES)["prediction"]
+    truth = [None, "never", *found[2:].to_list()]
+    assert forest.score(CLASSES, truth) == pytest.approx(78 / 79)
+    for y, message in (([None] * 80, "no row has a true value"), (["no"], "y has 1 rows, and the table has 80")):
+        with pytest.raises(DataError, match=message):
+            forest.score(CLASSES, y)
+    with pytest.raises(DataError, match="no column 'late' to score by; give y"):
+        forest.score(CLASSES.drop("late"))
+
+
+def test_score__whole_numbers_are_classes_of_any_width() -> None:
+    kinds = CLASSES.with_columns(late=(pl.col("late") == "no").cast(pl.Int8))
+    forest = bf.train(kinds, "late", trees=5)
+    assert forest.score(kinds, kinds["late"].cast(pl.Float64)) == forest.score(kinds) > 0.9
+    assert re.fullmatch(r"<table>.*</table>", forest._repr_html_())

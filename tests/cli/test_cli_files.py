@@ -1,0 +1,171 @@
+"""Standard input and output, CSV of any separator, predictions as text, and options in a file."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import polars as pl
+import pytest
+
+import bigforest
+from bigforest.schema.train_options import OPTIONS
+from tests.commands import Run, folder, run
+
+__all__ = ["folder", "run"]  # fixtures
+
+
+@pytest.fixture
+def stdin(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
+    """What comes by standard input."""
+    content = io.BytesIO()
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=content))
+    return content
+
+
+def things() -> pl.DataFrame:
+    return pl.read_parquet("things.parquet")
+
+
+@pytest.mark.parametrize("kind", ["csv", "ndjson", "parquet", "ipc"])
+def test_stdin__is_a_table(folder: Path, run: Run, stdin: io.BytesIO, kind: str) -> None:
+    getattr(things(), f"write_{kind}")(stdin)
+    stdin.seek(0)
+    facts = run.json("train", "-", "--trees", "2", "--out", "f")
+    assert (facts["rows"], facts["trees"]) == (things().height, 2)
+    stdin.seek(0)
+    assert run.json("plan", "-", "--trees", "2")["rows"] == things().height
+
+
+def test_stdout__has_the_predictions_and_nothing_else(folder: Path, run: Run) -> None:
+    run("train", "things.parquet", "--trees", "3", "--out", "f", "--quiet")
+    command = [sys.executable, "-m", "cli", "predict", str(folder / "f"), "-", "--proba", "--out", "-"]
+    text = things().write_csv().encode()
+    done = subprocess.run(command, input=text, capture_output=True, cwd=Path(__file__).resolve().parents[2], check=True)
+    found = pl.read_csv(done.stdout)
+    wanted = bigforest.read_forest("f").predict_proba(things())
+    assert found.columns == ["prediction", *wanted.columns]
+    assert found.select(wanted.columns).equals(wanted)
+    assert not [line for line in done.stderr.splitlines() if b"compiling" not in line]
+
+
+def test_stdout__is_not_for_both(folder: Path, run: Run) -> None:
+    run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
+    run("predict", "f", "things.parquet", "--out", "-", "--json")
+    assert run.code == 2
+    assert "cannot both go to standard output" in run.err
+
+
+@pytest.mark.parametrize("ending", [".csv", ".tsv", ".ndjson", ".jsonl", ".parquet"])
+def test_predict__the_kind_of_file_is_its_ending(folder: Path, run: Run, ending: str) -> None:
+    run("train", "things.parquet", "--trees", "3", "--out", "f", "--quiet")
+    for more in ([], ["--overwrite"]):
+        run("predict", "f", "things.parquet", "--proba", "--out", f"p{ending}", "--quiet", *more)
+        assert (run.code, run.err) == (0, "")
+    read = {
+        ".csv": pl.read_csv,
+        ".tsv": lambda path: pl.read_csv(path, separator="\t"),
+        ".parquet": pl.read_parquet,
+    }.get(ending, pl.read_ndjson)
+    run("predict", "f", "things.parquet", "--proba", "--out", "expected", "--quiet")
+    assert read(f"p{ending}").equals(pl.read_parquet("expected"))  # type: ignore[operator]
+
+
+def test_predict__another_text_is_not_replaced(folder: Path, run: Run) -> None:
+    run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
+    things().write_csv("things.csv")
+    before = Path("things.csv").read_bytes()
+    assert run("predict", "f", "things.parquet", "--out", "things.csv", "--overwrite").code == 2
+    assert "is not a bigforest prediction" in run.err
+    assert Path("things.csv").read_bytes() == before
+
+
+def test_predict__says_that_rows_were_in_the_training(folder: Path, run: Run) -> None:
+    run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
+    run("predict", "f", "things.parquet", "--out", "p")
+    assert "note: the forest was trained on these rows" in run.err and "out-of-bag report" in run.err
+    things().write_parquet("others.parquet")
+    run("predict", "f", "others.parquet", "--out", "q")
+    assert (run.code, run.err) == (0, "")
+
+
+@pytest.mark.parametrize("mark", [";", "\t", "|", ","])
+def test_csv__of_any_separator_with_dates(folder: Path, run: Run, mark: str) -> None:
+    frame = things().with_columns(day=pl.date(2024, 1, 1) + pl.duration(days=pl.int_range(pl.len())))
+    frame.write_csv("t.csv", separator=mark)
+    assert run.json("train", "t.csv", "--trees", "2", "--out", "f")["features"] == frame.width - 1
+    features = bigforest.read_forest("f").features
+    assert features.filter(name="day")["dtype"].item() == "Date"
+
+
+def test_config__of_a_forest_grows_it_again(folder: Path, run: Run) -> None:
+    weights = json.dumps({str(label): 2.5 for label in things()["target"].unique()})
+    options = ("--mtry", "0.5", "--no-replace", "--class-weight", weights, "--sample-fraction", "0.7", "--trees", "3")
+    run("train", "things.parquet", *options, "--out", "a", "--quiet")
+    assert (run.code, run.err) == (0, "")
+    text = run("inspect", "a", "--config").out
+    assert 'target = "target"' in text and "mtry = 0.5" in text and "replace = false" in text
+    Path("run.toml").write_text(text)
+    run("train", "things.parquet", "--config", "run.toml", "--out", "b", "--quiet")
+    assert (run.code, run.err) == (0, "")
+    first, second = (bigforest.read_forest(name) for name in "ab")
+    assert first.config == second.config
+    assert first.nodes.collect().equals(second.nodes.collect())
+    assert run("inspect", "b", "--config").out == text
+
+
+def test_config__the_command_line_comes_first(folder: Path, run: Run) -> None:
+    Path("bigforest.toml").write_text('trees = 4\nmax-depth = 1\nfamily = "axis"\nexclude = ["size"]\n')
+    run("train", "things.parquet", "--trees", "2", "--out", "f", "--quiet")
+    assert (run.code, run.err) == (0, "")
+    forest = bigforest.read_forest("f")
+    assert (forest.trees, forest.config.max_depth) == (2, 1)
+    assert "size" not in forest.features["name"]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("tres = 3", "train has no option 'tres'; did you mean trees"),
+        ("trees = [", "cannot be read as TOML"),
+        ("trees = 'many'", "Invalid value for '--trees'"),
+        ("trees = 0", "--trees must be a whole number"),
+    ],
+)
+def test_config__that_cannot_be(folder: Path, run: Run, text: str, message: str) -> None:
+    Path("c.toml").write_text(text)
+    run("train", "things.parquet", "--config", "c.toml", "--out", "f")
+    assert run.code == 2
+    assert message in " ".join(run.err.split())
+
+
+def test_inspect__shows_the_options_of_the_family_only(folder: Path, run: Run) -> None:
+    run("train", "things.parquet", "--family", "tree", "--out", "f", "--quiet")
+    [options] = [line for line in run("inspect", "f").out.splitlines() if line.startswith("options")]
+    shown = {part.split()[0] for part in options.removeprefix("options").split(",")}
+    assert {"splitter", "family"} <= shown
+    assert all(OPTIONS[name].of("tree") for name in shown)
+
+
+def test_train__without_a_target_offers_near_names_and_the_last(folder: Path, run: Run) -> None:
+    things().rename({"target": "Traget"}).with_columns(last=1).write_parquet("t.parquet")
+    run("train", "t.parquet")
+    assert run.code == 2
+    assert "say which one is the target, such as 'Traget' or 'last': the columns are " in run.err
+
+
+def test_version__is_short_too(run: Run) -> None:
+    assert run("-V").out == f"bigforest {bigforest.__version__}\n"
+
+
+def test_python_m_bigforest__is_the_command_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "bigforest", "-V"], capture_output=True, text=True, check=True)
+    assert done.stdout == f"bigforest {bigforest.__version__}\n"
+
+
+def test_completion__is_offered(run: Run) -> None:
+    assert "--install-completion" in run("--help").out

@@ -1,0 +1,140 @@
+"""The target, weights and groups as arrays beside a table in memory: the forest is that of the whole table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+from polars.testing import assert_frame_equal
+from scipy import sparse
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.source.beside import SparseTable, with_columns_beside
+from bigforest.source.open import open_source
+
+DRAW = np.random.default_rng(1)
+X = np.where(DRAW.random((60, 3)) < 0.5, 0.0, DRAW.normal(size=(60, 3)))
+Y = (X[:, 0] + X[:, 1] > 0).astype(np.int64)
+NAMES = ["x0", "x1", "x2"]
+WHOLE = pl.DataFrame({**dict(zip(NAMES, X.T, strict=True)), "target": Y})
+
+TABLES: dict[str, Callable[[], Any]] = {
+    "numpy": lambda: X,
+    "list": X.tolist,
+    "list of tuples": lambda: [tuple(row) for row in X.tolist()],
+    "list of rows by name": lambda: [dict(zip(NAMES, row, strict=True)) for row in X.tolist()],
+    "mapping": lambda: dict(zip(NAMES, X.T, strict=True)),
+    "mapping of lists": lambda: {name: column.tolist() for name, column in zip(NAMES, X.T, strict=True)},
+    "polars": lambda: WHOLE.drop("target"),
+    "pandas": lambda: pd.DataFrame(X, columns=NAMES),
+    "arrow": lambda: pa.table(dict(zip(NAMES, X.T, strict=True))),
+    "csr": lambda: sparse.csr_matrix(X),
+    "csc array": lambda: sparse.csc_array(X),
+    "coo": lambda: sparse.coo_matrix(X),
+}
+TARGETS: dict[str, Callable[[], Any]] = {
+    "numpy": lambda: Y,
+    "a column of numpy": lambda: Y[:, None],
+    "list": Y.tolist,
+    "list of lists": lambda: Y[:, None].tolist(),
+    "polars": lambda: pl.Series(Y),
+    "a frame of polars": lambda: pl.DataFrame({"target": Y}),
+    "pandas": lambda: pd.Series(Y, index=np.arange(60)[::-1]),
+    "a frame of pandas": lambda: pd.DataFrame({"target": Y}),
+    "arrow": lambda: pa.array(Y),
+    "arrow in chunks": lambda: pa.chunked_array([Y[:7], Y[7:]]),
+}
+
+
+def files(forest: bf.Forest) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in (forest.directory / "trees").iterdir()}
+
+
+@pytest.fixture(scope="module")
+def expected() -> dict[str, bytes]:
+    return files(bf.train(WHOLE, "target", trees=3))
+
+
+@pytest.mark.parametrize("table", TABLES)
+def test_train__on_any_kind_of_table(table: str, expected: dict[str, bytes]) -> None:
+    assert files(bf.train(TABLES[table](), Y, trees=3)) == expected
+    assert files(bf.train((TABLES[table](), Y), trees=3)) == expected
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_train__with_any_kind_of_target(target: str, expected: dict[str, bytes]) -> None:
+    assert files(bf.train(X, TARGETS[target](), trees=3)) == expected
+    assert files(WHOLE.drop("target").bigforest.train(TARGETS[target](), trees=3)) == expected  # type: ignore[attr-defined]
+
+
+def test_target__keeps_its_name_and_type() -> None:
+    late = pd.Series(pd.Categorical(["no", "yes"] * 30, ["yes", "no"], ordered=True), name="late")
+    forest = bf.train(pd.DataFrame(X), late, trees=2)
+    assert (forest.spec.target.name, forest.classes) == ("late", ["no", "yes"])
+    assert bf.train((X, Y), "kind", trees=2).spec.target.name == "kind"
+    assert bf.train(X, [1.5, *range(59)], trees=2).is_regression
+
+
+def test_weights_and_groups__as_arrays(tmp_path: Path) -> None:
+    weight, group = DRAW.integers(1, 4, 60), np.repeat(np.arange(20), 3)
+    whole = WHOLE.with_columns(weight=weight, group=group)
+    by_name = files(bf.train(whole, "target", weight="weight", group="group", trees=3))
+    assert files(bf.train(X, Y, weight=weight.tolist(), group=pl.Series(group), trees=3)) == by_name
+    assert files(bf.train(sparse.csr_matrix(X), Y, weight=weight, group=group, trees=3)) == by_name
+    store = bf.encode_store((X, Y), tmp_path / "s", weight=pd.Series(weight), group=group)
+    assert files(bf.train(store, trees=3)) == by_name
+    assert bf.plan_training(X, Y, weight=weight).rows == 60
+
+
+def test_names__that_are_there_already() -> None:
+    frame = WHOLE.rename({"x0": "weight"})
+    data, names = with_columns_beside(frame, {"target": "target", "weight": Y, "group": None})
+    assert names == {"target": "target", "weight": "weight_", "group": None}
+    assert_frame_equal(data, frame.with_columns(weight_=Y))
+    with pytest.raises(DataError, match="X has a column 'target' too; drop it from X"):
+        bf.train(WHOLE, WHOLE["target"])
+
+
+def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    tall = sparse.random(300_000, 40, 0.01, "csc", random_state=np.random.default_rng(2))
+    source = open_source(SparseTable(tall, (pl.Series("y", range(300_000)),)), scratch=tmp_path)
+    assert (source.rows, len(source.schema), len(source.files)) == (300_000, 41, 2)
+    assert np.array_equal(source.columns(["x3", "y"]).to_numpy()[:, 0], tall[:, [3]].toarray()[:, 0])
+    assert source.column("y").to_list() == list(range(300_000))
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "options", "message"),
+    [
+        (X, Y[:-1], {}, "y has 59 rows, and X has 60"),
+        (X, Y, {"weight": [1, 2]}, "weight has 2 rows, and X has 60"),
+        (X, np.stack([Y, Y], 1), {}, "a column was expected, not an array of shape"),
+        (X, 5, {}, "a column cannot be made of int"),
+        (X, ["a", 1] * 30, {}, "y is not a column of one type"),
+        (X, Y + 1j, {}, "of type complex128"),
+        ({"a": [1, "b"]}, None, {}, "a is not a column of one type"),
+        ([[1.0], [1.0, 2.0]], None, {}, "a table cannot be made of this list"),
+        (sparse.csr_matrix(X.astype(complex)), Y, {}, "the sparse matrix has type complex128"),
+    ],
+)
+def test_train__refuses_what_does_not_fit(data: Any, target: Any, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        bf.train(data, target, **options)
+
+
+def test_train__refuses_arrays_beside_files(tmp_path: Path) -> None:
+    WHOLE.write_parquet(tmp_path / "t.parquet")
+    for data in (tmp_path / "t.parquet", WHOLE.lazy()):
+        with pytest.raises(ConfigError, match="target as an array goes with a table in memory, not with"):
+            bf.train(data, Y)
+        with pytest.raises(ConfigError, match="weight as an array goes with a table in memory"):
+            bf.train(data, "target", weight=Y)
+    with pytest.raises(ConfigError, match="the second of the pair"):
+        bf.train((X, Y), Y)

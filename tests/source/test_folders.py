@@ -1,0 +1,74 @@
+"""Folders of files: columns in any order, and columns that the names of folders hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import bigforest as bf
+from bigforest.common.errors import DataError
+from bigforest.source.open import open_source
+
+FRAME = pl.DataFrame(
+    {
+        "a": [1.5, 2.5, 3.5, 4.5],
+        "b": ["x", "y", None, "x"],
+        "year": [2024, 2024, 2025, None],
+        "day": [date(2024, 1, 2), date(2024, 1, 3), date(2024, 1, 2), date(2024, 1, 2)],
+        "place": ["here", "a b/c", "here", "5"],
+    }
+)
+WRITERS: dict[str, Callable[[pl.DataFrame, Path], None]] = {
+    "parquet": lambda frame, path: frame.write_parquet(path.with_suffix(".parquet")),
+    "csv": lambda frame, path: frame.write_csv(path.with_suffix(".csv")),
+    "ndjson": lambda frame, path: frame.write_ndjson(path.with_suffix(".ndjson")),
+    "arrow": lambda frame, path: frame.write_ipc(path.with_suffix(".arrow")),
+}
+
+
+@pytest.mark.parametrize("kind", WRITERS)
+def test_folder__columns_are_by_name(kind: str, tmp_path: Path) -> None:
+    part = FRAME.select("a", "b", "place")
+    (tmp_path / "t").mkdir()
+    WRITERS[kind](part[:2], tmp_path / "t" / "1")
+    WRITERS[kind](part[2:].select("place", "a", "b"), tmp_path / "t" / "2")
+    source = open_source(tmp_path / "t", scratch=tmp_path)
+    assert list(source.schema) == part.columns
+    assert_frame_equal(source.columns(part.columns), part)
+    assert_frame_equal(pl.concat(source.batches(["place", "a"], 3)), part.select("place", "a"))
+
+
+@pytest.mark.parametrize("kind", ["parquet", "csv"])
+def test_folder__hive_partitions_are_columns(kind: str, tmp_path: Path) -> None:
+    home = tmp_path / "t"
+    frame = FRAME.sort("year", "day", "place", nulls_last=True)
+    if kind == "parquet":
+        frame.write_parquet(pl.PartitionBy(home, key=["year", "day", "place"], include_key=False), mkdir=True)
+    else:
+        for number, row in enumerate(frame.iter_rows(named=True)):
+            year = "__HIVE_DEFAULT_PARTITION__" if row["year"] is None else row["year"]
+            folder = home / f"year={year}" / f"day={row['day']}" / f"place={row['place'].replace('/', '%2F')}"
+            folder.mkdir(parents=True)
+            frame[number : number + 1].select("a", "b").write_csv(folder / "0.csv")
+    source = open_source(home, scratch=tmp_path)
+    assert list(source.schema) == frame.columns
+    assert_frame_equal(source.columns(frame.columns), frame, check_row_order=False)
+    forest = bf.train(home, "b", trees=2)
+    assert [feature.name for feature in forest.spec.features] == ["a", "year", "day", "place"]
+
+
+def test_folder__of_partitions_that_differ(tmp_path: Path) -> None:
+    for folder in ("t/year=1", "t/year=2/day=3"):
+        (tmp_path / folder).mkdir(parents=True)
+        FRAME.select("a").write_parquet(tmp_path / folder / "0.parquet")
+    with pytest.raises(DataError, match="not in folders for year as "):
+        open_source(tmp_path / "t", scratch=tmp_path)
+    (tmp_path / "u/a=1").mkdir(parents=True)
+    FRAME.select("a").write_parquet(tmp_path / "u/a=1/0.parquet")
+    with pytest.raises(DataError, match="column 'a' is in the file and in the name of its folder"):
+        open_source(tmp_path / "u", scratch=tmp_path)
