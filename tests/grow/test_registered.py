@@ -22,6 +22,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Extras
 from bigforest.execution.resources import Resources
 from bigforest.grow.families import registry
+from bigforest.grow.families.family import Family
 from bigforest.grow.families.registry import family_of, register_family
 from bigforest.grow.families.rotation.family import RotationFamily
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
@@ -29,7 +30,7 @@ from bigforest.grow.in_memory import grow_tree
 from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.grow.shared import criteria
-from bigforest.grow.shared.criteria import ScoredCriterion, register_criterion
+from bigforest.grow.shared.criteria import Criterion, ScoredCriterion, register_criterion
 from bigforest.kernels.compiler.jit import helper
 from bigforest.sampling.bags import Sampler
 from bigforest.schema import registered
@@ -145,10 +146,9 @@ def test_criterion__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("options", [{"splitter": "random"}, {}, {"family": "sparse-oblique"}])
-def test_criterion__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_criterion__over_several_blocks(tmp_path: Path) -> None:
     store = store_of(wide_table(140_000, 3), tmp_path)
-    config = TrainConfig.of(trees=2, seed=7, max_depth=6, **HELLINGER, **options)
+    config = TrainConfig.of(trees=2, seed=7, max_depth=6, **HELLINGER)
     tight = MemoryLimits(rows=40_000, keys=6_000, cells=1 << 10, room=1 << 15)
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
@@ -228,3 +228,12 @@ def test_names__of_nothing_registered_are_refused() -> None:
         TrainConfig(impurity="twoing")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"family must be one of .*, pairs, not"):
         TrainConfig(family="canonical")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "owner", [*registry._FAMILIES.values(), *criteria._CRITERIA.values()], ids=lambda one: one.name
+)
+def test_oracles__are_there(owner: Family | Criterion) -> None:
+    file, *names = owner.oracle.split()
+    text = (Path(__file__).resolve().parents[2] / file).read_text()
+    assert all(f"def {name}(" in text for name in names)
