@@ -243,5 +243,3 @@ def _table(
         columns[f"c_{feature.name}"] = own.reshape(-1)
     columns["prediction"] = votes.reshape(-1)
     return pl.DataFrame(columns)
-
-

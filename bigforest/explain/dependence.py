@@ -1,10 +1,10 @@
 """How answers depend on one feature or two: partial dependence, individual curves, accumulated local effects.
 
-    partial dependence   mean over rows of the answer when the feature has a value (Friedman 2001, section 8.2)
-    individual curves    the same of single rows (Goldstein and others 2015)
-    local effects        mean over the rows between two neighbouring values of the change of the answer from the one to
-                         the other, added up and centred (Apley and Zhu 2020): no row is moved far, so that features
-                         which go together do not mislead. Of two features the second-order effect: beyond both alone
+partial dependence   mean over rows of the answer when the feature has a value (Friedman 2001, section 8.2)
+individual curves    the same of single rows (Goldstein and others 2015)
+local effects        mean over the rows between two neighbouring values of the change of the answer from the one to
+                     the other, added up and centred (Apley and Zhu 2020): no row is moved far, so that features
+                     which go together do not mislead. Of two features the second-order effect: beyond both alone
 """
 
 from __future__ import annotations
@@ -250,9 +250,7 @@ def _vary(
             group[table.used.index(place)], column[table.used.index(place)] = 0, at
     drawn = curve.points.astype(values.dtype)
     scratch = VaryScratch(*(np.empty(points.shape[1], np.uint32) for _ in range(5)))
-    vary(
-        tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out
-    )
+    vary(tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out)
 
 
 def _summed(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:

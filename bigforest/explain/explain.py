@@ -19,6 +19,7 @@ from bigforest.explain.options import PARTS, ExplainOptions
 from bigforest.explain.permutation import write_permutation
 from bigforest.explain.proximity import write_proximities
 from bigforest.explain.strength import write_strength
+from bigforest.explain.structure import write_trees
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import Source, open_source
@@ -34,10 +35,11 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
     "dependence": write_dependence,
     "effects": write_effects,
     "proximities": write_proximities,
+    "trees": write_trees,
 }
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
-_WITHOUT_ROWS = ("importance",)
-_WITH_ROWS = ("importance", "unbiased", "permutation", "strength")
+_WITHOUT_ROWS = ("importance", "trees")
+_WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 
@@ -58,6 +60,7 @@ def explain_forest(
     sample: int | None = None,
     rows: Sequence[int] = (),
     neighbors: int = 10,
+    rules: int = 20,
     seed: int = 0,
     overwrite: bool = False,
     threads: int | None = None,
@@ -86,6 +89,7 @@ def explain_forest(
              10,000.
     rows     numbers of the rows whose proximities are found, instead of a sample.
     neighbors  rows of largest proximity that are kept of each.
+    rules    leaves that are told as text, those that say most.
     seed     of permutations and samples.
 
     The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
@@ -103,6 +107,7 @@ def explain_forest(
         sample=sample,
         rows=tuple(rows),
         neighbors=neighbors,
+        rules=rules,
         seed=seed,
     )
     resources = resources_of(threads, scratch, memory)
@@ -116,7 +121,7 @@ def explain_forest(
         TemporaryFolder(resources.scratch) as work,
     ):
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
-        folder = ExplanationFolder(place, _made_of(forest, source), overwrite=overwrite)
+        folder = ExplanationFolder(place, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         for part in options.parts:
             _WRITERS[part](job)
@@ -134,10 +139,10 @@ def _parts(parts: Iterable[str] | str | None, data: Any) -> tuple[str, ...]:
     return tuple(part for part in PARTS if part in known)
 
 
-def _made_of(forest: Forest, source: Source | None) -> str:
-    """What tells a forest and a table from others."""
+def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
+    """What tells a forest, and a table, from others."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forest.part_files]
-    return digest(forest.identity, stamps, None if source is None else _rows_of(source))
+    return digest(forest.identity, stamps), digest(None if source is None else _rows_of(source))
 
 
 def _rows_of(source: Source) -> list[Any]:

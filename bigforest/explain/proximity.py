@@ -252,5 +252,7 @@ def _prototype_table(
             inside[best] = 0.0
     schema = {"number": pl.UInt32, "row": pl.UInt64, "neighbors": pl.UInt32, "proximity": pl.Float64}
     columns = [labels.head(0).extend(pl.Series("class", [line[0] for line in lines], labels.dtype))]
-    columns += [pl.Series(name, [line[at] for line in lines], kind) for at, (name, kind) in enumerate(schema.items(), 1)]
+    columns += [
+        pl.Series(name, [line[at] for line in lines], kind) for at, (name, kind) in enumerate(schema.items(), 1)
+    ]
     return pl.DataFrame(columns)
