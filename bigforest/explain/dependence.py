@@ -82,7 +82,7 @@ def _write(job: ExplainJob, name: str, *, local: bool) -> None:
     names = [name] if any(len(own) == 1 for own in chosen) else []
     names += [f"{name}-pairs"] if any(len(own) == 2 for own in chosen) else []
     names += ["individual"] if options.individual and not local else []
-    if all([job.folder.has(own, settings) for own in names]):
+    if job.folder.has_all(names, settings):
         return
     rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
     curves = [_curve(job, own, rows, local) for own in chosen]
@@ -125,8 +125,8 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
             raise ConfigError(f"features must be names or pairs of names, not {list(own)}")
         if local and not numeric.issuperset(own):
             raise ConfigError(
-                f"local effects need an order of values, and {', '.join(sorted(set(own) - numeric))} is a category; ask "
-                "for its partial dependence"
+                f"local effects need an order of values, and {', '.join(sorted(set(own) - numeric))} is a category; "
+                "ask for its partial dependence"
             )
     return chosen
 
@@ -206,7 +206,8 @@ def vary_rows(
             _vary(tree, answer, table, curve, chosen, own, found)
     kept = max(0, min(end, individual) - begin)
     return [
-        _summed(curve, own, found / stock.count, kept) for curve, own, found in zip(curves, points, out, strict=True)
+        _summed(curve, own, found / stock.tree_count, kept)
+        for curve, own, found in zip(curves, points, out, strict=True)
     ]
 
 

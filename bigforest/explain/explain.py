@@ -79,7 +79,7 @@ def explain_forest(
              temporary folder as long as the Explanation lives.
     parts    what to explain, PARTS of bigforest/explain/options.py; None for what takes little time.
     loss     what permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
-    groups   features that are permuted together, besides each by itself: lists of their names, by the name of the group.
+    groups   features that are permuted together, besides each by itself: lists of names, by the name of the group.
     new_rows  no tree has seen any of the rows: all are out of bag.
     classes  to explain by contributions and dependence; None for all, or of two the second.
     features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.

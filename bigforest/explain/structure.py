@@ -49,7 +49,7 @@ def write_trees(job: ExplainJob) -> None:
     """
     names = ["trees", "tree-features", "tree-pairs", "rules"]
     settings = repr(job.options.rules)
-    if all([job.folder.has(name, settings) for name in names]):
+    if job.folder.has_all(names, settings):
         return
     paths = job.forest.part_files
     header = check_parts(list(paths))

@@ -64,6 +64,11 @@ class ExplanationFolder:
             "overwrite"
         )
 
+    def has_all(self, names: Iterable[str], options: str = "") -> bool:
+        """Whether all of these are there; every one is looked at. Raises OutputExistsError."""
+        there = [self.has(name, options) for name in names]
+        return all(there)
+
     def write(self, name: str, table: pl.DataFrame | pa.Table, options: str = "") -> None:
         """Write a table; `options` are those that decide what is in it."""
         found = table.to_arrow(compat_level=pl.CompatLevel.oldest()) if isinstance(table, pl.DataFrame) else table

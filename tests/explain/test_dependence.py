@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +97,7 @@ def test_effects__add_up_changes_between_neighbours(seed: int, rows: int, regres
             own = table if label is None else table.filter(pl.col("class") == label)
             edges, effect, counted = own["value"].to_list(), [0.0], [0]
             present = case.frame.filter(pl.col("x0").is_not_null()).drop("y")
-            for low, high in zip(edges, edges[1:], strict=False):
+            for low, high in pairwise(edges):
                 first = low == edges[0]
                 inside = present.filter((pl.col("x0") <= high) & ((pl.col("x0") > low) | pl.lit(first)))
                 ends = (

@@ -70,7 +70,7 @@ def test_rules__are_what_leads_to_the_leaf() -> None:
     rules = forest.explain(parts="trees", rules=8)["rules"]
     assert len(rules) == 8
     for line in rules.iter_rows(named=True):
-        conditions = [text for text in line["rule"].split(" and ")]
+        conditions = line["rule"].split(" and ")
         holds = np.ones(300, np.bool_)
         for text in conditions:
             words = text.split()
