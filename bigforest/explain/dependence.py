@@ -139,7 +139,8 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Values of a feature among the rows: all, or as many quantiles as asked for, each of them a value; all levels."""
+    """Values of a feature among the rows: all, or as many quantiles as asked for, each of them a value; all
+    levels that the rows have."""
     feature = job.forest.spec.features[place]
     if place not in table.used:
         return np.zeros(1)
@@ -277,7 +278,7 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
     ends = [""] if len(curve.places) == 1 else ["_a", "_b"]
     for at, (end, place, name) in enumerate(zip(ends, curve.places, curve.names, strict=True)):
         feature = spec.features[place]
-        columns[f"feature{end}"] = [name] * len(points)
+        columns[f"feature{end}"] = pl.Series([name] * len(points), dtype=pl.String)
         category = feature.kind == "category"
         columns[f"value{end}"] = pl.Series([None] * len(points) if category else points[:, at], dtype=pl.Float64)
         texts = [None, *job.forest.levels.of(place).to_list()] if category and feature.missing else []

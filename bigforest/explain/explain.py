@@ -83,7 +83,7 @@ def explain_forest(
     new_rows  no tree has seen any of the rows: all are out of bag.
     classes  to explain by contributions and dependence; None for all, or of two the second.
     features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
-    grid     values of a feature at which dependence is asked for, at most; of a category all levels.
+    grid     values of a feature at which dependence is asked for, at most; of a category all levels of the rows.
     individual  rows of the sample whose own curves are kept.
     sample   rows over which dependence is a mean, or whose proximities are found, drawn by the seed; None for 1,000 and
              10,000.

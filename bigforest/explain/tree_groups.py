@@ -136,4 +136,3 @@ def plan_groups(
         at_once = min(at_once, room // (fixed + largest))
         most = min(most, room // at_once - fixed)
     return cut(sizes, first, max(most, largest), stock.tree_count), at_once
-
