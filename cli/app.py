@@ -17,6 +17,7 @@ import typer
 from .calibrate import calibrate
 from .encode import encode
 from .export import export
+from .explain import explain
 from .guard import GuardedCommand
 from .images import images
 from .inspect import inspect
@@ -46,6 +47,7 @@ for command in (
     train,
     predict,
     oob,
+    explain,
     inspect,
     encode,
     plan,

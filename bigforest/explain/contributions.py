@@ -120,7 +120,7 @@ def plan_sweep(what: str, stock: TreeStock, resources: Resources, own: int) -> t
     own  bytes of a task beside the trees. All trees stay loaded where they fit. Raises ConfigError.
     """
     sizes, first = stock.sizes(), stock.trees.first
-    everything = [range(stock.count)]
+    everything = [range(stock.tree_count)]
     if resources.memory is None:
         return everything, resources.workers
     room = resources.memory - BASE_BYTES - LOADING_BYTES
@@ -129,7 +129,7 @@ def plan_sweep(what: str, stock: TreeStock, resources: Resources, own: int) -> t
         return everything, min(resources.workers, (room - whole) // own)
     if room < largest + own:
         raise over_budget(what, BASE_BYTES + LOADING_BYTES + own + largest, resources.memory)
-    return cut(sizes, first, room - own, stock.count), 1
+    return cut(sizes, first, room - own, stock.tree_count), 1
 
 
 _lock = threading.Lock()
@@ -188,14 +188,14 @@ def contributions(
         path_contributions(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), votes, spare)
         if how.exact:
             _add_shapley(tree, answer, values, begin, found)
-    trees = stock.count
+    trees = stock.tree_count
     return base / trees, votes / trees, found[:, :-1] / trees
 
 
 def _add_shapley(
     tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, found: NDArray[np.float64]
 ) -> None:
-    from bigforest.kernels.explain.contributions import Edges, Points, ShapScratch, find_edges, shapley_values
+    from bigforest.kernels.explain.contributions import TreeEdges, Points, ShapScratch, find_edges, shapley_values
 
     if tree.walked.directions is not None:
         raise ConfigError(
@@ -204,7 +204,7 @@ def _add_shapley(
         )
     size, classes = tree.end - tree.begin, answer.shape[1]
     numbers = [np.empty(size, np.uint32) for _ in range(4)]
-    edges = Edges(numbers[0], numbers[1], numbers[2], np.empty(size), numbers[3])
+    edges = TreeEdges(numbers[0], numbers[1], numbers[2], np.empty(size), numbers[3])
     limits = np.uint64(tree.begin), np.uint64(tree.end)
     find_edges(tree.walked, *limits, tree.weight, np.empty(size, np.uint64), edges)
     count = max(1, -(-int(edges.different.max()) // 2))
@@ -243,5 +243,3 @@ def _table(
         columns[f"c_{feature.name}"] = own.reshape(-1)
     columns["prediction"] = votes.reshape(-1)
     return pl.DataFrame(columns)
-
-

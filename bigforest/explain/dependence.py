@@ -1,10 +1,10 @@
 """How answers depend on one feature or two: partial dependence, individual curves, accumulated local effects.
 
-    partial dependence   mean over rows of the answer when the feature has a value (Friedman 2001, section 8.2)
-    individual curves    the same of single rows (Goldstein and others 2015)
-    local effects        mean over the rows between two neighbouring values of the change of the answer from the one to
-                         the other, added up and centred (Apley and Zhu 2020): no row is moved far, so that features
-                         which go together do not mislead. Of two features the second-order effect: beyond both alone
+partial dependence   mean over rows of the answer when the feature has a value (Friedman 2001, section 8.2)
+individual curves    the same of single rows (Goldstein and others 2015)
+local effects        mean over the rows between two neighbouring values of the change of the answer from the one to
+                     the other, added up and centred (Apley and Zhu 2020): no row is moved far, so that features
+                     which go together do not mislead. Of two features the second-order effect: beyond both alone
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _write(job: ExplainJob, name: str, *, local: bool) -> None:
     names = [name] if any(len(own) == 1 for own in chosen) else []
     names += [f"{name}-pairs"] if any(len(own) == 2 for own in chosen) else []
     names += ["individual"] if options.individual and not local else []
-    if all([job.folder.has(own, settings) for own in names]):
+    if job.folder.has_all(names, settings):
         return
     rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
     curves = [_curve(job, own, rows, local) for own in chosen]
@@ -125,8 +125,8 @@ def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:
             raise ConfigError(f"features must be names or pairs of names, not {list(own)}")
         if local and not numeric.issuperset(own):
             raise ConfigError(
-                f"local effects need an order of values, and {', '.join(sorted(set(own) - numeric))} is a category; ask "
-                "for its partial dependence"
+                f"local effects need an order of values, and {', '.join(sorted(set(own) - numeric))} is a category; "
+                "ask for its partial dependence"
             )
     return chosen
 
@@ -139,7 +139,8 @@ def _curve(job: ExplainJob, names: tuple[str, ...], rows: NDArray[np.uint32], lo
 
 
 def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]) -> NDArray[np.float64]:
-    """Values of a feature among the rows: all, or as many quantiles as asked for, each of them a value; all levels."""
+    """Values of a feature among the rows: all, or as many quantiles as asked for, each of them a value; all
+    levels that the rows have."""
     feature = job.forest.spec.features[place]
     if place not in table.used:
         return np.zeros(1)
@@ -206,7 +207,8 @@ def vary_rows(
             _vary(tree, answer, table, curve, chosen, own, found)
     kept = max(0, min(end, individual) - begin)
     return [
-        _summed(curve, own, found / stock.count, kept) for curve, own, found in zip(curves, points, out, strict=True)
+        _summed(curve, own, found / stock.tree_count, kept)
+        for curve, own, found in zip(curves, points, out, strict=True)
     ]
 
 
@@ -250,9 +252,7 @@ def _vary(
             group[table.used.index(place)], column[table.used.index(place)] = 0, at
     drawn = curve.points.astype(values.dtype)
     scratch = VaryScratch(*(np.empty(points.shape[1], np.uint32) for _ in range(5)))
-    vary(
-        tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out
-    )
+    vary(tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out)
 
 
 def _summed(curve: Curve, points: NDArray[np.uint32], found: NDArray[np.float64], kept: int) -> CurveSums:
@@ -278,7 +278,7 @@ def _columns(curve: Curve, job: ExplainJob) -> dict[str, Any]:
     ends = [""] if len(curve.places) == 1 else ["_a", "_b"]
     for at, (end, place, name) in enumerate(zip(ends, curve.places, curve.names, strict=True)):
         feature = spec.features[place]
-        columns[f"feature{end}"] = [name] * len(points)
+        columns[f"feature{end}"] = pl.Series([name] * len(points), dtype=pl.String)
         category = feature.kind == "category"
         columns[f"value{end}"] = pl.Series([None] * len(points) if category else points[:, at], dtype=pl.Float64)
         texts = [None, *job.forest.levels.of(place).to_list()] if category and feature.missing else []

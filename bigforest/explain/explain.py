@@ -19,6 +19,7 @@ from bigforest.explain.options import PARTS, ExplainOptions
 from bigforest.explain.permutation import write_permutation
 from bigforest.explain.proximity import write_proximities
 from bigforest.explain.strength import write_strength
+from bigforest.explain.structure import write_trees
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import Source, open_source
@@ -34,10 +35,11 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
     "dependence": write_dependence,
     "effects": write_effects,
     "proximities": write_proximities,
+    "trees": write_trees,
 }
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
-_WITHOUT_ROWS = ("importance",)
-_WITH_ROWS = ("importance", "unbiased", "permutation", "strength")
+_WITHOUT_ROWS = ("importance", "trees")
+_WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 
@@ -58,6 +60,7 @@ def explain_forest(
     sample: int | None = None,
     rows: Sequence[int] = (),
     neighbors: int = 10,
+    rules: int = 20,
     seed: int = 0,
     overwrite: bool = False,
     threads: int | None = None,
@@ -76,16 +79,17 @@ def explain_forest(
              temporary folder as long as the Explanation lives.
     parts    what to explain, PARTS of bigforest/explain/options.py; None for what takes little time.
     loss     what permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
-    groups   features that are permuted together, besides each by itself: lists of their names, by the name of the group.
+    groups   features that are permuted together, besides each by itself: lists of names, by the name of the group.
     new_rows  no tree has seen any of the rows: all are out of bag.
     classes  to explain by contributions and dependence; None for all, or of two the second.
     features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
-    grid     values of a feature at which dependence is asked for, at most; of a category all levels.
+    grid     values of a feature at which dependence is asked for, at most; of a category all levels of the rows.
     individual  rows of the sample whose own curves are kept.
     sample   rows over which dependence is a mean, or whose proximities are found, drawn by the seed; None for 1,000 and
              10,000.
     rows     numbers of the rows whose proximities are found, instead of a sample.
     neighbors  rows of largest proximity that are kept of each.
+    rules    leaves that are told as text, those that say most.
     seed     of permutations and samples.
 
     The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
@@ -103,6 +107,7 @@ def explain_forest(
         sample=sample,
         rows=tuple(rows),
         neighbors=neighbors,
+        rules=rules,
         seed=seed,
     )
     resources = resources_of(threads, scratch, memory)
@@ -116,7 +121,7 @@ def explain_forest(
         TemporaryFolder(resources.scratch) as work,
     ):
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
-        folder = ExplanationFolder(place, _made_of(forest, source), overwrite=overwrite)
+        folder = ExplanationFolder(place, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         for part in options.parts:
             _WRITERS[part](job)
@@ -134,10 +139,10 @@ def _parts(parts: Iterable[str] | str | None, data: Any) -> tuple[str, ...]:
     return tuple(part for part in PARTS if part in known)
 
 
-def _made_of(forest: Forest, source: Source | None) -> str:
-    """What tells a forest and a table from others."""
+def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:
+    """What tells a forest, and a table, from others."""
     stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in forest.part_files]
-    return digest(forest.identity, stamps, None if source is None else _rows_of(source))
+    return digest(forest.identity, stamps), digest(None if source is None else _rows_of(source))
 
 
 def _rows_of(source: Source) -> list[Any]:

@@ -22,7 +22,7 @@ def write_importance(job: ExplainJob) -> None:
     importance  mean over the trees of its share in the tree's decrease, as scikit-learn has it (trees of a single leaf
                 count as 0), and its standard error.
     """
-    if job.folder.has("importance") and job.folder.has("importance-trees"):
+    if job.folder.has_all(["importance", "importance-trees"]):
         return
     spec, trees = job.forest.spec, job.forest.trees
     job.forest.check()  # what follows trusts the parts
@@ -75,13 +75,13 @@ def write_unbiased(job: ExplainJob) -> None:
     of values and however deep the trees.
     """
     settings = repr(job.options.new_rows)
-    if job.folder.has("unbiased", settings) and job.folder.has("unbiased-trees", settings):
+    if job.folder.has_all(["unbiased", "unbiased-trees"], settings):
         return
     judged, stock = job.judged, job.stock
     spec = job.forest.spec
-    own = np.full((stock.count, len(spec.features)), np.nan)
+    own = np.full((stock.tree_count, len(spec.features)), np.nan)
     groups, at_once = plan_groups("the unbiased importance", stock, job.resources, ROW_BYTES * judged.table.rows)
-    with stage("unbiased", stock.count, "trees", job.listener) as progress:
+    with stage("unbiased", stock.tree_count, "trees", job.listener) as progress:
 
         def collect(index: int, found: NDArray[np.float64]) -> None:
             own[stock.trees.numbers(groups[index])] = found
@@ -126,7 +126,10 @@ def _tree_decreases(tree: LoadedTree, judged: JudgedRows, rows: NDArray[np.uint3
     labels = Judged(table.target(), weight, np.uint64(tree.begin), tree.answer)
     leaves = leaves_of(tree, table.values(), rows)
     held = np.zeros(tree.answer.shape)
-    (hold_classes if table.classes else hold_numbers)(leaves, rows, labels, held)
+    if table.classes:
+        hold_classes(leaves, rows, labels, held)
+    else:
+        hold_numbers(leaves, rows, labels, held)
     out = np.zeros(len(table.used) + 1)
     decreases(tree.walked, np.uint64(tree.begin), np.uint64(tree.end), tree.answer, held, out)
     return out[:-1] / (rows.size if weight is None else weight[rows].sum())

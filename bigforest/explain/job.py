@@ -57,7 +57,11 @@ class ExplainJob:
     @cached_property
     def stock(self) -> TreeStock:
         """The trees, whose leaves answer with shares of classes."""
-        return TreeStock(survey(self.forest.directory, self.resources.workers), True)
+        directory = self.forest.directory
+        if self.resources.cluster is not None and self.forest.is_temporary:
+            directory = self.work / "forest"
+            self.forest.write(directory)
+        return TreeStock(survey(directory, self.resources.workers), True)
 
     @property
     def voting(self) -> TreeStock:

@@ -75,12 +75,12 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
 
 def _losses(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> TreeLosses:
     judged, stock = job.judged, job.stock
-    shape = (stock.count, len(groups), stock.width)
+    shape = (stock.tree_count, len(groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
     widest = max(len(group.places) for group in groups)
     own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, (widest + 1) * 8 * judged.table.rows)
     entries, at_once = plan_groups("importance by permutation", stock, job.resources, own)
-    with stage("permutation", stock.count, "trees", job.listener) as progress:
+    with stage("permutation", stock.tree_count, "trees", job.listener) as progress:
 
         def collect(index: int, part: TreeLosses) -> None:
             here = stock.trees.numbers(entries[index])
@@ -116,16 +116,20 @@ def _permute_tree(
     values = table.values()
     labels = permute.Judged(table.target(), table.weight(), np.uint64(tree.begin), leaf_losses(tree.answer, loss))
     leaves = leaves_of(tree, values, rows)
-    sums = permute.sum_classes if table.classes else permute.sum_numbers
-    sums(rows, leaves, labels, before, weight)
-    run = permute.permute_classes if table.classes else permute.permute_numbers
+    if table.classes:
+        permute.sum_classes(rows, leaves, labels, before, weight)
+    else:
+        permute.sum_numbers(rows, leaves, labels, before, weight)
     for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
         replaced = _drawn(values, rows, table.used, [groups[number] for number in some], seed, tree.number)
         parted = permute.Parted(
             np.zeros(len(some), np.uint32), np.empty(len(some), np.int32), np.empty(len(some), np.uint32)
         )
         own = np.zeros((len(some), width))
-        run(tree.walked, replaced, rows, labels, parted, own)
+        if table.classes:
+            permute.permute_classes(tree.walked, replaced, rows, labels, parted, own)
+        else:
+            permute.permute_numbers(tree.walked, replaced, rows, labels, parted, own)
         change[some] = own
     return change, before, weight
 

@@ -1,4 +1,4 @@
-"""Which training rows the forest takes for alike: nearest rows, outliers and prototypes, without a matrix of all pairs."""
+"""Which training rows the forest takes for alike: nearest rows, outliers, prototypes; never a matrix of all pairs."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def write_proximities(job: ExplainJob) -> None:
         raise ConfigError("proximities are those of training rows, out of bag; drop new_rows")
     settings = repr((options.rows, options.sample, options.seed, options.neighbors))
     names = ["neighbors", "outliers", *([] if job.forest.is_regression else ["proximity-classes", "prototypes"])]
-    if all([job.folder.has(name, settings) for name in names]):
+    if job.folder.has_all(names, settings):
         return
     judged = job.judged
     kept = judged.table.kept()
@@ -122,19 +122,19 @@ def _chosen(job: ExplainJob, kept: NDArray[np.uint32]) -> NDArray[np.uint32]:
 def _leaf_rows(job: ExplainJob, judged: JudgedRows) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
     """The files, where the leaves of each tree begin, and where their rows do."""
     stock, rows = job.stock, judged.table.kept().size
-    files = LeafFiles(job.work, stock.count, rows)
+    files = LeafFiles(job.work, stock.tree_count, rows)
     files.make()
     starts: dict[int, NDArray[np.uint32]] = {}
     groups, at_once = plan_groups("proximities", stock, job.resources, 3 * ROW_BYTES * judged.table.rows)
-    with stage("leaves", stock.count, "trees", job.listener) as progress:
+    with stage("leaves", stock.tree_count, "trees", job.listener) as progress:
 
         def collect(index: int, found: list[NDArray[np.uint32]]) -> None:
             starts.update(zip(stock.trees.numbers(groups[index]), found, strict=True))
             progress.advance(len(found))
 
         job.run(list_leaves, [(group,) for group in groups], collect, (stock, judged, files), at_once)
-    sizes = [starts[tree].size for tree in range(stock.count)]
-    return files, np.cumsum([0, *sizes]), np.concatenate([starts[tree] for tree in range(stock.count)])
+    sizes = [starts[tree].size for tree in range(stock.tree_count)]
+    return files, np.cumsum([0, *sizes]), np.concatenate([starts[tree] for tree in range(stock.tree_count)])
 
 
 def list_leaves(stock: TreeStock, judged: JudgedRows, files: LeafFiles, entries: range) -> list[NDArray[np.uint32]]:
@@ -252,5 +252,7 @@ def _prototype_table(
             inside[best] = 0.0
     schema = {"number": pl.UInt32, "row": pl.UInt64, "neighbors": pl.UInt32, "proximity": pl.Float64}
     columns = [labels.head(0).extend(pl.Series("class", [line[0] for line in lines], labels.dtype))]
-    columns += [pl.Series(name, [line[at] for line in lines], kind) for at, (name, kind) in enumerate(schema.items(), 1)]
+    columns += [
+        pl.Series(name, [line[at] for line in lines], kind) for at, (name, kind) in enumerate(schema.items(), 1)
+    ]
     return pl.DataFrame(columns)

@@ -5,13 +5,13 @@ class of the row, and j^ the other class of most votes (the lowest of equals):
 
     margin       mr = Q(x, y) - Q(x, j^)
     strength     s = mean mr
-    deviation    of a tree: sd = sqrt(p1 + p2 - (p1 - p2)^2), p1 and p2 the shares of the rows it has not seen for which
-                 it votes y, and j^
+    deviation    of a tree: sd = sqrt(p1 + p2 - (p1 - p2)^2), p1 and p2 the shares of the rows it has not seen for
+                 which it votes y, and j^
     correlation  rho = var(mr) / (mean sd)^2
     bound        of the error: rho (1 - s^2) / s^2; it holds where s > 0
 
-The variance of what is 1, -1 or 0 has the minus; the paper prints a plus. Of numbers (section 11 there): rho = MSE of the
-forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the trees.
+The variance of what is 1, -1 or 0 has the minus; the paper prints a plus. Of numbers (section 11 there): rho = MSE of
+the forest / (mean over the trees of the root of their MSE)^2, and the bound is rho times the mean MSE of the trees.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PIECE_ROWS = 1 << 16
 
 
 class VoteFile(NamedTuple):
-    """What each tree says of each kept row: uint16 [trees, rows], _SEEN where it has seen it; float64 and nan of numbers."""
+    """What each tree says of each kept row: uint16 [trees, rows], _SEEN where it has seen it; numbers float64, nan."""
 
     path: Path
     trees: int
@@ -81,16 +81,16 @@ def write_strength(job: ExplainJob) -> None:
     """`strength`, against the number of trees, and of classes `strength-classes`."""
     settings = repr(job.options.new_rows)
     names = ["strength", *([] if job.forest.is_regression else ["strength-classes"])]
-    if all([job.folder.has(name, settings) for name in names]):
+    if job.folder.has_all(names, settings):
         return
     judged, stock = job.judged, job.stock
     rows = judged.table.kept().size
-    votes = VoteFile(job.work / "votes", stock.count, rows, judged.table.classes)
+    votes = VoteFile(job.work / "votes", stock.tree_count, rows, judged.table.classes)
     votes.path.touch()
     os.truncate(votes.path, votes.trees * rows * votes.dtype.itemsize)
     groups, at_once = plan_groups("the strength of the forest", stock, job.resources, ROW_BYTES * judged.table.rows)
-    steps = milestones(stock.count)
-    step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // stock.count))
+    steps = milestones(stock.tree_count)
+    step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // stock.tree_count))
     pieces = list(row_ranges(rows, step))
     with stage("strength", len(groups) + len(pieces), "tasks", job.listener) as progress:
         job.run(
@@ -155,7 +155,7 @@ def _add_classes(
     every, done = np.arange(size), 0
 
     def by_class(values: NDArray[Any]) -> NDArray[np.float64]:
-        return np.bincount(truth, values, minlength=width)
+        return np.bincount(truth, values, minlength=width).astype(np.float64)
 
     for at, step in enumerate(steps):
         for tree in range(done, step):

@@ -19,6 +19,8 @@ from bigforest.storage.paths import as_path, is_folder, is_remote, readable
 
 KIND = "explanation"
 VERSION = 1
+# Tables that say nothing of rows.
+_OF_FOREST = frozenset({"importance", "importance-trees", "trees", "tree-features", "tree-pairs", "rules"})
 
 
 def digest(*facts: Any) -> str:
@@ -33,10 +35,11 @@ class ExplanationFolder:
     goes on where it was.
     """
 
-    def __init__(self, path: str | Path, made_of: str, *, overwrite: bool) -> None:
-        """Make the folder. Raises ConfigError and OutputExistsError."""
+    def __init__(self, path: str | Path, forest: str, rows: str, *, overwrite: bool) -> None:
+        """Make the folder; what tells the forest and the rows from others. Raises ConfigError and OutputExistsError."""
         self.path = as_path(path)
-        self._made_of = made_of
+        self._forest = forest
+        self._rows = rows
         self._overwrite = overwrite
         if not isinstance(overwrite, bool):
             raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
@@ -60,6 +63,11 @@ class ExplanationFolder:
             f"{path} is there already, of another forest, table or options; choose another output, or replace it with "
             "overwrite"
         )
+
+    def has_all(self, names: Iterable[str], options: str = "") -> bool:
+        """Whether all of these are there; every one is looked at. Raises OutputExistsError."""
+        there = [self.has(name, options) for name in names]
+        return all(there)
 
     def write(self, name: str, table: pl.DataFrame | pa.Table, options: str = "") -> None:
         """Write a table; `options` are those that decide what is in it."""
@@ -89,7 +97,7 @@ class ExplanationFolder:
         return self.path / f"{name}.parquet"
 
     def _mark(self, name: str, options: str) -> dict[str, Any]:
-        made_of = digest(self._made_of, options)
+        made_of = digest(self._forest, "" if name in _OF_FOREST else self._rows, options)
         return {"version": VERSION, "kind": KIND, "table": name, "made_of": made_of}
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
-from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
+from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.common.sizes import over_budget
 from bigforest.execution.resources import Resources
 from bigforest.explain.row_table import RowTable
@@ -47,7 +47,7 @@ class TreeStock(NamedTuple):
         return answer_width(self.trees.header.spec)
 
     @property
-    def count(self) -> int:
+    def tree_count(self) -> int:
         """Number of trees."""
         return self.trees.nodes.size
 
@@ -135,15 +135,4 @@ def plan_groups(
             raise over_budget(what, smallest, resources.memory)
         at_once = min(at_once, room // (fixed + largest))
         most = min(most, room // at_once - fixed)
-    return cut(sizes, first, max(most, largest), stock.count), at_once
-
-
-def plan_memory(what: str, stock: TreeStock, resources: Resources, own: int, shared: int = 0) -> MemoryEstimate:
-    """What the tasks of `plan_groups` take."""
-    groups, at_once = plan_groups(what, stock, resources, own, shared)
-    sizes = stock.sizes()
-    group = max(int(sizes[entries.start : entries.stop].sum()) for entries in groups)
-    fixed = BASE_BYTES + shared
-    return MemoryEstimate(
-        what, fixed + at_once * (own + LOADING_BYTES + group), fixed + own + LOADING_BYTES + int(sizes.max())
-    )
+    return cut(sizes, first, max(most, largest), stock.tree_count), at_once

@@ -64,6 +64,11 @@ class Contents:
         return list(self._parts)
 
     @property
+    def is_temporary(self) -> bool:
+        """Whether its files go away with this object."""
+        return self._holding is not None
+
+    @property
     def trees(self) -> int:
         """Number of trees."""
         return self.config.trees

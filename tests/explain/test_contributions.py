@@ -51,7 +51,11 @@ def check(case: Case, part: str, vote: str = "soft") -> None:
 def test_contributions__along_the_path(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place, hard = Path(folder), {"vote": "hard"} if kind == "hard" else {}
-        case = oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers", **hard)
+        case = (
+            oblique_case(place, rows, seed)
+            if kind == "oblique"
+            else mixed_case(place, rows, seed, kind == "numbers", **hard)
+        )
         check(case, "contributions", "hard" if hard else "soft")
 
 
@@ -74,7 +78,9 @@ def test_shap__is_stable_on_trees_of_hundreds_of_levels() -> None:
     matrix = np.column_stack([np.arange(rows, dtype=float) + place for place in range(40)])
     matrix[:, 1:] = np.random.default_rng(0).permuted(matrix[:, 1:], axis=0)
     target = 2.0 ** (np.arange(rows) % 50) * (-1) ** np.arange(rows)
-    forest = bf.train((matrix, target), task="regression", trees=1, bootstrap=False, mtry=1, min_leaf=1, splitter="random")
+    forest = bf.train(
+        (matrix, target), task="regression", trees=1, bootstrap=False, mtry=1, min_leaf=1, splitter="random"
+    )
     depth = forest[0].depth
     found = forest.explain(matrix[:20], parts="shap")["shap"]
     total = found.select(pl.sum_horizontal(pl.exclude("row", "prediction"))).to_series().to_numpy()
@@ -131,5 +137,10 @@ def test_contributions__keep_finished_files(tmp_path: Path, monkeypatch: Any) ->
     stamps = [file.stat().st_mtime_ns for file in files]
     files[1].unlink()
     again = case.forest.explain(case.frame, tmp_path / "out", parts="contributions")
-    assert [file.stat().st_mtime_ns == stamp for file, stamp in zip(files, stamps, strict=True)] == [True, False, True, True]
+    assert [file.stat().st_mtime_ns == stamp for file, stamp in zip(files, stamps, strict=True)] == [
+        True,
+        False,
+        True,
+        True,
+    ]
     assert again["contributions"].equals(first["contributions"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,9 @@ def check_means(case: Case, table: pl.DataFrame, ends: tuple[str, ...]) -> None:
 def test_dependence__is_the_mean_of_predictions(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        case = oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers")
+        case = (
+            oblique_case(place, rows, seed) if kind == "oblique" else mixed_case(place, rows, seed, kind == "numbers")
+        )
         names = [feature.name for feature in case.forest.spec.features]
         found = case.forest.explain(
             case.frame,
@@ -94,10 +97,14 @@ def test_effects__add_up_changes_between_neighbours(seed: int, rows: int, regres
             own = table if label is None else table.filter(pl.col("class") == label)
             edges, effect, counted = own["value"].to_list(), [0.0], [0]
             present = case.frame.filter(pl.col("x0").is_not_null()).drop("y")
-            for low, high in zip(edges, edges[1:], strict=False):
+            for low, high in pairwise(edges):
                 first = low == edges[0]
                 inside = present.filter((pl.col("x0") <= high) & ((pl.col("x0") > low) | pl.lit(first)))
-                ends = [predicted(case, inside.with_columns(x0=pl.lit(end)))[:, k] for end in (high, low)] if len(inside) else []
+                ends = (
+                    [predicted(case, inside.with_columns(x0=pl.lit(end)))[:, k] for end in (high, low)]
+                    if len(inside)
+                    else []
+                )
                 effect.append(effect[-1] + (float(np.mean(ends[0] - ends[1])) if ends else 0.0))
                 counted.append(len(inside))
             assert own["rows"].to_list() == counted

@@ -40,7 +40,9 @@ def test_proximities__are_those_of_the_definition(options: dict[str, Any]) -> No
 def check_answers(forest: bf.Forest, frame: pl.DataFrame, table: pl.DataFrame, found: bf.Explanation) -> None:
     """Assert that proximities times targets are the answers out of bag."""
     report = forest.oob.rows.filter(pl.col("trees") > 0).collect()
-    labelled = table.join(frame.with_row_index("neighbor").select(pl.col("neighbor").cast(pl.UInt64), "y"), on="neighbor")
+    labelled = table.join(
+        frame.with_row_index("neighbor").select(pl.col("neighbor").cast(pl.UInt64), "y"), on="neighbor"
+    )
     if forest.is_regression:
         means = labelled.group_by("row").agg((pl.col("proximity") * pl.col("y")).sum()).sort("row")
         np.testing.assert_allclose(means["proximity"].to_numpy(), report["prediction"].to_numpy(), rtol=1e-9)

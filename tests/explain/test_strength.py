@@ -36,7 +36,11 @@ def test_strength__of_rows_no_tree_has_seen(seed: int, rows: int) -> None:
             assert line[name] == (None if value is None else pytest.approx(value, abs=1e-9)), name
     for k, label in enumerate(case.forest.classes):
         of_class = [i for i, own in enumerate(truth) if own == k]
-        line = found["strength-classes"].filter(trees=7).filter(found["strength-classes"].filter(trees=7)["class"] == label)
+        line = (
+            found["strength-classes"]
+            .filter(trees=7)
+            .filter(found["strength-classes"].filter(trees=7)["class"] == label)
+        )
         assert line["rows"].item() == len(of_class)
         if of_class:
             some = [[tree[i] for i in of_class] for tree in votes]
@@ -44,7 +48,9 @@ def test_strength__of_rows_no_tree_has_seen(seed: int, rows: int) -> None:
             assert line["strength"].item() == pytest.approx(expected["strength"])
 
 
-@pytest.mark.parametrize("options", [{}, {"family": "sparse-oblique"}, {"vote": "hard"}], ids=["axis", "oblique", "hard"])
+@pytest.mark.parametrize(
+    "options", [{}, {"family": "sparse-oblique"}, {"vote": "hard"}], ids=["axis", "oblique", "hard"]
+)
 def test_strength__looks_at_votes_out_of_bag(options: dict[str, str]) -> None:
     case = grown_case(200, **options) if "family" not in options else None
     if case is None:

@@ -178,7 +178,9 @@ def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, 
     return found
 
 
-def strength(votes: Sequence[Sequence[int | None]], truth: Sequence[int], weight: Sequence[float], classes: int) -> dict[str, float | None]:
+def strength(
+    votes: Sequence[Sequence[int | None]], truth: Sequence[int], weight: Sequence[float], classes: int
+) -> dict[str, float | None]:
     """Strength, correlation, bound and error of trees that vote, [trees][rows], None where they have seen the row."""
     margin: dict[int, float] = {}
     runner_up: dict[int, int] = {}

@@ -40,7 +40,7 @@ _ONE = np.uint64(1)
 _NONE = np.int64(-1)
 
 
-class Edges(NamedTuple):
+class TreeEdges(NamedTuple):
     """The edge above every node of a tree; the root has none, and what stands there is not looked at.
 
     depth     uint32 [nodes]
@@ -123,7 +123,7 @@ def _along_paths(trees, directions, sets, begin, answer, values, first, votes, o
 
 @kernel
 def find_edges(trees, begin, end, weight, stack, edges):
-    """Fill in the Edges of a tree without oblique nodes.
+    """Fill in the TreeEdges of a tree without oblique nodes.
 
     begin, end  of the tree among the nodes, uint64
     weight      float64 [nodes of the tree], of the bag rows in each

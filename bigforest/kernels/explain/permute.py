@@ -40,8 +40,8 @@ class Judged(NamedTuple):
     truth   uint16 [all rows], the class of each; float64 of numbers
     weight  float64 [all rows]; None where all weigh 1
     begin   uint64, position of the root: the first node of the tree
-    loss    float64 [nodes of the tree, classes], what a leaf loses on a row of each class; of numbers [nodes, 1], what it
-            answers
+    loss    float64 [nodes of the tree, classes], what a leaf loses on a row of each class; of numbers [nodes, 1], what
+            it answers
     """
 
     truth: NDArray[Any]
@@ -193,7 +193,7 @@ def decreases(trees, begin, end, answer, held, out):
 
     begin, end  of the tree among the nodes, uint64
     answer      float64 [nodes of the tree, classes], means of nodes over the bag; of numbers [nodes, 1]
-    held        float64 [nodes of the tree, classes], what the labels of the rows in each leaf come to; inner nodes are set
+    held        float64 [nodes of the tree, classes], the labels of the rows in each leaf, added up; inner nodes are set
     out         float64 [columns], added to: the sum over the rows in a node of label * (answer of the child they go to
                 - that of the node). A node of several features gives each the same share
 

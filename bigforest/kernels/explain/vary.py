@@ -49,8 +49,8 @@ def vary(trees, begin, answer, replaced, rows, points, scratch, out):
     points    uint32 [rows, points of a row]; or [1, points], the same for all rows
     out       float64 [rows, points of a row, classes], added to
 
-    All points go down together, and part only at nodes that look at what is varied. Cost: a visit per level and range of
-    points. Oracle: tests/naive/predict.py find_leaf.
+    All points go down together, and part only at nodes that look at what is varied. Cost: a visit per level and range
+    of points. Oracle: tests/naive/predict.py find_leaf.
     """
     _vary(trees, trees.directions, trees.sets, begin, answer, replaced, rows, points, scratch, out)
 

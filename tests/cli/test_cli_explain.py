@@ -1,0 +1,75 @@
+"""`bigforest explain` from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from typer.testing import CliRunner
+
+import bigforest as bf
+from cli.app import app
+from tests.explain.test_importance import grown_case
+
+
+def run(*arguments: Any) -> Any:
+    return CliRunner().invoke(app, ["explain", *map(str, arguments)])
+
+
+def files(folder: Path) -> tuple[Path, Path]:
+    """A forest and its table on the disk."""
+    case = grown_case(150)
+    case.forest.write(folder / "a.forest")
+    case.frame.write_parquet(folder / "a.parquet")
+    return folder / "a.forest", folder / "a.parquet"
+
+
+def test_explain__writes_what_the_function_gives(tmp_path: Path) -> None:
+    forest, data = files(tmp_path)
+    asked = ["--permutation", "--dependence", "--group", "two=a,b", "--feature", "a", "--feature", "a,b", "--grid", "4"]
+    found = run(forest, data, "--out", tmp_path / "why", *asked, "--json")
+    assert found.exit_code == 0, found.output
+    tables = json.loads(found.stdout)["tables"]
+    expected = bf.explain_forest(
+        forest,
+        data,
+        parts=["permutation", "dependence"],
+        groups={"two": ["a", "b"]},
+        features=["a", ("a", "b")],
+        grid=4,
+    )
+    assert sorted(tables) == expected.tables
+    for name, rows in tables.items():
+        own = pl.read_parquet(tmp_path / "why" / f"{name}.parquet")
+        assert len(own) == rows and own.equals(expected[name])
+
+
+def test_explain__without_rows_tells_of_the_trees(tmp_path: Path) -> None:
+    forest, data = files(tmp_path)
+    found = run(forest, "--out", tmp_path / "why")
+    assert found.exit_code == 0, found.output
+    assert "importance" in found.stdout and "rules" in found.stdout
+    stamp = (tmp_path / "why" / "importance.parquet").stat().st_mtime_ns
+    assert run(forest, data, "--out", tmp_path / "why").exit_code == 0
+    assert (tmp_path / "why" / "importance.parquet").stat().st_mtime_ns == stamp
+    pl.read_parquet(data).write_parquet(tmp_path / "copy.parquet")
+    again = run(forest, tmp_path / "copy.parquet", "--out", tmp_path / "why")
+    assert again.exit_code == 2 and "--overwrite" in again.output
+    assert run(forest, tmp_path / "copy.parquet", "--out", tmp_path / "why", "--overwrite", "--strength").exit_code == 0
+
+
+def test_explain__errors_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
+    forest, data = files(tmp_path)
+    pl.read_parquet(data).head(50).write_parquet(tmp_path / "half.parquet")
+    for arguments, text in (
+        ([forest, "--shap", "--out", tmp_path / "x"], "give data"),
+        ([forest, tmp_path / "half.parquet", "--permutation", "--out", tmp_path / "x"], "--new-rows"),
+        ([forest, data, "--permutation", "--loss", "mse", "--out", tmp_path / "x"], "does not fit the target"),
+        ([forest, data, "--group", "a,b", "--out", tmp_path / "x"], "NAME=COL"),
+        ([forest, data, "--memory", "1MB", "--permutation", "--out", tmp_path / "x"], "--memory"),
+    ):
+        found = run(*arguments)
+        assert found.exit_code == 2, found.output
+        assert text in " ".join(found.output.split()), found.output

@@ -1,0 +1,33 @@
+"""Explanations on the workers of a cluster are those on threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from distributed import Client, LocalCluster
+
+import bigforest as bf
+from bigforest.explain.options import PARTS
+from tests.explain.test_importance import grown_case
+
+
+@pytest.mark.parametrize("temporary", [False, True], ids=["in a folder", "temporary"])
+def test_explain__is_the_same_on_workers(tmp_path: Path, temporary: bool) -> None:
+    case = grown_case(150)
+    case.frame.write_parquet(tmp_path / "rows.parquet")
+    case.forest.write(tmp_path / "forest")
+    forest = case.forest if temporary else bf.read_forest(tmp_path / "forest")
+    data = case.frame if temporary else tmp_path / "rows.parquet"
+    options = {"parts": PARTS, "sample": 60, "grid": 4}
+    here = forest.explain(data, scheduler="threads", threads=1, **options)
+    with (
+        LocalCluster(
+            n_workers=1, threads_per_worker=2, processes=True, memory_limit=0, dashboard_address=None
+        ) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        there = forest.explain(data, tmp_path / "there", scheduler=client, **options)
+    assert here.tables == there.tables
+    for name in here.tables:
+        assert here[name].equals(there[name], null_equal=True), name
