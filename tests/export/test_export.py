@@ -224,7 +224,7 @@ KNOWN = {
 
 
 def test_options__are_all_known_to_exporters() -> None:
-    """A new option may change what leaves say, or where rows go: exporters follow it, or refuse it, before it is added."""
+    """A new option may change what leaves say or where rows go: exporters follow or refuse it before it is added."""
     assert set(bigforest.TrainConfig.__dataclass_fields__) == KNOWN
 
 
