@@ -3,7 +3,7 @@
     python benchmarks/fit.py --data DIR [--sets synthetic,mnist] [--trees 20] [--rounds 3] [--threads 2]
 
 Compare ratios within one run, never seconds of two runs. Writes results/fit.parquet (every measurement) and
-results/fit.md (the tables that the README shows).
+results/fit.md (the tables that benchmarks/fit.md keeps).
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ import typer
 
 from .calibrate import calibrate
 from .encode import encode
-from .export import export
 from .explain import explain
+from .export import export
 from .guard import GuardedCommand
 from .images import images
 from .inspect import inspect

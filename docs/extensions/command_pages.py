@@ -19,16 +19,18 @@ def commands() -> dict[str, Any]:
     return dict(typer.main.get_command(bigforest_app).commands)  # type: ignore[attr-defined]
 
 
-def cell(text: str) -> str:
-    """Text for a cell of a Markdown table."""
-    return re.sub(r"([|<>*_`\[\]])", r"\\\1", " ".join(text.split()))
+def prose(text: str) -> str:
+    """Text as Markdown that says no more than it does; what stands between backticks is code."""
+    pieces = " ".join(text.split()).split("`")
+    pieces[::2] = [re.sub(r"([|<>*_\[\]])", r"\\\1", piece) for piece in pieces[::2]]
+    return "`".join(pieces)
 
 
 def help_text(command: Any) -> Iterator[str]:
     """The help of a command; its examples as code."""
     for paragraph in (command.help or "").split("\n\n"):
-        prose, example, rest = paragraph.partition("Example:")
-        yield from [prose.strip().replace("`", "``").replace("``", "`"), ""]
+        text, example, rest = paragraph.partition("Example:")
+        yield from [prose(text), ""]
         if example:
             yield from ["```text", rest.strip(), "```", ""]
 
@@ -42,16 +44,17 @@ def default_of(option: Any) -> str:
     return f"`{option.default}`"
 
 
-def option_rows(command: Any) -> Iterator[str]:
-    """A row of the table for each argument and option of a command."""
+def option_entries(command: Any) -> Iterator[str]:
+    """An entry of a definition list for each argument and option of a command."""
     for option in command.params:
         if option.param_type_name == "argument":
-            names = f"`{option.metavar or option.name.upper()}`"
-            yield f"| {names} | | {cell(getattr(option, 'help', None) or '')} |"
+            heads = [f"`{option.metavar or option.name.upper()}`"]
         else:
-            names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
-            metavar = "" if option.is_flag else f" `{(option.metavar or '').replace('|', chr(0x2223))}`"
-            yield f"| {names}{metavar} | {default_of(option)} | {cell(option.help or '')} |"
+            heads = [", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])]
+            heads += [] if option.is_flag or not option.metavar else [f"`{option.metavar}`"]
+        default = default_of(option)
+        said = f"(default: {default})" if default else ""
+        yield f"{' '.join([*heads, said]).strip()}\n: {prose(option.help or '')}\n"
 
 
 def command_page() -> str:
@@ -59,7 +62,7 @@ def command_page() -> str:
     lines: list[str] = []
     for name, command in commands().items():
         lines += [f"## bigforest {name}", "", *help_text(command)]
-        lines += ["| argument or option | default | meaning |", "|---|---|---|", *option_rows(command), ""]
+        lines += option_entries(command)
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ Pages import this first, in a cell that is not shown. `fill` is also called by t
 from __future__ import annotations
 
 import os
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,16 @@ def show_tables_and_figures() -> None:
 
 
 def plain_terminal() -> None:
-    """Commands print 90 columns without colours, which a kernel would force on them."""
-    for name in ("FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "PY_COLORS"):
-        os.environ.pop(name, None)
-    os.environ |= {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "dumb"}
+    """Cells that begin with %%sh show what commands print, 90 columns without colours, which a kernel would force."""
+    from IPython import get_ipython
+
+    environment = {name: value for name, value in os.environ.items() if name not in ("FORCE_COLOR", "CLICOLOR_FORCE")}
+    environment |= {"COLUMNS": "90", "NO_COLOR": "1", "TERM": "dumb"}
+
+    def sh(line: str, cell: str) -> None:
+        run = subprocess.run(["bash", "-euc", cell], env=environment, capture_output=True, text=True)
+        print(run.stdout, end="")
+        if run.returncode:
+            raise RuntimeError(run.stderr)
+
+    get_ipython().register_magic_function(sh, "cell")

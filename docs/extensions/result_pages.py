@@ -13,26 +13,23 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent.parent
 BENCHMARKS = ROOT / "benchmarks"
 
-# The result files in the order of the pages: file, name of the page, title where the file has none.
-RESULTS = (
-    ("fit.md", "fit", ""),
-    ("suite.md", "suite", "Every set at everybody's defaults"),
-    ("columns.md", "columns", ""),
-    ("families.md", "families", ""),
-    ("larger.md", "larger", ""),
-    ("cluster.md", "cluster", ""),
-    ("projection.md", "projection", ""),
-    ("reproduce/RESULTS.md", "reproductions", ""),
-    ("sklearn_forest_tests.md", "sklearn-tests", ""),
-    ("profile.md", "profile", ""),
-)
+# Pages that are not called as their files; titles of files that have none.
+_NAMES = {"reproduce/RESULTS.md": "reproductions", "sklearn_forest_tests.md": "sklearn-tests"}
+_TITLES = {"suite.md": "Every set at everybody's defaults"}
 
 
-def page_text(text: str, title: str, source: str) -> str:
+def results() -> dict[str, str]:
+    """The result files and the names of their pages."""
+    files = sorted(BENCHMARKS.rglob("*.md"))
+    places = [str(file.relative_to(BENCHMARKS)) for file in files if "results" not in file.parts]
+    return {place: _NAMES.get(place, Path(place).stem) for place in places}
+
+
+def page_text(text: str, source: str) -> str:
     """A result file as a page: a title, where it stands, images beside it, links to other results to their pages."""
+    pages = results()
     if not text.startswith("# "):
-        text = f"# {title}\n\n{text}"
-    pages = {file: name for file, name, _ in RESULTS}
+        text = f"# {_TITLES.get(source, Path(source).stem)}\n\n{text}"
 
     def target(found: re.Match[str]) -> str:
         label, place = found[1], found[2]
@@ -51,8 +48,8 @@ def page_text(text: str, title: str, source: str) -> str:
 def write_pages(folder: Path) -> None:
     """Write a page for every result file, and the pictures beside them."""
     folder.mkdir(parents=True, exist_ok=True)
-    for source, name, title in RESULTS:
-        page = page_text((BENCHMARKS / source).read_text(encoding="utf-8"), title, source)
+    for source, name in results().items():
+        page = page_text((BENCHMARKS / source).read_text(encoding="utf-8"), source)
         path = folder / f"{name}.md"
         if not path.exists() or path.read_text(encoding="utf-8") != page:
             path.write_text(page, encoding="utf-8")

@@ -13,7 +13,7 @@ import pytest
 import bigforest
 from bigforest.forest.format.files import VERSION
 from docs.extensions.page_setup import fill
-from docs.extensions.result_pages import RESULTS
+from docs.extensions.result_pages import results
 from docs.extensions.schemas import FILES, column_table
 from tests.docs.pages import DOCS, PAGES, blocks, check_command, local_links
 
@@ -55,7 +55,7 @@ def test_python__that_is_not_run_names_what_there_is(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=_name)
 def test_links__lead_to_pages(page: Path) -> None:
     # The pages of results are made when the documentation is built; their names are those of the builder.
-    names = {f"{name}.md" for _, name, _ in RESULTS}
+    names = {f"{name}.md" for name in results().values()}
     missing = [
         link
         for link in local_links(page)

@@ -217,14 +217,24 @@ def test_export__refuses_what_no_format_can_say(options: dict[str, Any], words: 
 KNOWN = {
     *("trees", "seed", "mtry", "impurity", "max_depth", "min_split", "min_leaf", "min_level", "bootstrap", "stop_oob"),
     *("sample_fraction", "replace", "sampling", "group", "max_bins", "task", "categories", "weight", "class_weight"),
-    *("keep_targets", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "projections"),
+    *(
+        "keep_targets",
+        "keep_votes",
+        "vote",
+        "constants",
+        "splitter",
+        "family",
+        "feature_fraction",
+        "ranks",
+        "projections",
+    ),
     *("projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes", "orthogonal"),
     *("rotation", "subspace", "subspace_per", "steps", "max_epochs", "ties"),
 }
 
 
 def test_options__are_all_known_to_exporters() -> None:
-    """A new option may change what leaves say, or where rows go: exporters follow or refuse it before it is added."""
+    """A new option may change what leaves say or where rows go: exporters follow or refuse it before it is added."""
     assert set(bigforest.TrainConfig.__dataclass_fields__) == KNOWN
 
 

@@ -43,7 +43,7 @@ OPTIONS: dict[str, Any] = {
 
 
 def settled_naively(error: list[float | None], tolerance: Fraction) -> int | None:
-    """README, --stop-oob."""
+    """docs/guide/out-of-bag.md, --stop-oob."""
     for trees in range(40, len(error) + 1, 10):
         before, last = error[trees - 40 : trees - 20], error[trees - 20 : trees]
         if None in before or None in last:
