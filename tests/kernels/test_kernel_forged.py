@@ -34,7 +34,7 @@ def test_kernels__uncompiled() -> None:
     command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", __file__]
     done = subprocess.run(command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
-    assert "2 passed, 1 skipped" in done.stdout
+    assert "s.." in done.stdout  # this one is skipped, and the others are not
 
 
 class Restless(np.ndarray[Any, Any]):
