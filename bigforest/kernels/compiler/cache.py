@@ -166,9 +166,6 @@ class KernelCache(caching._Cache):  # type: ignore[misc]
 
         Others wait for us until the block ends. Where files cannot be locked, nobody waits.
         """
-        if _of_process(signature):
-            yield
-            return
         key = self._key_of(signature, target_context.codegen())
         places = [self._file(folder, key) for folder in folders()]
         lock = None
