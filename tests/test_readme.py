@@ -30,6 +30,7 @@ from cli.app import app
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+GUIDE = "".join(page.read_text() for page in sorted((ROOT / "docs" / "guide").glob("*.md")))
 LABEL = pa.string()
 FILES = {
     "trees/part-NNNNNNN.parquet": NODES,
@@ -85,13 +86,13 @@ def test_readme__lists_every_option_of_the_configuration() -> None:
 def test_readme__lists_every_option_of_the_commands() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
     options = {name for command in commands.values() for option in command.params for name in option.opts}
-    named = set(re.findall(r"(?<![\w-])--[a-z-]+", README))
+    named = set(re.findall(r"(?<![\w-])--[a-z-]+", README + GUIDE))
     assert not {name for name in options if name.startswith("--")} - named
 
 
 def test_readme__names_the_function_of_every_command() -> None:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    assert not {name for name in commands if f"| `{name}` | " not in README}
+    assert not {name for name in commands if f"| `{name}` | " not in README + GUIDE}
     assert not {name for name in re.findall(r"`bf\.(\w+)`", README) if not hasattr(bigforest, name)}
 
 

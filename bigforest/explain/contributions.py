@@ -195,7 +195,7 @@ def contributions(
 def _add_shapley(
     tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, found: NDArray[np.float64]
 ) -> None:
-    from bigforest.kernels.explain.contributions import TreeEdges, Points, ShapScratch, find_edges, shapley_values
+    from bigforest.kernels.explain.contributions import Points, ShapScratch, TreeEdges, find_edges, shapley_values
 
     if tree.walked.directions is not None:
         raise ConfigError(
