@@ -130,7 +130,7 @@ def find_edges(trees, begin, end, weight, stack, edges):
     stack       uint64 [nodes of the tree], scratch: the open node of each level
     """
     layout = trees.layout
-    waiting = _ZERO  # nodes whose right child has not come yet are on the stack; its size is the depth of the next node
+    waiting = _ZERO  # levels of the stack: the path to the node before, which the parent of this one is on
     depth = _ZERO
     for i in range(np.uint64(end - begin)):
         node = np.uint64(i)
@@ -187,13 +187,17 @@ def _open(scratch, points, edges, node, depth):
     share, known = edges.share[node], 1.0 if met else 0.0
     scratch.met[depth] = np.uint8(met)
     scratch.share[depth] = share
-    for q in range(np.uint64(points.t.size)):
-        factor = known * points.t[q] + share * (1.0 - points.t[q])
-        scratch.inverse[depth, q] = 1.0 / factor
-        scratch.product[depth, q] = scratch.product[above, q] * factor
+    slope = known - share
     if previous > _ZERO:
         for q in range(np.uint64(points.t.size)):
-            scratch.product[depth, q] *= scratch.inverse[previous, q]
+            factor = share + slope * points.t[q]
+            scratch.product[depth, q] = scratch.product[above, q] * factor * scratch.inverse[previous, q]
+            scratch.inverse[depth, q] = 1.0 / factor
+    else:
+        for q in range(np.uint64(points.t.size)):
+            factor = share + slope * points.t[q]
+            scratch.product[depth, q] = scratch.product[above, q] * factor
+            scratch.inverse[depth, q] = 1.0 / factor
 
 
 @inlined
@@ -205,14 +209,18 @@ def _close(scratch, points, edges, depth):
     gain = np.float64(scratch.met[depth]) - scratch.share[depth]
     for c in range(np.uint64(scratch.below.shape[1])):
         k = np.uint64(c)
-        for q in range(np.uint64(points.t.size)):
-            scratch.total[place, k, q] += gain * scratch.below[depth, k, q] * scratch.inverse[depth, q]
         if previous > _ZERO:
             before = np.float64(scratch.met[previous]) - scratch.share[previous]
             for q in range(np.uint64(points.t.size)):
-                scratch.total[place, k, q] -= before * scratch.below[depth, k, q] * scratch.inverse[previous, q]
-        for q in range(np.uint64(points.t.size)):
-            scratch.below[above, k, q] += scratch.below[depth, k, q]
+                here = scratch.below[depth, k, q]
+                credit = gain * scratch.inverse[depth, q] - before * scratch.inverse[previous, q]
+                scratch.total[place, k, q] += here * credit
+                scratch.below[above, k, q] += here
+        else:
+            for q in range(np.uint64(points.t.size)):
+                here = scratch.below[depth, k, q]
+                scratch.total[place, k, q] += gain * here * scratch.inverse[depth, q]
+                scratch.below[above, k, q] += here
 
 
 @kernel
