@@ -30,8 +30,10 @@ from bigforest.kernels.compiler.levels import levels_of_host
 _INSIDE = Path(*SHIPPED.parts[-3:])
 
 
-def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str]) -> Path:
+def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str], passes: bool = True) -> Path:
     """Write a copy of `wheel` with the kernels of these kinds for these levels, beside it; returns its path.
+
+    passes  also those for tables that are larger than memory.
 
     Raises ConfigError for a wheel of other kernels than those that run here, and for levels that this processor does
     not have.
@@ -43,7 +45,7 @@ def ship(wheel: Path, levels: Sequence[str], kinds: Sequence[str]) -> Path:
         unpacked = _unpack(wheel, folder / "wheel")
         _check_same(unpacked, wheel)
         with ThreadPoolExecutor(min(len(levels), Resources().workers)) as pool:
-            caches = list(pool.map(lambda level: _compile(level, kinds, folder / level), levels))
+            caches = list(pool.map(lambda level: _compile(level, kinds, folder / level, passes), levels))
         shipped = unpacked / _INSIDE
         shutil.rmtree(shipped, ignore_errors=True)
         shipped.mkdir()
@@ -70,12 +72,12 @@ def _check_same(unpacked: Path, wheel: Path) -> None:
         )
 
 
-def _compile(level: str, kinds: Sequence[str], cache: Path) -> Path:
+def _compile(level: str, kinds: Sequence[str], cache: Path, passes: bool) -> Path:
     """Compile for a level, in a process that takes the processor for one of that level; returns the folder of files."""
     settings = {"NUMBA_CPU_NAME": level, "NUMBA_CPU_FEATURES": "", "NUMBA_DISABLE_INTEL_SVML": "1"}
     cache.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", IN_A_PROCESS, "passes", *kinds],
+        [sys.executable, "-c", IN_A_PROCESS, "passes" if passes else "memory", *kinds],
         env={**os.environ, **settings, "NUMBA_CACHE_DIR": str(cache), "PYTHONPATH": search_path()},
         capture_output=True,
         text=True,
@@ -111,6 +113,7 @@ def main() -> int:
     parser.add_argument("wheel", type=Path)
     parser.add_argument("--levels", default=",".join(levels_of_host()), help="default: %(default)s")
     parser.add_argument("--kinds", default=ALL, help=f"of {', '.join(KINDS)}; default: all")
+    parser.add_argument("--in-memory", action="store_true", help="leave out those for tables larger than memory")
     given = parser.parse_args()
     try:
         kinds = list(KINDS) if given.kinds == ALL else given.kinds.split(",")
@@ -118,7 +121,7 @@ def main() -> int:
             raise ConfigError(f"there is no kind {unknown[0]!r}; kinds are {', '.join(KINDS)}")
         if not given.levels:
             raise ConfigError("this processor has no level that kernels are shipped for")
-        print(ship(given.wheel, given.levels.split(","), kinds))
+        print(ship(given.wheel, given.levels.split(","), kinds, not given.in_memory))
     except BigForestError as error:
         print(error, file=sys.stderr)
         return 2

@@ -50,7 +50,9 @@ def fill(folder: Path) -> None:
     x, y = draw.random((2, 200))
     noisy = np.where(x + draw.normal(0, 0.4, 200) > 0.5, "u", "v")
     pl.DataFrame({"a": x, "b": y, "y": noisy}).write_parquet(folder / "table.parquet")
-    flights(300, 2).drop("delay", "late").write_parquet(folder / "new.parquet")
+    new = flights(300, 2).drop("delay", "late")
+    new.write_parquet(folder / "new.parquet")
+    new.write_csv(folder / "new.csv")
     for name, seed in (("test", 3), ("tuning", 4), ("more", 5)):
         flights(300, seed).drop("delay").write_parquet(folder / f"{name}.parquet")
 

@@ -23,6 +23,12 @@ def blocks(page: Path, language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
 
 
+def script(page: Path) -> str:
+    """The commands of a page, one after the other; before them those of its lines `% sh: ...`, which are not shown."""
+    before = re.findall(r"^% sh: (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return "\n".join([*before, *blocks(page, "sh")])
+
+
 def local_links(page: Path) -> list[str]:
     """Links of a page to files beside it, without their anchors."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)

@@ -15,7 +15,7 @@ from bigforest.forest.format.files import VERSION
 from docs.extensions.page_setup import fill
 from docs.extensions.result_pages import results
 from docs.extensions.schemas import FILES, column_table
-from tests.docs.pages import DOCS, PAGES, blocks, check_command, local_links
+from tests.docs.pages import DOCS, PAGES, blocks, check_command, local_links, script
 
 # The command of this Python, whatever else is installed.
 BIGFOREST = f'bigforest() {{ "{sys.executable}" -m cli "$@"; }}'
@@ -28,10 +28,10 @@ def _name(page: Path) -> str:
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=_name)
 def test_commands__of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
     fill(tmp_path)
-    script = "\n".join([BIGFOREST, *blocks(page, "sh")])
+    commands = f"{BIGFOREST}\n{script(page)}"
     environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
     run = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True
+        ["bash", "-euo", "pipefail", "-c", commands], cwd=tmp_path, env=environment, capture_output=True, text=True
     )
     assert run.returncode == 0, run.stderr
 

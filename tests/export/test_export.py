@@ -183,6 +183,23 @@ def test_unseen_levels__go_with_the_larger_child() -> None:
     check_query(forest, rows, sqlite(forest.to_sql('new "rows"', keep=["id"]), rows))
 
 
+def test_infinite_values__go_where_they_go_in_training() -> None:
+    draw = np.random.default_rng(2)
+    x = draw.choice([-np.inf, -1.0, 0.5, 2.0, np.inf], 600)
+    table = pl.DataFrame({"x": x, "z": draw.normal(size=600), "target": np.where((x < 0) & np.isinf(x), "a", "b")})
+    forest = bigforest.train(table, "target", trees=4, mtry="all")
+    assert not np.isfinite(forest.nodes.collect()["threshold"].drop_nulls().to_numpy()).all()
+    with pytest.raises(ConfigError, match="infinities, and the feature 'x'"):
+        forest.to_sql()
+    matrix, want = forest.to_matrix(table), forest.predict_proba(table).to_numpy()
+    treelite = pytest.importorskip("treelite")
+    np.testing.assert_allclose(treelite.gtil.predict(forest.to_treelite(), matrix).reshape(600, 2), want, atol=1e-6)
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(forest.to_onnx().SerializeToString(), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"X": matrix.astype("float32")})[1], want, atol=1e-6)
+
+
 def test_rounded_down__leaves_every_float32_on_its_side() -> None:
     draw = np.random.default_rng(0)
     exact = draw.normal(size=2000).astype(np.float32)
