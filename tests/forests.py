@@ -109,5 +109,5 @@ def nodes_of(tree: TreeArrays, number: int) -> Nodes:
     """The tree as it is read."""
     node = np.arange(tree.feature.size, dtype=np.uint32)
     root = np.zeros(1, np.int64)
-    shared = (tree.threshold, tree.default_left, tree.counts, tree.value, tree.levels, tree.terms)
+    shared = (tree.threshold, tree.default_left, tree.weight, tree.counts, tree.value, tree.levels, tree.terms)
     return Nodes(number, root, node, tree.feature, tree.right, *shared)

@@ -20,6 +20,7 @@ from bigforest.forest.load.vote_rule import answer_width
 from bigforest.oob.accumulator import error_unit
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows, step_rows
 from bigforest.oob.report import error_curve
+from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.oob.vote import VoteInputs, forget_votes, judge_further
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
@@ -59,6 +60,9 @@ class OobMonitor:
         self._files: list[Path] = []
         self._changes = np.zeros((3, config.trees), np.int64)
         self._trees = 0
+        # While lambda is to be chosen, trees vote as they are grown.
+        tried = lambdas_to_try(config, answer_width(store.spec))
+        self._lambdas = tried if len(tried) == 1 else ()
 
     def __enter__(self) -> OobMonitor:
         self._folder = TemporaryFolder(self._resources.scratch)
@@ -72,7 +76,8 @@ class OobMonitor:
         store, config, resources = self._sampler.store, self._sampler.config, self._resources
         whole = resources.memory is None
         trees = outline(self._directory, parts) if whole else survey(self._directory, resources.workers, parts)
-        way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources)
+        trees = trees._replace(lambdas=self._lambdas)
+        way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources, len(self._lambdas))
         executor = resources.executor(1)  # a task uses all threads of its process
         ranges = cut_ranges(0, store.rows, range_rows(store.shape, way.rows, executor), 1)
         work = VoteInputs(secrets.token_hex(8), trees, way.groups, resources.workers, self._folder.path, self._unit)

@@ -20,6 +20,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.load_plan import NODE_BYTES, LoadPlan, Visit, choose_load_plan, loading_bytes, tree_bytes
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
+from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -36,6 +37,8 @@ _GROUP_DRAWS = 1 << 21
 PIECES = 4
 # Bytes of votes in a row group of rows.parquet, for as many rows as a power of two.
 _STEP_BYTES = 8 << 20
+# Bytes of a row of a row group and a lambda while losses are added up.
+_LOSS_BYTES = 64
 # Nanoseconds, on one thread, to bring one code of a row before a group, and one value of a dictionary from the disk.
 _CODE_NS = 1
 _VALUE_NS = 4
@@ -51,6 +54,7 @@ def oob_estimate(
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
+    tried = len(lambdas_to_try(config, shape.classes))
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = config.max_terms(shape.features)
@@ -59,19 +63,24 @@ def oob_estimate(
         most = max_nodes(shape.rows, config, shape.classes)
         leaves = _most_mixed(most, distinct, shape.classes)
         given = np.full(config.trees, most, np.int64)
-        pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
+        pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes, tried)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
-        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
-        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), numbers, resources).need, shape, config)
+        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes, tried)
+        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), numbers, resources, tried), shape, config)
     given = np.asarray(nodes, np.int64)
     mixed = _most_mixed(given, distinct, shape.classes)
-    sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
-    return _with_votes(choose_oob(shape, config, sizes, numbers, resources).need, shape, config)
+    sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes, tried)
+    return _with_votes(choose_oob(shape, config, sizes, numbers, resources, tried), shape, config)
 
 
-def _with_votes(need: MemoryEstimate, shape: Shape, config: TrainConfig) -> MemoryEstimate:
-    """With the votes that wait in scratch while trees are added (monitor.py), twice while they are replaced."""
-    return need if config.stop_oob is None else replace(need, scratch=2 * shape.rows * (8 * shape.classes + 6))
+def _with_votes(way: LoadPlan, shape: Shape, config: TrainConfig) -> MemoryEstimate:
+    """With the votes that wait in scratch: while trees are added (monitor.py), twice while they are replaced; and of all
+    ranges of rows until lambda is chosen by all of them."""
+    tried = len(lambdas_to_try(config, shape.classes))
+    scratch = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
+    if tried > 1 and way.rows < shape.rows:
+        scratch = max(scratch, shape.rows * votes_bytes(shape.classes, tried))
+    return replace(way.need, scratch=scratch)
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
@@ -86,12 +95,19 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
 
 
 def choose_oob(
-    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], first: NDArray[np.int64], resources: Resources
+    shape: Shape,
+    config: TrainConfig,
+    sizes: NDArray[np.int64],
+    first: NDArray[np.int64],
+    resources: Resources,
+    lambdas: int = 0,
 ) -> LoadPlan:
     """How to go over the rows with trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
 
     sizes, first  int64 [entries] and [entries + 1], see groups.py Trees.
+    lambdas       by how many the leaves are shrunk: rows have votes by each.
     """
+    votes = max(1, lambdas)
     step = min(step_rows(shape.classes), shape.rows)
     together = min(max(_GROUP_TREES, _GROUP_DRAWS // shape.rows), kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
@@ -100,12 +116,12 @@ def choose_oob(
     predictor = tiles + 3 * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
-    writing = 4 * step * (8 * shape.classes + 32)
+    writing = 4 * step * (8 * shape.classes + 32) + (_LOSS_BYTES * votes * step if votes > 1 else 0)
     fixed = BASE_BYTES + turning + writing + resources.workers * max(predictor, loading)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     fixed += SCORE_BYTES * max_scores(shape.rows) if shape.classes == 2 else 0
-    row_bytes = 8 * shape.classes + 6
+    row_bytes = votes_bytes(shape.classes, votes)
     smallest = fixed + int(sizes.max()) + step * row_bytes
     if resources.memory is None:
         most = max(int(sizes.max()), _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows)
@@ -124,6 +140,11 @@ def choose_oob(
         one_keeps=True,
     )
     return choose_load_plan(sizes, first, visit, room, smallest, most, together)
+
+
+def votes_bytes(classes: int, lambdas: int) -> int:
+    """Bytes of the votes on a row, by this many lambdas."""
+    return (8 * classes + 2) * lambdas + 4
 
 
 def step_rows(classes: int) -> int:

@@ -32,6 +32,7 @@ from bigforest.oob.accumulator import (
     write_tally,
 )
 from bigforest.oob.plan import PIECES, cut_ranges, step_rows
+from bigforest.oob.shrinkage import LambdaLosses, losses_of
 from bigforest.oob.thresholds_to_codes import turn_thresholds
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.store.store import Store
@@ -60,6 +61,8 @@ class VoteInputs(NamedTuple):
     workers  threads of a process.
     folder   for tallies, where they do not stay in the process.
     unit     by what errors of numbers are multiplied before they are squared.
+
+    The trees have the lambdas by which the votes are taken (Trees.lambdas).
     """
 
     run: str
@@ -69,22 +72,42 @@ class VoteInputs(NamedTuple):
     folder: Path | None
     unit: float
 
+    @property
+    def lambdas(self) -> int:
+        """How many votes there are of a row."""
+        return max(1, len(self.trees.lambdas))
+
 
 # The groups that stay loaded in this process, by report.
 _loaded: dict[str, CodeTrees] = {}
 _MOST_LOADED = 2
 
 
+class JudgedRange(NamedTuple):
+    """What the votes on a range of rows come to.
+
+    tally    of these rows, or the file it is in.
+    changes  int64 [lambdas + 2, trees], see `_vote`.
+    losses   of the lambdas, where there are several; else None.
+    """
+
+    tally: OobAccumulator | Path
+    changes: NDArray[np.int64]
+    losses: LambdaLosses | None
+
+
 def judge_range(
     sampler: Sampler, work: VoteInputs, begin: int, end: int, advance: Callable[[int], None] | None
-) -> tuple[OobAccumulator | Path, NDArray[np.int64]]:
-    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [3, trees].
+) -> JudgedRange:
+    """Task: the votes on rows `begin` to before `end`.
 
     advance  is told of trees that are done.
     """
-    accumulator = no_votes(end - begin, sampler.store.spec)
+    accumulator = no_votes(end - begin, sampler.store.spec, work.lambdas)
     changes = _judge(sampler, work, begin, end, accumulator, advance)
-    return accumulator if work.folder is None else write_tally(accumulator, work.folder), changes
+    losses = losses_of(sampler.store, begin, accumulator, work.lambdas, work.unit) if work.lambdas > 1 else None
+    tally = accumulator if work.folder is None else write_tally(accumulator, work.folder)
+    return JudgedRange(tally, changes, losses)
 
 
 def judge_further(
@@ -114,9 +137,10 @@ def _judge(
     accumulator: OobAccumulator,
     advance: Callable[[int], None] | None,
 ) -> NDArray[np.int64]:
-    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes, int64 [3, trees]."""
+    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes, int64 [lambdas + 2,
+    trees]."""
     size = end - begin
-    changes = np.zeros((3, sampler.config.trees), np.int64)
+    changes = np.zeros((work.lambdas + 2, sampler.config.trees), np.int64)
     pieces = cut_ranges(begin, end, size, max(2, PIECES * work.workers))
     for entries in work.groups:
         group = load_group(sampler, work, entries)
@@ -169,10 +193,11 @@ def _vote(
 ) -> NDArray[np.int64]:
     """Let the trees of a group vote on the rows from `start` to before `stop`, which lie in one block.
 
-    accumulator  of these rows. Returns by how much each tree changed the weight of the rows that are wrong, or the sum
-                 of
-           squared errors by weight (error_unit), the number of rows that have a vote, and their weight:
-           int64 [3, trees].
+    accumulator  of these rows.
+
+    Returns by how much each tree changed the weight of the rows that are wrong, or the sum of squared errors by weight
+    (error_unit), by each lambda; then the number of rows that have a vote, and their weight: int64 [lambdas + 2,
+    trees].
     """
     from bigforest.kernels.predict.accumulate import (
         ClassVotes,
@@ -188,17 +213,19 @@ def _vote(
     bags = np.empty((len(group.trees), stop - start), np.uint16)
     for own, tree in enumerate(group.trees):
         bags[own] = sampler.block(tree, block)[offset : offset + stop - start]
-    change = np.zeros((3, len(group.trees)), dtype=np.int64)
+    regression = store.spec.target.task == "regression"
+    lambdas = (accumulator.votes if regression else accumulator.prediction).shape[1]
+    change = np.zeros((lambdas + 2, len(group.trees)), dtype=np.int64)
 
     def vote(way: Any, scratch: Any, here: slice) -> None:
         first, last = start + here.start, start + here.stop
         cast, weight = Votes(group.mixed, accumulator.votes[here]), row_weights(store, first, last)
-        bag = OobVotes(cast, bags[:, here], accumulator.voters[here], change[1], change[2], weight)
-        if store.spec.target.task == "regression":
-            numbers = NumberVotes(bag, true_values(store, first, last), unit, weight_share(store), change[0])
+        bag = OobVotes(cast, bags[:, here], accumulator.voters[here], change[-2], change[-1], weight)
+        if regression:
+            numbers = NumberVotes(bag, true_values(store, first, last), unit, weight_share(store), change[:-2])
             average_out_of_bag(way, packed.roots, numbers, scratch)
         else:
-            classes = ClassVotes(bag, store.labels(first, last), accumulator.prediction[here], change[0])
+            classes = ClassVotes(bag, store.labels(first, last), accumulator.prediction[here], change[:-2])
             vote_out_of_bag(way, packed.roots, classes, scratch)
 
     send_rows(store, group, start, stop, vote)

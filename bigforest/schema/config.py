@@ -33,6 +33,7 @@ from bigforest.schema.options import (
     Task,
     Ties,
     Vote,
+    check_lambda,
     is_number,
     names_of,
     weights_of,
@@ -110,6 +111,11 @@ class TrainConfig:
     class_weight     by what the weights of the rows of each class are multiplied: a mapping of classes, 1 for those not
                      in it; "balanced" for rows / (classes * rows of the class).
     keep_targets     keep the training targets of every leaf with a forest that predicts numbers, for quantiles.
+    shrink           by what the values of leaves are moved towards those of the nodes above them (hierarchical
+                     shrinkage, Agarwal 2022): a number of rows, lambda, of which a node of n rows keeps n / (n +
+                     lambda) of what sets it apart from the node above; "auto" for the lambda with the least out-of-bag
+                     log loss, or mean squared error of numbers (oob/shrinkage.py LAMBDAS), none where no row is out of
+                     bag, with hard votes, and of more than 64 classes; "off" for none.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.
@@ -173,6 +179,7 @@ class TrainConfig:
     weight: str | None = None
     class_weight: ClassWeight = None
     keep_targets: bool = False
+    shrink: str | float = "off"
     vote: Vote = "soft"
     constants: Constants = "redraw"
     splitter: Splitter = "best"
@@ -359,6 +366,8 @@ def check_trees(config: TrainConfig) -> None:
     if config.min_leaf is not None:
         _check_int("min_leaf", config.min_leaf, 1, 2**62)
     _check_bool("keep_targets", config.keep_targets)
+    if config.shrink not in ("auto", "off"):
+        check_lambda("shrink", config.shrink, '"auto", "off" or ')
     _check_bag(config)
     _check_stop(config)
     if config.max_bins != "exact":

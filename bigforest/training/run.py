@@ -22,11 +22,14 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.rewrite import recut
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import write_features, write_run
+from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
 from bigforest.oob.pipeline import write_oob
+from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.config import TrainConfig
@@ -122,6 +125,8 @@ def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) ->
             f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
             "its own and merge that"
         )
+    if forest.shrinkage.tried and config.shrink != "auto":
+        raise ConfigError(f"{out} was shrunk after training, so no trees can be added to it; add them before that")
     if forest.revised:
         raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
     trees = task.options.get("trees", config.trees)
@@ -274,15 +279,17 @@ def _write_forest(
     if origin.stop is None:
         grow_trees(store, config, directory, resources=resources, listener=clock)
     if config.bootstrap:
-        write_oob(store, config, directory, resources=resources, listener=clock)
+        shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
+    else:
+        shrinkage = Shrinkage(*lambdas_to_try(config, answer_width(store.spec)))
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
     if validation is not None:
-        write_validation(directory, validation, resources, clock)
+        write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
     remove_half_made(directory)  # by workers of a cluster that were lost
-    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin)
+    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin, shrinkage)
 
 
 def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:

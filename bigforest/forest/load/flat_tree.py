@@ -24,7 +24,8 @@ class FlatTrees(NamedTuple):
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
-            one class; of a forest that predicts numbers float64 [leaves, 1], their values
+            one class; where numbers are predicted, or values are shrunk, the values of all leaves, float64 [leaves,
+            lambdas * classes, or lambdas]
     """
 
     wide: NodeLayout | None
@@ -53,14 +54,14 @@ class FlatTrees(NamedTuple):
         """What each mixed leaf adds to the votes, float64 [mixed leaves, classes].
 
         "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals
-        (Breiman 2001). Numbers are what they are.
+        (Breiman 2001), by its shrunk value where there is one. Numbers are what they are.
         """
-        if self.counts.dtype == np.float64:
-            return self.counts.astype(np.float64)
         if vote == "hard":
             unit = np.zeros(self.counts.shape)
             unit[np.arange(len(unit)), self.counts.argmax(axis=1)] = 1.0
             return unit
+        if self.counts.dtype == np.float64:
+            return self.counts
         fractions: NDArray[np.float64] = self.counts / self.counts.sum(axis=1, dtype=np.uint64)[:, None]
         return fractions
 

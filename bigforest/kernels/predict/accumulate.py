@@ -20,6 +20,8 @@ class Votes(NamedTuple):
 
     mixed  float64 [ballots, classes], those that are not for one class alone (flat_tree.py)
     votes  float64 [rows, classes], added to; of numbers [rows, 1], sums of what trees predict
+
+    Where leaves are shrunk by several lambdas, both have as many columns for each of them, one after the other.
     """
 
     mixed: NDArray[np.float64]
@@ -48,8 +50,9 @@ class ClassVotes(NamedTuple):
     """Of a forest that predicts classes.
 
     truth       uint16 [rows]
-    prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
-    wrong       int64 [trees], added to: by how much this tree changed the weight of the rows whose prediction is wrong
+    prediction  uint16 [rows, lambdas], the class with most votes (the lowest of equals) where voters > 0, updated
+    wrong       int64 [lambdas, trees], added to: by how much this tree changed the weight of the rows whose prediction
+                is wrong
     """
 
     bag: OobVotes
@@ -64,7 +67,7 @@ class NumberVotes(NamedTuple):
     truth    float64 [rows]
     unit     by what errors are multiplied before they are squared
     share    by what squares are multiplied, beside the weight, before they are rounded to a whole number
-    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
+    squared  int64 [lambdas, trees], added to: by how much this tree changed the sum of these squares
     """
 
     bag: OobVotes
@@ -176,38 +179,46 @@ def _judge_class(state, layout, tree, row, node):
     bag = state.bag
     _cast(bag.cast, layout, tree, row, node)
     votes = bag.cast.votes
-    best = np.uint64(0)
-    for k in range(_ONE, np.uint64(votes.shape[1])):
-        if votes[row, np.uint64(k)] > votes[row, best]:
-            best = np.uint64(k)
+    lambdas = np.uint64(state.prediction.shape[1])
+    classes = np.uint64(votes.shape[1]) // lambdas
     if bag.voters[row] == 0:
         _hear(bag, tree, row)
-    elif state.prediction[row] != state.truth[row]:
-        state.wrong[tree] -= _weight_of(bag.weight, row)
-    if best != state.truth[row]:
-        state.wrong[tree] += _weight_of(bag.weight, row)
-    state.prediction[row] = best
+    for i in range(lambdas):
+        own = np.uint64(i)
+        first = own * classes
+        best = first
+        for k in range(first + _ONE, first + classes):
+            if votes[row, np.uint64(k)] > votes[row, best]:
+                best = np.uint64(k)
+        if bag.voters[row] > 0 and state.prediction[row, own] != state.truth[row]:
+            state.wrong[own, tree] -= _weight_of(bag.weight, row)
+        if best - first != state.truth[row]:
+            state.wrong[own, tree] += _weight_of(bag.weight, row)
+        state.prediction[row, own] = best - first
     bag.voters[row] += np.uint32(1)
 
 
 @inlined
-def _square(state, row):
-    """The squared error of a row, by its weight, as a whole number."""
+def _square(state, row, own):
+    """The squared error of a row, by its weight, as a whole number; own: which of the lambdas."""
     bag = state.bag
-    error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
+    error = (bag.cast.votes[row, own] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
     return np.int64(np.rint(error * error * (np.float64(_weight_of(bag.weight, row)) * state.share)))
 
 
 @inlined
 def _judge_number(state, layout, tree, row, node):
     bag = state.bag
+    lambdas = np.uint64(bag.cast.votes.shape[1])
     if bag.voters[row] == 0:
         _hear(bag, tree, row)
     else:
-        state.squared[tree] -= _square(state, row)
+        for i in range(lambdas):
+            state.squared[np.uint64(i), tree] -= _square(state, row, np.uint64(i))
     _cast(bag.cast, layout, tree, row, node)
     bag.voters[row] += np.uint32(1)
-    state.squared[tree] += _square(state, row)
+    for i in range(lambdas):
+        state.squared[np.uint64(i), tree] += _square(state, row, np.uint64(i))
 
 
 @inlined
