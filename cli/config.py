@@ -50,6 +50,13 @@ CONFIG: dict[str, Choice] = {
     "keep_targets": option(
         bool, False, None, "Keep the targets in each leaf of a regression, for predict --quantiles.", "--keep-targets"
     ),
+    "shrink": option(
+        str,
+        "off",
+        "auto|off|LAMBDA",
+        "Move the values of leaves towards those of the nodes above: by so many rows, or as out-of-bag rows choose.",
+        read=number_or_word,
+    ),
     "vote": option(str, "soft", "soft|hard", "Average the leaf posteriors, or count one vote per tree."),
     "constants": option(str, "redraw", "redraw|count", "Whether a feature constant in the node uses up a draw."),
     "splitter": option(str, "best", "best|random", "Take the best split of each drawn feature, or a random one."),

@@ -150,7 +150,7 @@ class Contents:
     @property
     def has_validation(self) -> bool:
         """Whether the forest was trained with a validation set."""
-        return (self.directory / VALIDATION_FILE).exists()
+        return not self._shrunk and (self.directory / VALIDATION_FILE).exists()
 
     @property
     def validation(self) -> pl.DataFrame:

@@ -61,7 +61,7 @@ class OobMonitor:
         self._changes = np.zeros((3, config.trees), np.int64)
         self._trees = 0
         # While lambda is to be chosen, trees vote as they are grown.
-        tried = lambdas_to_try(config, answer_width(store.spec))
+        tried = lambdas_to_try(config, store.rows, answer_width(store.spec))
         self._lambdas = tried if len(tried) == 1 else ()
 
     def __enter__(self) -> OobMonitor:

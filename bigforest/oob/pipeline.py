@@ -39,13 +39,21 @@ from bigforest.store.store import Store
 
 
 def write_oob(
-    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
+    store: Store,
+    config: TrainConfig,
+    directory: Path,
+    *,
+    resources: Resources,
+    listener: Listener,
+    lambdas: tuple[float, ...] | None = None,
 ) -> Shrinkage:
     """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
 
-    Returns by what its leaves are shrunk, as `config.shrink` asks for; the report is of leaves so shrunk. Where lambda is
-    chosen, rows have votes by each that is tried, and are judged again by none: the votes wait in memory, or, where
-    ranges of rows are judged one after the other, in scratch.
+    lambdas  by what its leaves may be shrunk; None for what the configuration asks for (lambdas_to_try).
+
+    Returns by what they are; the report is of leaves so shrunk. Where lambda is to be chosen, rows have votes by each, and
+    the trees are gone down once: the votes wait in memory, or, where ranges of rows are judged one after the other, in
+    scratch.
 
     The files do not depend on the resources. Memory: what `oob_estimate` says for the nodes of the forest. Raises
     ConfigError without bootstrap or when the memory of `resources` is too little, FormatError when the trees cannot
@@ -54,7 +62,7 @@ def write_oob(
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     trees = outline(directory) if resources.memory is None else survey(directory, resources.workers)
-    tried = lambdas_to_try(config, answer_width(store.spec))
+    tried = lambdas_to_try(config, store.rows, answer_width(store.spec)) if lambdas is None else lambdas
     trees = trees._replace(lambdas=tried)
     way = choose_oob(store.shape, config, trees.sizes(), trees.first, resources, len(tried))
     if resources.memory is not None:

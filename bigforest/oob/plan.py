@@ -54,7 +54,7 @@ def oob_estimate(
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
-    tried = len(lambdas_to_try(config, shape.classes))
+    tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = config.max_terms(shape.features)
@@ -76,7 +76,7 @@ def oob_estimate(
 def _with_votes(way: LoadPlan, shape: Shape, config: TrainConfig) -> MemoryEstimate:
     """With the votes that wait in scratch: while trees are added (monitor.py), twice while they are replaced; and of all
     ranges of rows until lambda is chosen by all of them."""
-    tried = len(lambdas_to_try(config, shape.classes))
+    tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     scratch = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
     if tried > 1 and way.rows < shape.rows:
         scratch = max(scratch, shape.rows * votes_bytes(shape.classes, tried))

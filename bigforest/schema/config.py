@@ -115,7 +115,8 @@ class TrainConfig:
                      shrinkage, Agarwal 2022): a number of rows, lambda, of which a node of n rows keeps n / (n +
                      lambda) of what sets it apart from the node above; "auto" for the lambda with the least out-of-bag
                      log loss, or mean squared error of numbers (oob/shrinkage.py LAMBDAS), none where no row is out of
-                     bag, with hard votes, and of more than 64 classes; "off" for none.
+                     bag, with hard votes, of more than 64 classes, and of more than 4,194,304 rows times classes; "off"
+                     for none.
     vote             how trees are combined out of bag and by default in prediction: "soft" averages the leaf
                      posteriors, "hard" counts one vote per tree.
     constants        "redraw": a feature that is constant in the node does not use up a draw; "count": it does.

@@ -281,7 +281,7 @@ def _write_forest(
     if config.bootstrap:
         shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
     else:
-        shrinkage = Shrinkage(*lambdas_to_try(config, answer_width(store.spec)))
+        shrinkage = Shrinkage(*lambdas_to_try(config, store.rows, answer_width(store.spec)))
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)

@@ -33,7 +33,8 @@ def most_open(feature, state):
     most = state[OPEN]
     waiting = state[OPEN] - (state[SIDE] == RIGHT_CHILD)
     for i in range(feature.size):
-        waiting += 1 if feature[i] != LEAF else -1
+        # After a leaf comes the right child of the last node that waits; where none does, the next tree.
+        waiting = waiting + 1 if feature[i] != LEAF else max(0, waiting - 1)
         most = max(most, waiting)
     return most
 
