@@ -96,7 +96,7 @@ def read_tally(path: Path, rows: int, spec: DataSpec, lambdas: int = 1) -> OobAc
     with downloads([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
         for array in accumulator:
-            data = array.data.cast("B")
+            data = array.reshape(-1).view(np.uint8).data
             while data and (count := file.readinto(data)):
                 data = data[count:]
             crc = zlib.crc32(array.data, crc)

@@ -79,7 +79,8 @@ def losses_of(store: Store, first: int, accumulator: OobAccumulator, lambdas: in
 def _losses(store: Store, first: int, accumulator: OobAccumulator, lambdas: int, unit: float) -> LambdaLosses:
     used = np.flatnonzero(accumulator.voters)
     last = first + accumulator.voters.size
-    means = (accumulator.votes / np.maximum(accumulator.voters, 1)[:, None])[used].reshape(used.size, lambdas, -1)
+    means = accumulator.votes[used] / accumulator.voters[used, None]
+    means = means.reshape(used.size, lambdas, means.shape[1] // lambdas)
     weight = row_weights(store, first, last)
     own = np.ones(used.size, np.int64) if weight is None else weight[used]
     if store.spec.target.task == "regression":

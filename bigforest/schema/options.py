@@ -34,7 +34,7 @@ MAX_EPOCHS = 1_000_000
 
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 # What such an option may be elsewhere: its default, now or in earlier forests, and what it is once settled.
-_UNSAID: dict[str, tuple[object, ...]] = {"impurity": (None, "gini"), "mtry": (None, "sqrt"), "min_level": (5, 1000)}
+_UNSAID: dict[str, tuple[object, ...]] = {"impurity": (None, "gini"), "mtry": (None, "sqrt", "half"), "min_level": (5, 1000)}
 
 
 def names_of(categories: Any) -> tuple[str, ...]:

@@ -170,7 +170,7 @@ def test_lambda_is_kept_in_the_run_and_goes_wherever_the_forest_goes(forest: bf.
     assert (written.shrinkage, written.revised, written.has_oob) == (Shrinkage(), "shrunk", False)
     temporary = bf.train(frame, "y", trees=5).shrink(3.0)
     assert pickle.loads(pickle.dumps(temporary)).predict_proba(frame).equals(expected)
-    lazily = frame.lazy().select(forest.expr(proba=True)).unnest("prediction").collect()
+    lazily = frame.lazy().select(forest.expr(proba=True)).collect().unnest("probabilities")
     assert lazily.equals(expected)
 
 
