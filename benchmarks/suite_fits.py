@@ -74,10 +74,7 @@ def fit_flat(train: pl.DataFrame, asked: Asked, *, rows: float, uniform: bool) -
     tables = []
     for tree in forest.nodes.collect().partition_by("tree", maintain_order=True):
         held = tree["weight"].to_numpy().astype(float)[:, None]
-        if asked.classes:
-            own = np.array(tree["counts"].to_list(), float) / held
-        else:
-            own = tree["value"].to_numpy()[:, None]
+        own = np.array(tree["counts"].to_list(), float) / held if asked.classes else tree["value"].to_numpy()[:, None]
         more = rows * own.shape[1] if uniform else rows
         towards = np.full(own.shape[1], 1 / own.shape[1]) if uniform and asked.classes else own[0]
         tables.append((own * held + towards * more) / (held + more))

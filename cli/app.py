@@ -43,7 +43,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode, plan, merge, prune, calibrate, shrink, validate, images, simulate):
+for command in (
+    train,
+    predict,
+    oob,
+    inspect,
+    encode,
+    plan,
+    merge,
+    prune,
+    calibrate,
+    shrink,
+    validate,
+    images,
+    simulate,
+):
     app.command(cls=GuardedCommand)(command)
 app.command("warm-up", cls=GuardedCommand)(warm_up)
 

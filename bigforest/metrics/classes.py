@@ -262,7 +262,8 @@ class Area:
 
 def log_losses(proba: NDArray[np.float64]) -> NDArray[np.float64]:
     """The log loss of rows whose own class has these probabilities, clipped to [eps, 1 - eps] of float64."""
-    return -np.log(proba.clip(_EPSILON, 1 - _EPSILON))
+    losses: NDArray[np.float64] = -np.log(proba.clip(_EPSILON, 1 - _EPSILON))
+    return losses
 
 
 def _fixed(losses: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -51,9 +51,9 @@ def write_oob(
 
     lambdas  by what its leaves may be shrunk; None for what the configuration asks for (lambdas_to_try).
 
-    Returns by what they are; the report is of leaves so shrunk. Where lambda is to be chosen, rows have votes by each, and
-    the trees are gone down once: the votes wait in memory, or, where ranges of rows are judged one after the other, in
-    scratch.
+    Returns by what they are; the report is of leaves so shrunk. Where lambda is to be chosen, rows have votes by each,
+    and the trees are gone down once: the votes wait in memory, or, where ranges of rows are judged one after the other,
+    in scratch.
 
     The files do not depend on the resources. Memory: what `oob_estimate` says for the nodes of the forest. Raises
     ConfigError without bootstrap or when the memory of `resources` is too little, FormatError when the trees cannot

@@ -74,8 +74,8 @@ def oob_estimate(
 
 
 def _with_votes(way: LoadPlan, shape: Shape, config: TrainConfig) -> MemoryEstimate:
-    """With the votes that wait in scratch: while trees are added (monitor.py), twice while they are replaced; and of all
-    ranges of rows until lambda is chosen by all of them."""
+    """With the votes that wait in scratch: while trees are added (monitor.py), twice while they are replaced; and those
+    of all ranges of rows, until lambda is chosen by all of them."""
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     scratch = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
     if tried > 1 and way.rows < shape.rows:

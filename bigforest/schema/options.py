@@ -34,7 +34,11 @@ MAX_EPOCHS = 1_000_000
 
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 # What such an option may be elsewhere: its default, now or in earlier forests, and what it is once settled.
-_UNSAID: dict[str, tuple[object, ...]] = {"impurity": (None, "gini"), "mtry": (None, "sqrt", "half"), "min_level": (5, 1000)}
+_UNSAID: dict[str, tuple[object, ...]] = {
+    "impurity": (None, "gini"),
+    "mtry": (None, "sqrt", "half"),
+    "min_level": (5, 1000),
+}
 
 
 def names_of(categories: Any) -> tuple[str, ...]:
@@ -72,7 +76,7 @@ def is_number(value: object) -> bool:
 
 def is_lambda(value: object) -> bool:
     """Whether this is a number that float64 holds, 0 or more."""
-    return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator, no-any-return]
+    return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
 
 
 def check_lambda(name: str, value: object, also: str = "") -> None:

@@ -281,7 +281,8 @@ def _write_forest(
     if config.bootstrap:
         shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
     else:
-        shrinkage = Shrinkage(*lambdas_to_try(config, store.rows, answer_width(store.spec)))
+        given = lambdas_to_try(config, store.rows, answer_width(store.spec))
+        shrinkage = Shrinkage(given[0] if given else 0.0)
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)

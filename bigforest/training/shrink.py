@@ -101,5 +101,7 @@ def _store(forest: Forest, task: TrainingJob, work: Path, resources: Resources, 
     store, _ = make_store(task, work / "table.store", work, resources, clock)
     assert forest.origin is not None
     if store.fingerprint != forest.origin.fingerprint:
-        raise DataError("the table is not the one that the forest was grown on: columns or values differ; give that one")
+        raise DataError(
+            "the table is not the one that the forest was grown on: columns or values differ; give that one"
+        )
     return store

@@ -35,6 +35,7 @@ COMMANDS = [
     "merge",
     "prune",
     "calibrate",
+    "shrink",
     "validate",
     "images",
     "simulate",

@@ -71,7 +71,9 @@ def test_leaf_shrinking__is_the_formula_for_pieces_of_any_size(
         for tree in grown
         for leaf in leaves(tree)
     ]
-    largest = max(abs(float(entry)) for tree in grown for node in range(tree.feature.size) for entry in value(tree, node))
+    largest = max(
+        abs(float(entry)) for tree in grown for node in range(tree.feature.size) for entry in value(tree, node)
+    )
     np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(1.0, largest))
     for place, amount in enumerate(amounts):
         own = found.reshape(len(found), len(amounts), -1)[:, place]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from fractions import Fraction
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
@@ -37,7 +38,7 @@ def shrunk(tree: TreeArrays, leaf: int, amount: float, unit: float = 1.0) -> lis
     """v_0 + sum of (v_l - v_(l-1)) / (1 + lambda / N_(l-1)), exactly; unit: rows that a weight of 1 counts for."""
     path = path_to(tree, leaf)
     found = value(tree, 0)
-    for above, node in zip(path, path[1:], strict=False):
+    for above, node in pairwise(path):
         rows = int(tree.weight[above]) * Fraction(unit)
         share = 1 / (1 + Fraction(amount) / rows)
         found = [
@@ -59,7 +60,7 @@ def contributions(tree: TreeArrays, leaf: int, amount: float) -> list[list[Fract
     """What each step of the path adds to the value of the root (treeinterpreter), shrunk as the values are."""
     path = path_to(tree, leaf)
     steps = []
-    for above, node in zip(path, path[1:], strict=False):
+    for above, node in pairwise(path):
         share = 1 / (1 + Fraction(amount) / int(tree.weight[above]))
         steps.append([share * (own - up) for own, up in zip(value(tree, node), value(tree, above), strict=True)])
     return steps

@@ -110,7 +110,8 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         least = choose_oob(store.shape, config, sizes, first, Resources(threads=threads, memory=1), len(LAMBDAS)).need
         more = draws.draw(st.sampled_from([0, 600, 20_000, 10**9]))
         resources = Resources(threads=threads, memory=least.smallest + more)
-        assert (choose_oob(store.shape, config, sizes, first, resources, len(LAMBDAS)).rows < store.rows) == (more < 1e4)
+        way = choose_oob(store.shape, config, sizes, first, resources, len(LAMBDAS))
+        assert (way.rows < store.rows) == (more < 1e4)
         assert write_oob(store, config, Path(name) / "small", resources=resources, listener=silent) == whole
         for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
             found, expected = (Path(name) / own / "oob" / f"{file}.parquet" for own in ("small", "whole"))

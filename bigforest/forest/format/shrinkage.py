@@ -1,4 +1,4 @@
-"""By what the leaves of a forest are shrunk, and how that was chosen. Kept in run.parquet; nothing else changes with it."""
+"""By what the leaves of a forest are shrunk, and how that was chosen: kept in run.parquet, and nowhere else."""
 
 from __future__ import annotations
 
@@ -67,4 +67,4 @@ def _parse(raw: Any) -> Shrinkage:
         raise ValueError("a lambda or a loss is no finite number, 0 or more")
     if sorted(set(tried)) != tried or (tried and raw["lambda"] not in tried) or (crossed is None) == bool(losses):
         raise ValueError("the lambda is none of those that were tried, or these are not ascending")
-    return Shrinkage(float(raw["lambda"]), *(tuple(map(float, own)) for own in (tried, losses)), crossed)
+    return Shrinkage(float(raw["lambda"]), tuple(map(float, tried)), tuple(map(float, losses)), crossed)

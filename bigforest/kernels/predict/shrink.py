@@ -13,8 +13,6 @@ whose weights are 0 or more and add up to 1. It is added up in this form: shares
 
 from __future__ import annotations
 
-import numpy as np
-
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.compiler.jit import kernel
 
