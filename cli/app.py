@@ -24,6 +24,7 @@ from .oob import oob
 from .plan import plan
 from .predict import predict
 from .prune import prune
+from .shrink import shrink
 from .simulate import simulate
 from .train import train
 from .validate import validate
@@ -42,7 +43,21 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-for command in (train, predict, oob, inspect, encode, plan, merge, prune, calibrate, validate, images, simulate):
+for command in (
+    train,
+    predict,
+    oob,
+    inspect,
+    encode,
+    plan,
+    merge,
+    prune,
+    calibrate,
+    shrink,
+    validate,
+    images,
+    simulate,
+):
     app.command(cls=GuardedCommand)(command)
 app.command("warm-up", cls=GuardedCommand)(warm_up)
 
