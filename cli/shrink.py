@@ -33,7 +33,7 @@ def shrink(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Move the values of leaves towards those of the nodes above them.
+    """Shrink leaves towards the nodes above them.
 
     A node of n rows keeps n / (n + LAMBDA) of what sets it apart from the node above.
     Without --lambda the table is read again, and the out-of-bag report made anew.
