@@ -98,7 +98,7 @@ def chosen_sets(options: argparse.Namespace) -> Iterator[Set]:
     for name, found in sets_of(options.data).items():
         if not any(name == one or name.startswith(one + "/") for one in wanted):
             continue
-        if (options.half is None or found.half == options.half) and found.read().height >= options.min_rows:
+        if (options.half is None or found.half == options.half) and found.read().height >= options.least_rows:
             yield found
 
 

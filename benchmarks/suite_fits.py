@@ -49,6 +49,46 @@ def fit_bigforest(train: pl.DataFrame, asked: Asked, **options: Any) -> Predict:
     return predict
 
 
+def fit_min_leaf(train: pl.DataFrame, asked: Asked) -> Predict:
+    """The forest of ours, not shrunk, whose min_leaf has the least out-of-bag log loss, or mean squared error."""
+    import bigforest
+
+    task = "classification" if asked.classes else "regression"
+    said = {"task": task, "trees": asked.trees, "seed": asked.seed, "threads": asked.threads, "shrink": "off"}
+    losses = {}
+    for size in (1, 2, 5, 10, 20):
+        forest = bigforest.train(train, target=TARGET, min_leaf=size, **said)
+        losses[size] = forest.oob.metrics["log_loss" if asked.classes else "mse"][-1]
+    return fit_bigforest(train, asked, shrink="off", min_leaf=min(losses, key=losses.__getitem__))
+
+
+def fit_flat(train: pl.DataFrame, asked: Asked, *, rows: float, uniform: bool) -> Predict:
+    """A forest of ours whose leaves have so many rows more: of each class alike (Laplace, where they are as many as
+    classes), or like the root of the tree (m-estimate). Of numbers the latter."""
+    import bigforest
+
+    task = "classification" if asked.classes else "regression"
+    forest = bigforest.train(
+        train, target=TARGET, task=task, trees=asked.trees, seed=asked.seed, threads=asked.threads, shrink="off"
+    )
+    tables = []
+    for tree in forest.nodes.collect().partition_by("tree", maintain_order=True):
+        held = tree["weight"].to_numpy().astype(float)[:, None]
+        own = np.array(tree["counts"].to_list(), float) / held if asked.classes else tree["value"].to_numpy()[:, None]
+        more = rows * own.shape[1] if uniform else rows
+        towards = np.full(own.shape[1], 1 / own.shape[1]) if uniform and asked.classes else own[0]
+        tables.append((own * held + towards * more) / (held + more))
+
+    def predict(frame: pl.DataFrame) -> NDArray[np.float64]:
+        leaves = forest.apply(frame.drop(TARGET), threads=asked.threads)
+        found = np.mean([table[leaves[:, tree]] for tree, table in enumerate(tables)], axis=0)
+        if not asked.classes:
+            return found[:, 0]
+        return found[:, [forest.classes.index(label) for label in asked.classes]]
+
+    return predict
+
+
 def fit_sklearn(train: pl.DataFrame, asked: Asked) -> Predict:
     """Classes ascend in scikit-learn, too."""
     from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
@@ -128,6 +168,12 @@ FITS: dict[str, Callable[..., Predict]] = {
     "lightgbm-rf": partial(fit_lightgbm, boosting_type="rf", subsample_freq=1, subsample=0.632),
     "lightgbm": fit_lightgbm,
 }
+# What shrinkage is compared with (shrinkage.md).
+SMOOTHED: dict[str, Callable[..., Predict]] = {
+    "bigforest-min-leaf": fit_min_leaf,
+    "bigforest-laplace": partial(fit_flat, rows=1.0, uniform=True),
+    "bigforest-m-estimate": partial(fit_flat, rows=1.0, uniform=False),
+}
 FORESTS = ("bigforest", "scikit-learn", "ydf", "lightgbm-rf")
 
 
@@ -140,7 +186,7 @@ def measure(contestant: str, parts: tuple[pl.DataFrame, pl.DataFrame], asked: As
     name, *given = contestant.split(":")
     train, test = parts
     begin, spent = time.perf_counter(), time.process_time()
-    predict = FITS[name](train, asked, **dict(map(option, given)))
+    predict = (FITS | SMOOTHED)[name](train, asked, **dict(map(option, given)))
     fitted, cpu = time.perf_counter(), time.process_time()
     found = predict(test)
     end = time.perf_counter()
@@ -149,16 +195,19 @@ def measure(contestant: str, parts: tuple[pl.DataFrame, pl.DataFrame], asked: As
 
 
 def scores(found: NDArray[np.float64], truth: NDArray[Any], classes: list[int]) -> dict[str, float | None]:
-    """Accuracy, log loss (shares at least the eps of float64) and of two classes the area under the curve; or R2."""
+    """Accuracy, log loss (shares at least the eps of float64), Brier score (halved of two classes) and of two classes
+    the area under the curve; or R2."""
     from sklearn.metrics import r2_score, roc_auc_score
 
     if not classes:
-        return {"score": float(r2_score(truth, found)), "log_loss": None, "auc": None}
+        return {"score": float(r2_score(truth, found)), "log_loss": None, "brier": None, "auc": None}
     labels = np.array(classes)
-    held = np.where(labels == truth[:, np.newaxis], found, 0.0).sum(axis=1)
+    own = labels == truth[:, np.newaxis]
+    held = np.where(own, found, 0.0).sum(axis=1)
     both = len(classes) == 2 and len(np.unique(truth)) == 2
     return {
         "score": float((labels[found.argmax(axis=1)] == truth).mean()),
         "log_loss": float(-np.log(np.clip(held, np.finfo(np.float64).eps, 1.0)).mean()),
+        "brier": float(((found - own) ** 2).sum(axis=1).mean()) / (2 if len(classes) == 2 else 1),
         "auc": float(roc_auc_score(truth == labels[1], found[:, 1])) if both else None,
     }

@@ -44,6 +44,7 @@ if _TYPE_CHECKING:
     from bigforest.simulation.simulate import BayesError, bayes_error, simulate
     from bigforest.store.store import Store
     from bigforest.training.plan import Plan
+    from bigforest.training.shrink import shrink_forest
 
 __all__ = [
     "BayesError",
@@ -74,6 +75,7 @@ __all__ = [
     "predict_file",
     "prune_forest",
     "read_forest",
+    "shrink_forest",
     "simulate",
     "train",
     "validate_forest",
@@ -98,6 +100,7 @@ _HOMES = {
     "predict_file": "bigforest.api.functions",
     "prune_forest": "bigforest.revise.prune",
     "read_forest": "bigforest.predict.forest",
+    "shrink_forest": "bigforest.training.shrink",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api.functions",
     "validate_forest": "bigforest.revise.validate",

@@ -26,6 +26,7 @@ from .oob import oob
 from .plan import plan
 from .predict import predict
 from .prune import prune
+from .shrink import shrink
 from .simulate import simulate
 from .train import train
 from .validate import validate
@@ -54,6 +55,7 @@ for command in (
     merge,
     prune,
     calibrate,
+    shrink,
     validate,
     export,
     images,

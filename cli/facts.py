@@ -25,6 +25,7 @@ def training_facts(forest: Forest) -> dict[str, Any]:
         "nodes": forest.nodes.select(pl.len()).collect().item(),
         "stop": asdict(forest.origin.stop) if forest.origin is not None and forest.origin.stop is not None else None,
         "oob": error_facts(forest),
+        "shrinkage": shrinkage_facts(forest),
         "validation": forest.validation.row(-1, named=True) if forest.has_validation else None,
         "seconds": dict(forest.run.select("stage", "seconds").iter_rows()),
     }
@@ -44,6 +45,16 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
     if forest.is_regression:
         return {**forest.oob.metrics.row(0, named=True), **weighted}
     return {"error": forest.oob.error, "rows": forest.oob.rows_used, **weighted}
+
+
+def shrinkage_facts(forest: Forest) -> dict[str, Any]:
+    """Lambda, and the out-of-bag loss by each that was tried."""
+    found = forest.shrinkage
+    return {
+        "lambda": found.amount,
+        "tried": [{"lambda": each, "loss": loss} for each, loss in zip(found.tried, found.losses, strict=False)],
+        "cross_fitted": found.cross_fitted,
+    }
 
 
 def oob_facts(forest: Forest) -> dict[str, Any]:

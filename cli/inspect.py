@@ -45,7 +45,7 @@ def inspect(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, lines, out_of_bag, table, table_size
+    from .show import count, lines, out_of_bag, shrinkage_lines, table, table_size
     from .text import plain
 
     labels = ", ".join(plain(str(label)) for label in facts["labels"][:LABELS]) + (
@@ -62,6 +62,7 @@ def _draw(console: Console, facts: Facts) -> None:
             ("nodes", f"{count(facts['nodes'])}, {count(facts['leaves'])} of them leaves"),
             ("depth", count(facts["depth"])),
             ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
+            *shrinkage_lines(facts["shrinkage"]),
             ("options", ", ".join(f"{name} {_word(value)}" for name, value in _options(facts["config"]))),
             ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
             *([("grown on", origin["data"])] if origin["data"] else []),

@@ -129,6 +129,16 @@ def out_of_bag(oob: Facts | None) -> str:
     return f"error {percent(oob['error'])} on {rows}"
 
 
+def shrinkage_lines(shrinkage: Facts) -> list[tuple[str, str]]:
+    """The line about lambda, where leaves are shrunk or some was tried."""
+    amount, tried = shrinkage["lambda"], shrinkage["tried"]
+    if not tried:
+        return [("shrinkage", f"lambda {amount:g}")] if amount else []
+    losses = {row["lambda"]: row["loss"] for row in tried}
+    crossed = f"{number(losses[amount])} out of bag, {number(shrinkage['cross_fitted'])} cross-fitted"
+    return [("shrinkage", f"lambda {amount:g}: loss {crossed}, {number(losses[0.0])} without")]
+
+
 def validation_lines(curve: Facts | None) -> list[tuple[str, str]]:
     """The line about the last row of a validation curve, if there is one."""
     if curve is None:

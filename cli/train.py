@@ -105,7 +105,7 @@ def train(
 
 
 def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, out_of_bag, stop_lines, table_size, validation_lines
+    from .show import count, duration, lines, out_of_bag, shrinkage_lines, stop_lines, table_size, validation_lines
 
     seconds = facts["seconds"]
     stages = " · ".join(f"{stage} {duration(spent)}" for stage, spent in seconds.items())
@@ -116,6 +116,7 @@ def _draw(console: Console, facts: Facts) -> None:
             ("trees", f"{count(facts['trees'])} with {count(facts['nodes'], 'node')}"),
             *stop_lines(facts),
             ("out of bag", out_of_bag(facts["oob"])),
+            *shrinkage_lines(facts["shrinkage"]),
             *validation_lines(facts["validation"]),
             ("time", f"{stages} · total {duration(sum(seconds.values()))}"),
             ("forest", facts["forest"]),

@@ -91,6 +91,7 @@ def write_forest(
 ) -> TrainConfig:
     """Write the trees into parts that start with tree 0 and with the trees `parts`, without an out-of-bag report."""
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})  # type: ignore[arg-type]
+    directory.mkdir(parents=True, exist_ok=True)
     starts = [0, *parts]
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
         write_part(directory, start, trees[start:stop], spec, made)
@@ -109,5 +110,5 @@ def nodes_of(tree: TreeArrays, number: int) -> Nodes:
     """The tree as it is read."""
     node = np.arange(tree.feature.size, dtype=np.uint32)
     root = np.zeros(1, np.int64)
-    shared = (tree.threshold, tree.default_left, tree.counts, tree.value, tree.levels, tree.terms)
+    shared = (tree.threshold, tree.default_left, tree.weight, tree.counts, tree.value, tree.levels, tree.terms)
     return Nodes(number, root, node, tree.feature, tree.right, *shared)

@@ -11,6 +11,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
+from bigforest.forest.load.leaf_shrinking import weight_unit
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -73,17 +74,23 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
 
 
 def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> ExportedTree:
+    left = nodes["left"].cast(pl.Int64).fill_null(-1).to_numpy()
+    right = nodes["right"].cast(pl.Int64).fill_null(-1).to_numpy()
     if forest.is_regression:
         votes = nodes["value"].to_numpy()[:, None].astype(np.float64)
     else:
         counts = np.array(nodes["counts"].to_list(), np.float64)
         votes = counts / counts.sum(axis=1, keepdims=True)
-        if forest.config.vote == "hard":
-            votes = np.zeros(counts.shape)
-            votes[np.arange(len(counts)), counts.argmax(axis=1)] = 1.0
+    if forest.shrinkage.amount:
+        rows = nodes["weight"].to_numpy() * weight_unit(forest.spec)
+        votes = _shrunk(votes, left, right, rows / (rows + forest.shrinkage.amount))
+    if not forest.is_regression and forest.config.vote == "hard":
+        largest = votes.argmax(axis=1)
+        votes = np.zeros(votes.shape)
+        votes[np.arange(len(votes)), largest] = 1.0
     return ExportedTree(
-        nodes["left"].cast(pl.Int64).fill_null(-1).to_numpy(),
-        nodes["right"].cast(pl.Int64).fill_null(-1).to_numpy(),
+        left,
+        right,
         np.array([-1 if name is None else place[name] for name in nodes["feature"].to_list()], np.int64),
         nodes["threshold"].fill_null(np.nan).to_numpy(),
         nodes["default_left"].fill_null(False).to_numpy(),
@@ -91,6 +98,17 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> Ex
         votes,
         nodes["weight"].to_numpy().astype(np.float64),
     )
+
+
+def _shrunk(
+    values: NDArray[np.float64], left: NDArray[np.int64], right: NDArray[np.int64], kept: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Values of nodes moved towards those above them; kept: the share of its children's difference that a node keeps."""
+    found = values.copy()
+    for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children
+        children = [left[node], right[node]]
+        found[children] = found[node] + (values[children] - values[node]) * kept[node]
+    return found
 
 
 def rounded_down(thresholds: NDArray[np.float64]) -> NDArray[np.float32]:

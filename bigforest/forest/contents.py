@@ -21,10 +21,12 @@ from bigforest.forest.format.schema import (
     CALIBRATED,
     PRUNED,
     RUN,
+    SHRUNK,
     VALIDATION,
     VALIDATION_KIND,
     nodes_schema,
 )
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import read_features
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.votes.kept_votes import read_votes, votes_files
@@ -34,7 +36,7 @@ from bigforest.store.levels import FILE as LEVELS_FILE
 from bigforest.store.levels import Levels
 
 VALIDATION_FILE = Path("validation", "curve.parquet")
-_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated"}
+_REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk"}
 
 
 class Contents:
@@ -43,12 +45,26 @@ class Contents:
     directory  where its files are.
     spec       the dataspec: features and target of the training table.
     config     the configuration it was grown with.
+    shrinkage  by what the values of its leaves are shrunk, and how that was chosen.
     """
 
-    def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        header: Header,
+        parts: Sequence[Path],
+        shrinkage: Shrinkage,
+        holding: object = None,
+        *,
+        shrunk: bool = False,
+    ) -> None:
+        """shrunk: whether `shrinkage` is another than that of the files."""
         self.directory = directory
         self.spec: DataSpec = header.spec
         self.config: TrainConfig = header.config
+        self.shrinkage = shrinkage
+        self._shrunk = shrunk
+        self._header = header
         self._identity = header.identity
         self._parts = list(parts)
         self._holding = holding
@@ -112,7 +128,9 @@ class Contents:
 
     @cached_property
     def revised(self) -> str | None:
-        """What was done to the trees since they were grown, "pruned" or "calibrated", if anything."""
+        """What was done to the trees since they were grown, "pruned", "calibrated" or "shrunk", if anything."""
+        if self._shrunk:
+            return _REVISED[SHRUNK]
         stages = self.run["stage"]
         return next((word for stage, word in _REVISED.items() if stage in stages), None)
 
@@ -164,7 +182,7 @@ class Contents:
     @property
     def has_validation(self) -> bool:
         """Whether the forest was trained with a validation set."""
-        return (self.directory / VALIDATION_FILE).exists()
+        return not self._shrunk and (self.directory / VALIDATION_FILE).exists()
 
     @property
     def validation(self) -> pl.DataFrame:

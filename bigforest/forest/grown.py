@@ -11,6 +11,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import Resources
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.files import Header
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.loader import Loader
 from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.vote_rule import VoteRule
@@ -28,9 +29,18 @@ if TYPE_CHECKING:
 class GrownForest(Contents):
     """A forest whose trees are ready to answer rows. May be used from several threads."""
 
-    def __init__(self, directory: Path, header: Header, parts: Sequence[Path], holding: object = None) -> None:
-        super().__init__(directory, header, parts, holding)
-        self._loader = Loader(directory, self._parts, header)
+    def __init__(
+        self,
+        directory: Path,
+        header: Header,
+        parts: Sequence[Path],
+        shrinkage: Shrinkage,
+        holding: object = None,
+        *,
+        shrunk: bool = False,
+    ) -> None:
+        super().__init__(directory, header, parts, shrinkage, holding, shrunk=shrunk)
+        self._loader = Loader(directory, self._parts, header, shrinkage.amount)
 
     def check(self) -> None:
         """Read and check all nodes now rather than at the first prediction. Raises FormatError."""

@@ -80,9 +80,9 @@ class Grower:
         resources: Resources,
         listener: Listener,
         way: GrowPlan | None = None,
-        keep: bool = False,
+        keep: tuple[float, ...] | None = None,
     ) -> None:
-        """keep: the trees, for `grown`."""
+        """keep: the lambdas by which leaves are shrunk of trees that are kept for `grown`; None: none are kept."""
         self._way = way or choose_grow_plan(store.shape, config, resources)
         _check_rows(store, config, self._way)
         self._task = (store, config, directory)
@@ -93,7 +93,8 @@ class Grower:
         passes = self._way.limits is not None
         with compiling(kernels_of(store.shape.extras, config, passes), self._executor, listener):
             self._executor.run_on_all_workers(compile_for, store.shape.extras, config, passes, resources.scratch)
-        self._keeps = keep and resources.memory is None and not self._executor.remote and self._way.limits is None
+        at_hand = resources.memory is None and not self._executor.remote and self._way.limits is None
+        self._keep = keep if at_hand else None
         self._packed: dict[int, PackedPart] = {}
         self.together = self._executor.size if self._way.limits is None else self._way.group
 
@@ -131,12 +132,12 @@ class Grower:
 
             def end(index: int, packed: PackedPart | None) -> None:
                 advance(len(wanted[index]))
-                if packed is not None and self._keeps:
+                if packed is not None and self._keep is not None:
                     self._packed[wanted[index].start] = packed
-                    if sum(part.words.nbytes for part in self._packed.values()) > _KEPT_BYTES:
-                        self._keeps, self._packed = False, {}
+                    if sum(part.nbytes for part in self._packed.values()) > _KEPT_BYTES:
+                        self._keep, self._packed = None, {}
 
-            self._executor.run(grow_part, own, end, (*self._task, self._keeps))
+            self._executor.run(grow_part, own, end, (*self._task, self._keep))
             return
         for group in _groups(wanted, self._way.group):
             if self._table is None:
@@ -176,10 +177,12 @@ def compile_for(extras: Extras, config: TrainConfig, passes: bool, scratch: Path
     tree_arrays(nodes, Dictionaries(np.array([0, 2]), values, values), criterion, pool, subsets=subsets)
 
 
-def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, trees: range) -> PackedPart | None:
+def grow_part(
+    store: Store, config: TrainConfig, directory: Path, keep: tuple[float, ...] | None, trees: range
+) -> PackedPart | None:
     """Task: grow consecutive trees whole and write them as one part, and the leaves of the rows out of bag.
 
-    Gives the trees, packed, where `keep` says so.
+    Gives the trees, packed, their leaves shrunk by each of the lambdas `keep`; None where that is None.
     """
     kept: list[TreeArrays] = []
     leaves = LeafWriter(store, directory, trees.start)
@@ -188,13 +191,13 @@ def grow_part(store: Store, config: TrainConfig, directory: Path, keep: bool, tr
         for found in grow_trees(store, config, trees):
             if found.left_out is not None:
                 leaves.add(found.left_out, found.trees)
-            if keep:
+            if keep is not None:
                 kept.append(found.trees)
             yield found.trees
 
     write_part(directory, trees.start, grown(), store.spec, config, shared_of(store, config).levels)
     leaves.write()
-    return pack_grown(trees.start, kept, len(store.spec.features)) if keep else None
+    return None if keep is None else pack_grown(trees.start, kept, store.spec, keep)
 
 
 def _groups(parts: Sequence[range], trees: int) -> list[list[range]]:

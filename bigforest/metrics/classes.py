@@ -148,11 +148,11 @@ class Metrics:
                 self._weights, (truth, prediction[told], truth[right]), (..., told, right), strict=True
             ):
                 np.add.at(own, codes, weight[of])
-        self._loss += int(_fixed(-np.log(_clipped(proba[places, truth])) * share).sum())
+        self._loss += int(_fixed(log_losses(proba[places, truth]) * share).sum())
         share = share if weight is None else share[:, np.newaxis]
         given = 1.0 - proba
         given[places, truth] = proba[places, truth]  # the probability of what is so, class by class
-        for total, losses in zip(self._losses, (-np.log(_clipped(given)), np.square(1.0 - given)), strict=True):
+        for total, losses in zip(self._losses, (log_losses(given), np.square(1.0 - given)), strict=True):
             total += _fixed(losses * share).sum(axis=0).astype(object)
 
     def _of_class(self, code: int, weight: float, auc: float | None) -> ClassMetrics:
@@ -263,8 +263,10 @@ class Area:
         return self._pairs / (2 * self._first * self._second) if self._first and self._second else None
 
 
-def _clipped(proba: NDArray[np.float64]) -> NDArray[np.float64]:
-    return proba.clip(_EPSILON, 1 - _EPSILON)
+def log_losses(proba: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The log loss of rows whose own class has these probabilities, clipped to [eps, 1 - eps] of float64."""
+    losses: NDArray[np.float64] = -np.log(proba.clip(_EPSILON, 1 - _EPSILON))
+    return losses
 
 
 def _fixed(losses: NDArray[np.float64]) -> NDArray[np.int64]:

@@ -21,7 +21,8 @@ from bigforest.store.store import Store
 class OobAccumulator(NamedTuple):
     """Votes so far; entry i is row i of the range. See kernels/predict/accumulate.py OutOfBag.
 
-    There is no prediction where numbers are predicted: it is the votes over the voters.
+    votes       float64 [rows, lambdas * classes], or [rows, lambdas] of numbers.
+    prediction  uint16 [rows, lambdas]. There is none where numbers are predicted: it is the votes over the voters.
     """
 
     votes: NDArray[np.float64]
@@ -32,15 +33,23 @@ class OobAccumulator(NamedTuple):
         """Entries `start` to before `stop`."""
         return OobAccumulator(self.votes[start:stop], self.voters[start:stop], self.prediction[start:stop])
 
+    def by(self, place: int, lambdas: int) -> OobAccumulator:
+        """The votes by the lambda at `place` of this many."""
+        width = self.votes.shape[1] // lambdas
+        return OobAccumulator(
+            self.votes[:, place * width : (place + 1) * width], self.voters, self.prediction[:, place : place + 1]
+        )
+
     def put(self, other: OobAccumulator) -> None:
         """Make this one, of as many rows, equal to another."""
         self.votes[:], self.voters[:], self.prediction[:] = other
 
 
-def no_votes(rows: int, spec: DataSpec) -> OobAccumulator:
-    """The tally of rows that no tree has voted on."""
+def no_votes(rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
+    """The tally of rows that no tree has voted on, by this many lambdas."""
     told = rows if spec.target.classes else 0
-    return OobAccumulator(np.zeros((rows, answer_width(spec))), np.zeros(rows, np.uint32), np.zeros(told, np.uint16))
+    votes = np.zeros((rows, lambdas * answer_width(spec)))
+    return OobAccumulator(votes, np.zeros(rows, np.uint32), np.zeros((told, lambdas), np.uint16))
 
 
 def true_values(store: Store, first: int, last: int) -> NDArray[np.float64]:
@@ -81,13 +90,13 @@ def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:
     return path
 
 
-def read_tally(path: Path, rows: int, spec: DataSpec) -> OobAccumulator:
+def read_tally(path: Path, rows: int, spec: DataSpec, lambdas: int = 1) -> OobAccumulator:
     """Inverse of `write_tally`. Raises FormatError when the file is damaged."""
-    accumulator = no_votes(rows, spec)
+    accumulator = no_votes(rows, spec, lambdas)
     with downloads([path]) as [here], here.open("rb", buffering=0) as file:
         crc = 0
         for array in accumulator:
-            data = array.data.cast("B")
+            data = array.reshape(-1).view(np.uint8).data
             while data and (count := file.readinto(data)):
                 data = data[count:]
             crc = zlib.crc32(array.data, crc)

@@ -12,6 +12,7 @@ changes a bit of the report.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import reduce
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +21,7 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.load_plan import cut
 from bigforest.forest.load.vote_rule import answer_width
@@ -28,7 +30,8 @@ from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
 from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import write_report
-from bigforest.oob.tally import TallyInputs, tally_range
+from bigforest.oob.shrinkage import LambdaLosses, choose, lambdas_to_try
+from bigforest.oob.tally import JudgedRange, TallyGroup, TallyInputs, tally_range
 from bigforest.oob.vote import find_leaves, known_leaves, runs_of
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
@@ -37,8 +40,21 @@ from bigforest.storage.atomic import TemporaryFolder, remove
 from bigforest.store.store import Store
 
 
-def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener) -> None:
+def write_oob(
+    store: Store,
+    config: TrainConfig,
+    directory: Path,
+    *,
+    resources: Resources,
+    listener: Listener,
+    lambdas: tuple[float, ...] | None = None,
+) -> Shrinkage:
     """Write oob/rows.parquet, curve, confusion and metrics of the forest grown into `directory`.
+
+    lambdas  by what its leaves may be shrunk; None for what the configuration asks for (lambdas_to_try).
+
+    Returns by what they are; the report is of leaves so shrunk. Where lambda is to be chosen, rows have votes by each,
+    which wait in memory, or, where ranges of rows are judged one after the other, in scratch.
 
     The files do not depend on the resources. Memory: what `oob_estimate` says for the nodes of the forest. The files of
     leaves are removed. Raises ConfigError without bootstrap or when the memory of `resources` is too little,
@@ -47,9 +63,11 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
     if not config.bootstrap:
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     files, missing = known_leaves(directory, store, config)
-    changes = np.zeros((3, config.trees), dtype=np.int64)
+    tried = lambdas_to_try(config, store.rows, answer_width(store.spec)) if lambdas is None else lambdas
+    shrunk = shrunk_trees(directory, tried, resources)
     executor = resources.executor(1)  # a task uses all threads of its process
-    way = choose_oob(store.shape, config, loaded_sizes(directory, files, missing, resources), resources)
+    sizes = loaded_sizes(directory, files, missing, shrunk, resources)
+    way = choose_oob(store.shape, config, sizes, resources, len(tried))
     way.need.check(resources.memory, "the out-of-bag report")
     ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
     steps = config.trees * len(ranges) + sum(map(len, missing))
@@ -60,23 +78,40 @@ def write_oob(store: Store, config: TrainConfig, directory: Path, *, resources: 
         if missing:
             find_missing(store, config, directory, missing, resources, way, progress)
             files, _ = known_leaves(directory, store, config)
-        work = TallyInputs(
-            group_files(files, way), resources.workers, folder if executor.remote else None, unit_of(store)
-        )
+        in_files = executor.remote or (len(tried) > 1 and len(ranges) > 1)
+        groups, kept = cut_groups(files, shrunk, way), folder if in_files else None
+        work = TallyInputs(groups, shrunk, resources.workers, kept, unit_of(store))
         advance = None if executor.remote else progress.advance
-        judged = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
-        pieces = _pieces(judged, ranges, store.spec, changes, progress if executor.remote else None)
+        found = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
+        judged = _told(found, progress if executor.remote else None)
+        shrinkage, place = Shrinkage(tried[0] if tried else 0.0), 0
+        if len(tried) > 1:
+            shrinkage, judged = _chosen(judged, tried, store, work.unit)
+            place = tried.index(shrinkage.amount)
+        changes = np.zeros((3, config.trees), np.int64)
+        pieces = _pieces(judged, ranges, store.spec, changes, place, work.lambdas)
         write_report(store, config, directory / "oob", pieces, changes)
         if config.keep_votes:
             several = resources.executor(resources.workers)
             several.run(write_votes, [(file,) for file in files], lambda *_: None, (directory, store, config))
     remove(directory / FOLDER)
+    return shrinkage
+
+
+def shrunk_trees(
+    directory: Path, lambdas: tuple[float, ...], resources: Resources, parts: Sequence[range] | None = None
+) -> Trees | None:
+    """The trees in `directory`, or those of some parts, to be shrunk by these lambdas; None where there are none."""
+    return _trees_of(directory, parts, resources)._replace(lambdas=lambdas) if lambdas else None
 
 
 def loaded_sizes(
-    directory: Path, files: Sequence[LeafFile], missing: Sequence[range], resources: Resources
+    directory: Path, files: Sequence[LeafFile], missing: Sequence[range], shrunk: Trees | None, resources: Resources
 ) -> NDArray[np.int64]:
-    """Bytes of what is loaded together at least: the ballots of a file, a tree of missing parts, or such a part."""
+    """Bytes of what is loaded together at least: the ballots of a file, a tree of missing parts, or such a part; or a
+    shrunk tree, or part."""
+    if shrunk is not None:
+        return shrunk.sizes()
     sizes = [np.array([_loaded_bytes(file) for file in files], np.int64)]
     sizes += [_trees_of(directory, parts, resources).sizes() for parts in runs_of(missing)]
     return np.concatenate(sizes)
@@ -105,7 +140,7 @@ def find_missing(
                 progress.advance(found)
 
 
-def _trees_of(directory: Path, parts: Sequence[range], resources: Resources) -> Trees:
+def _trees_of(directory: Path, parts: Sequence[range] | None, resources: Resources) -> Trees:
     if resources.memory is None:
         return outline(directory, parts)
     return survey(directory, resources.workers, parts)
@@ -116,11 +151,20 @@ def _loaded_bytes(file: LeafFile) -> int:
     return 3 * file.ballot_bytes
 
 
-def group_files(files: Sequence[LeafFile], way: OobPlan) -> list[list[LeafFile]]:
-    """The files of which the ballots are loaded together."""
+def cut_groups(files: Sequence[LeafFile], shrunk: Trees | None, way: OobPlan) -> list[TallyGroup]:
+    """The trees of which the ballots are loaded together."""
+    if shrunk is not None:
+        groups = cut(shrunk.sizes(), shrunk.first, way.group_bytes, int(shrunk.first[-1]))
+        return [TallyGroup(_files_of(files, shrunk.numbers(own)), own) for own in groups]
     sizes = np.array([_loaded_bytes(file) for file in files], np.int64)
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
-    return [list(files[own.start : own.stop]) for own in cut(sizes, first, way.group_bytes, int(first[-1]))]
+    groups = cut(sizes, first, way.group_bytes, int(first[-1]))
+    return [TallyGroup(list(files[own.start : own.stop]), None) for own in groups]
+
+
+def _files_of(files: Sequence[LeafFile], trees: range) -> list[LeafFile]:
+    """The files that have leaves of these trees."""
+    return [file for file in files if file.trees.start < trees.stop and trees.start < file.trees.stop]
 
 
 def unit_of(store: Store) -> float:
@@ -128,23 +172,51 @@ def unit_of(store: Store) -> float:
     return error_unit(store) if store.spec.target.task == "regression" else 1.0
 
 
+def _told(judged: Iterator[JudgedRange], progress: Stage | None) -> Iterator[JudgedRange]:
+    """What was judged, told to `progress` as it comes."""
+    for found in judged:
+        if progress is not None:
+            progress.advance(found.changes.shape[1])
+        yield found
+        del found  # the caller alone has it
+
+
+def _chosen(
+    judged: Iterator[JudgedRange], tried: tuple[float, ...], store: Store, unit: float
+) -> tuple[Shrinkage, Iterator[JudgedRange]]:
+    """The lambda that the losses of all ranges choose, and the ranges again."""
+    whole = list(judged)
+    losses = reduce(LambdaLosses.plus, (found.losses for found in whole if found.losses is not None))
+    return choose(tried, losses, store, unit), _taken(whole)
+
+
+def _taken(whole: list[JudgedRange]) -> Iterator[JudgedRange]:
+    """The entries of the list, which loses each as it is given."""
+    whole.reverse()
+    while whole:
+        yield whole.pop()
+
+
 def _pieces(
-    judged: Iterator[tuple[OobAccumulator | Path, NDArray[np.int64]]],
+    judged: Iterator[JudgedRange],
     ranges: Sequence[tuple[int, int]],
     spec: DataSpec,
     changes: NDArray[np.int64],
-    progress: Stage | None,
+    place: int,
+    lambdas: int,
 ) -> Iterator[tuple[int, OobAccumulator]]:
-    """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [3, trees]."""
+    """First row and tally of every `step_rows` rows of each range, in order; adds to `changes` int64 [3, trees].
+
+    place  of the lambda whose votes are reported, among `lambdas`.
+    """
     step = step_rows(answer_width(spec))
     for begin, end in ranges:
-        accumulator, change = next(judged)
-        changes += change
-        if progress is not None:
-            progress.advance(change.shape[1])
+        accumulator, change, _ = next(judged)
+        changes += change[[place, -2, -1]]
         if isinstance(accumulator, Path):
-            path, accumulator = accumulator, read_tally(accumulator, end - begin, spec)
+            path, accumulator = accumulator, read_tally(accumulator, end - begin, spec, lambdas)
             path.unlink()
+        accumulator = accumulator.by(place, lambdas)
         for start in range(0, end - begin, step):
             yield begin + start, OobAccumulator._make(array.copy() for array in accumulator.part(start, start + step))
         del accumulator  # nobody has a part of it, so that it is gone before the next range is judged

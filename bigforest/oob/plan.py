@@ -21,6 +21,7 @@ from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
 from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
+from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -33,6 +34,8 @@ _GROUP_ROW_BYTES = 16
 # and these once more where the row is out of bag.
 _GROUP_TREES = 16
 _ROW_TREE_BYTES = 12
+# Bytes of a row of a row group and a lambda while losses are added up.
+_LOSS_BYTES = 64
 # Tasks per thread, and ranges per process of a cluster.
 PIECES = 4
 
@@ -62,6 +65,7 @@ def oob_estimate(
 
     `smallest` is the smallest budget that works; a smaller one gives a Need of more memory than the budget.
     """
+    tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     # With p pure leaves and m mixed ones, of two different rows at least, p + 2 m <= distinct rows of the bag.
     distinct = distinct_rows(shape.rows, config, shape.classes)
     terms = family_of(config).max_terms(shape.features, config)
@@ -69,23 +73,26 @@ def oob_estimate(
         most = max_nodes(shape.rows, config, shape.classes)
         leaves = _most_mixed(most, distinct, shape.classes)
         given = np.full(config.trees, most, np.int64)
-        pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes)
+        pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes, tried)
         given = np.full(config.trees, 2 * leaves + 1, np.int64)
-        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes)
-        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), resources).need, shape, config)
+        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes, tried)
+        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), resources, tried), shape, config)
     given = np.asarray(nodes, np.int64)
     mixed = _most_mixed(given, distinct, shape.classes)
-    sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes)
-    return _with_votes(choose_oob(shape, config, sizes, resources).need, shape, config)
+    sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes, tried)
+    return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config)
 
 
-def _with_votes(need: MemoryEstimate, shape: Shape, config: TrainConfig) -> MemoryEstimate:
-    """With the leaves that wait in scratch, and the votes while trees are added (monitor.py), twice while they are
-    replaced."""
+def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig) -> MemoryEstimate:
+    """With the leaves that wait in scratch, and the votes: while trees are added (monitor.py), twice while they are
+    replaced; and those of all ranges of rows, until lambda is chosen by all of them."""
+    tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     left_out = shape.rows - round(0.8 * distinct_rows(shape.rows, config, shape.classes))
     scratch = VOTE_BYTES * config.trees * left_out
-    votes = 0 if config.stop_oob is None else 2 * shape.rows * (8 * shape.classes + 6)
-    return replace(need, scratch=scratch + votes)
+    votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
+    if tried > 1 and way.rows < shape.rows:
+        votes = max(votes, shape.rows * votes_bytes(shape.classes, tried))
+    return replace(way.need, scratch=scratch + votes)
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
@@ -99,11 +106,15 @@ def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
     return found
 
 
-def choose_oob(shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources) -> OobPlan:
+def choose_oob(
+    shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], resources: Resources, lambdas: int = 0
+) -> OobPlan:
     """How to make the report of trees of this many bytes; a range is a multiple of `step_rows`, or all rows.
 
-    sizes  int64 [trees], see groups.py Trees.
+    sizes    int64 [trees], see groups.py Trees.
+    lambdas  by how many the leaves are shrunk: rows have votes by each.
     """
+    votes = max(1, lambdas)
     step = min(step_rows(shape.classes), shape.rows)
     together = min(_GROUP_TREES, kept_trees(shape, config))
     nodes = int(sizes.sum()) // NODE_BYTES
@@ -112,12 +123,12 @@ def choose_oob(shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], reso
     finding = tiles + _ROW_TREE_BYTES * together * min(shape.rows, BLOCK_ROWS)
     loading = loading_bytes(nodes, shape.classes)
     turning = 4 * min(LISTED_NODES, nodes) + ORDERED_BYTES * min(ORDERED_NODES, nodes)
-    writing = 4 * step * (8 * shape.classes + 32)
+    writing = 4 * step * (8 * shape.classes + 32) + (_LOSS_BYTES * votes * step if votes > 1 else 0)
     fixed = BASE_BYTES + turning + writing + resources.workers * max(finding, loading)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
     fixed += SCORE_BYTES * max_scores(shape.rows) if shape.classes == 2 else 0
-    row_bytes = 8 * shape.classes + 6
+    row_bytes = votes_bytes(shape.classes, votes)
     largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
     smallest = fixed + largest + step * row_bytes
     if resources.memory is None:
@@ -129,6 +140,11 @@ def choose_oob(shape: Shape, config: TrainConfig, sizes: NDArray[np.int64], reso
     rows = shape.rows if fitting >= shape.rows else max(step, fitting // step * step)
     most = min(int(sizes.sum()), room - rows * row_bytes)
     return OobPlan(most, together, rows, MemoryEstimate("oob", fixed + most + rows * row_bytes, smallest))
+
+
+def votes_bytes(classes: int, lambdas: int) -> int:
+    """Bytes of the votes on a row, by this many lambdas."""
+    return (8 * classes + 2) * lambdas + 4
 
 
 def range_rows(shape: Shape, most: int, executor: Executor) -> int:

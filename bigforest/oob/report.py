@@ -132,11 +132,12 @@ class _Classes:
         shares = accumulator.votes / np.maximum(accumulator.voters, 1)[:, None]
         weight = row_weights(self._store, first, first + used.size)
         weight = None if weight is None else weight[used]
-        self._pairs.add(truth[used], accumulator.prediction[used], weight)
-        self._metrics.add(truth[used], accumulator.prediction[used], shares[used], weight)
+        prediction = accumulator.prediction[:, 0]
+        self._pairs.add(truth[used], prediction[used], weight)
+        self._metrics.add(truth[used], prediction[used], shares[used], weight)
         return (
             self._known.take(pa.array(truth)),
-            self._known.take(pa.array(accumulator.prediction, mask=~used)),
+            self._known.take(pa.array(prediction, mask=~used)),
             [pa.array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
         )
 

@@ -1,7 +1,8 @@
 """The votes of trees on rows, added up from the leaves in which they ended (forest/votes/leaf_files.py).
 
 Rows are gone over a range at a time, each range by the trees in their order: so the sums, and the error after each
-tree, do not depend on how the trees were grown or in which order, nor on the ranges.
+tree, do not depend on how the trees were grown or in which order, nor on the ranges. Where leaves are shrunk, what they
+cast is taken from the nodes of the trees, by each lambda that is tried; where rows end is the same by all of them.
 """
 
 from __future__ import annotations
@@ -11,11 +12,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.execution.threads import run
 from bigforest.forest.load.flat_tree import cast_by
+from bigforest.forest.load.groups import Trees
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.leaf_files import LeafFile, chunk_rows, step_rows
 from bigforest.oob.accumulator import (
@@ -28,29 +31,65 @@ from bigforest.oob.accumulator import (
     write_tally,
 )
 from bigforest.oob.plan import PIECES
+from bigforest.oob.shrinkage import LambdaLosses, losses_of
+from bigforest.oob.vote import packed_ballots
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
+
+
+class TallyGroup(NamedTuple):
+    """Trees of which the ballots are loaded together.
+
+    files    files of leaves in which rows of theirs are, in the order of the trees.
+    entries  of shrunk trees, those of TallyInputs.shrunk; None else: these are all trees of the files.
+    """
+
+    files: list[LeafFile]
+    entries: range | None
 
 
 class TallyInputs(NamedTuple):
     """What the tasks of a report share.
 
-    groups   files of leaves, in the order of their trees, of which the ballots are loaded together.
+    groups   in the order of their trees.
+    shrunk   the trees, with the lambdas by which their leaves are shrunk; None where they are as grown.
     workers  threads of a process.
     folder   for tallies, where they do not stay in the process.
     unit     by what errors of numbers are multiplied before they are squared.
     """
 
-    groups: list[list[LeafFile]]
+    groups: list[TallyGroup]
+    shrunk: Trees | None
     workers: int
     folder: Path | None
     unit: float
 
+    @property
+    def lambdas(self) -> int:
+        """How many votes there are of a row."""
+        return 1 if self.shrunk is None else len(self.shrunk.lambdas)
+
+
+class JudgedRange(NamedTuple):
+    """What the votes on a range of rows come to.
+
+    tally    of these rows, or the file it is in.
+    changes  int64 [lambdas + 2, trees], by how much each tree changed the weight of the rows that are wrong, or the sum
+             of squared errors by weight (error_unit), by each lambda; then the number of rows that have a vote, and
+             their weight.
+    losses   of the lambdas, where there are several; else None.
+    """
+
+    tally: OobAccumulator | Path
+    changes: NDArray[np.int64]
+    losses: LambdaLosses | None
+
 
 class _Cast(NamedTuple):
-    """A file of leaves, and what these cast: the arrays of kernels/predict/tally.py."""
+    """A file of leaves, which of its trees are loaded, and what these cast: arrays of kernels/predict/tally.py."""
 
     file: LeafFile
+    trees: range
     first: NDArray[np.int64]
     ballot: NDArray[np.uint32]
     mixed: NDArray[np.float64]
@@ -63,25 +102,25 @@ def tally_range(
     begin: int,
     end: int,
     advance: Callable[[int], None] | None,
-) -> tuple[OobAccumulator | Path, NDArray[np.int64]]:
-    """Task: the tally of rows `begin` to before `end`, or the file it is in, and the changes, int64 [3, trees].
-
-    The changes are by how much each tree changed the weight of the rows that are wrong, or the sum of squared errors by
-    weight (error_unit), the number of rows that have a vote, and their weight. `advance` is told of finished trees.
-    """
-    accumulator = no_votes(end - begin, store.spec)
+) -> JudgedRange:
+    """Task: the votes on rows `begin` to before `end`; `advance` is told of finished trees."""
+    accumulator = no_votes(end - begin, store.spec, work.lambdas)
     changes = _add_up(store, config, work, begin, end, accumulator, advance)
-    return accumulator if work.folder is None else write_tally(accumulator, work.folder), changes
+    losses = losses_of(store, begin, accumulator, work.lambdas, work.unit) if work.lambdas > 1 else None
+    tally = accumulator if work.folder is None else write_tally(accumulator, work.folder)
+    return JudgedRange(tally, changes, losses)
 
 
 def tally_further(
     store: Store, config: TrainConfig, work: TallyInputs, begin: int, end: int, before: Sequence[Path]
 ) -> tuple[list[Path], NDArray[np.int64]]:
-    """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in `tally_range`.
+    """Task: the files of the tally of these rows, one for every `step_rows`, and the changes, as in JudgedRange.
 
     before  the same files for the trees before these, which stay; none where there are no such trees.
+
+    There is at most one lambda.
     """
-    assert work.folder is not None
+    assert work.folder is not None and work.lambdas == 1
     step = step_rows(answer_width(store.spec))
     accumulator = no_votes(end - begin, store.spec)
     for start, path in zip(range(0, end - begin, step), before, strict=bool(before)):
@@ -101,8 +140,8 @@ def _add_up(
     accumulator: OobAccumulator,
     advance: Callable[[int], None] | None,
 ) -> NDArray[np.int64]:
-    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes, int64 [3, trees]."""
-    changes = np.zeros((3, config.trees), np.int64)
+    """Add the votes of the trees on rows `begin` to before `end` to their tally; the changes: see JudgedRange."""
+    changes = np.zeros((work.lambdas + 2, config.trees), np.int64)
     chunk = chunk_rows(answer_width(store.spec))
     chunks = range(begin // chunk, -(-end // chunk))
     step = -(-len(chunks) // (PIECES * work.workers))
@@ -113,27 +152,49 @@ def _add_up(
         changes += change
 
     for group in work.groups:
-        casts = [_cast(file, store, config) for file in group]
+        casts = _casts(group, work, store, config)
         parts = [accumulator.part(own.start * chunk - begin, own.stop * chunk - begin) for own in pieces]
         tasks = [(store, config, casts, part, work.unit, own) for part, own in zip(parts, pieces, strict=True)]
         run(_add_chunks, tasks, workers=work.workers, on_result=collect)
         if advance is not None:
-            advance(sum(len(file.trees) for file in group))
+            advance(sum(len(cast.trees) for cast in casts))
         del casts, tasks, parts
     return changes
 
 
+def _casts(group: TallyGroup, work: TallyInputs, store: Store, config: TrainConfig) -> list[_Cast]:
+    """What the leaves of a group cast, by file."""
+    if group.entries is None:
+        return [_cast(file, store, config) for file in group.files]
+    assert work.shrunk is not None
+    trees = work.shrunk.numbers(group.entries)
+    packed = work.shrunk.load(group.entries, work.workers)
+    pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+    ballots = packed_ballots(packed, cast_by(packed.counts, config.vote), narrow=False)
+    del packed
+    for array in ballots[:2]:
+        array.flags.writeable = False  # as those of files; other flags would be compiled apart
+    casts = []
+    for file in group.files:
+        here = range(max(trees.start, file.trees.start), min(trees.stop, file.trees.stop))
+        first = ballots.first[here.start - trees.start : here.stop - trees.start + 1]
+        casts.append(_Cast(file, here, first, ballots.ballot, ballots.mixed))
+    return casts
+
+
 def _cast(file: LeafFile, store: Store, config: TrainConfig) -> _Cast:
     ballots = file.ballots(store.spec)
-    return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote))
+    return _Cast(file, file.trees, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote))
 
 
 def _add_chunks(
     store: Store, config: TrainConfig, casts: Sequence[_Cast], accumulator: OobAccumulator, unit: float, chunks: range
 ) -> NDArray[np.int64]:
-    """Add the votes on the rows of some chunks, whose tally this is; the changes as in `tally_range`."""
+    """Add the votes on the rows of some chunks, whose tally this is; the changes as in JudgedRange."""
     chunk = chunk_rows(answer_width(store.spec))
-    changes = np.zeros((3, config.trees), np.int64)
+    regression = store.spec.target.task == "regression"
+    lambdas = (accumulator.votes if regression else accumulator.prediction).shape[1]
+    changes = np.zeros((lambdas + 2, config.trees), np.int64)
     for cast in casts:
         with cast.file.reading() as file:
             for number in chunks:
@@ -159,18 +220,22 @@ def _add_chunk(
     from bigforest.kernels.predict.accumulate import Votes
     from bigforest.kernels.predict.tally import ClassVotes, FoundLeaves, NumberVotes, OobVotes, add_classes, add_numbers
 
-    trees = range(cast.file.trees.start, min(cast.file.trees.stop, config.trees))
+    trees = range(cast.trees.start, min(cast.trees.stop, config.trees))
     found = cast.file.chunk(file, number)
-    ends = np.cumsum(found.counts, dtype=np.int64)[: len(trees)]
-    leaves = FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
-    change = changes[:, trees.start : trees.stop]
+    skipped = trees.start - cast.file.trees.start
+    ends = np.cumsum(found.counts, dtype=np.int64)[: skipped + len(trees)]
+    begin = int(ends[skipped - 1]) if skipped else 0
+    ends = ends[skipped:] - begin
+    leaves = FoundLeaves(found.rows[begin:], found.leaves[begin:], ends, cast.first, cast.ballot)
+    change = np.zeros((len(changes), len(trees)), np.int64)
     last = first + here.voters.size
     weight = row_weights(store, first, last)
-    votes = OobVotes(Votes(cast.mixed, here.votes), here.voters, change[1], change[2], weight)
+    votes = OobVotes(Votes(cast.mixed, here.votes), here.voters, change[-2], change[-1], weight)
     if store.spec.target.task == "regression":
-        numbers = NumberVotes(votes, true_values(store, first, last), unit, weight_share(store), change[0])
+        numbers = NumberVotes(votes, true_values(store, first, last), unit, weight_share(store), change[:-2])
         sound = add_numbers(leaves, numbers)
     else:
-        sound = add_classes(leaves, ClassVotes(votes, store.labels(first, last), here.prediction, change[0]))
+        sound = add_classes(leaves, ClassVotes(votes, store.labels(first, last), here.prediction, change[:-2]))
+    changes[:, trees.start : trees.stop] += change
     if not sound:
         raise FormatError(f"{cast.file.path}: leaves and ballots do not hold together; remove both and resume the run")

@@ -112,16 +112,18 @@ def find_leaves(sampler: Sampler, trees: Trees, directory: Path, workers: int, e
     group = load_group(sampler, trees, entries, workers)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
     path, classes = leaves_path(directory, group.trees.start), answer_width(store.spec)
-    write_ballots(path, _ballots(group))
+    write_ballots(path, packed_ballots(group.packed, group.mixed, group.narrow))
     write_leaves(path, group.trees, store.rows, classes, _chunks(sampler, group, workers))
     return len(group.trees)
 
 
-def _ballots(group: CodeTrees) -> Ballots:
-    """What the leaves of a group cast."""
-    layout = group.packed.layout(group.narrow)
-    first = np.append(group.packed.roots, group.packed.nodes).astype(np.int64)
-    return Ballots(first, (layout.links[::2] & layout.links.dtype.type(layout.ballot)).astype(np.uint32), group.mixed)
+def packed_ballots(packed: FlatTrees, mixed: NDArray[Any], narrow: bool) -> Ballots:
+    """What the leaves of packed trees cast; mixed: their counts or values."""
+    layout = packed.layout(narrow)
+    first = np.append(packed.roots, packed.nodes).astype(np.int64)
+    ballot = np.empty(packed.nodes, np.uint32)
+    np.bitwise_and(layout.links[::2], layout.links.dtype.type(layout.ballot), out=ballot, casting="unsafe")
+    return Ballots(first, ballot, mixed)
 
 
 def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafChunk]:

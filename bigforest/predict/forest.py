@@ -14,10 +14,13 @@ from bigforest.common.errors import FormatError
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header
 from bigforest.forest.format.parts import check_parts, part_paths
-from bigforest.forest.format.schema import FEATURES, RANKS, RUN
+from bigforest.forest.format.schema import FEATURES, RANKS, RUN, SHRUNK
+from bigforest.forest.format.shrinkage import Shrinkage, read_shrinkage
+from bigforest.forest.format.summary import write_run
 from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.vote_rule import label_type
 from bigforest.predict.html import html_of
+from bigforest.schema.options import check_lambda
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
@@ -29,9 +32,12 @@ if TYPE_CHECKING:
     from bigforest import Explanation
 
 
+RUN_FILE = "run.parquet"
+
+
 def is_forest(path: Path) -> bool:
     """Whether `path` is the directory of a forest, of whatever version and in whatever state."""
-    return file_kind(path / "run.parquet") == "run"
+    return file_kind(path / RUN_FILE) == "run"
 
 
 def read_forest(path: str | Path, *, holding: object = None) -> Forest:
@@ -49,17 +55,17 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     paths = part_paths(directory)
     header = check_parts(paths)
     check_file(directory / "features.parquet", "features", FEATURES, header.identity)
-    check_file(directory / "run.parquet", "run", RUN, header.identity)
+    check_file(directory / RUN_FILE, "run", RUN, header.identity)
     if header.config.ranks:
         check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
     label_type(header.spec)
-    return Forest(directory, header, paths, holding)
+    return Forest(directory, header, paths, read_shrinkage(directory), holding)
 
 
-def grown_forest(directory: Path) -> Forest:
+def grown_forest(directory: Path, shrinkage: Shrinkage) -> Forest:
     """The forest of the trees in `directory`, all of which are there, while its other files may not be."""
     paths = part_paths(directory)
-    return Forest(directory, check_parts(paths), paths)
+    return Forest(directory, check_parts(paths), paths, shrinkage)
 
 
 class Forest(GrownForest):
@@ -70,11 +76,13 @@ class Forest(GrownForest):
 
         One in a temporary folder, which goes away with this object, is handed on as the bytes of its files.
         """
+        amount = self.shrinkage.amount if self._shrunk else None
         if self._holding is not None:
             files = {str(path.relative_to(self.directory)): path.read_bytes() for path in self._files()}
-            return _carried, (files,)
-        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in self._parts]
-        return _again, (str(self.directory.resolve()), self._identity, tuple(stamps))
+            return _carried, (files, amount)
+        looked_at = [*self._parts, self.directory / RUN_FILE]
+        stamps = [(path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in looked_at]
+        return _again, (str(self.directory.resolve()), self._identity, tuple(stamps), amount)
 
     def __repr__(self) -> str:
         classes = "" if self.is_regression else f"{len(self.classes)} classes, "
@@ -353,6 +361,19 @@ class Forest(GrownForest):
 
         return feature_matrix(self, data)
 
+    def shrink(self, amount: float) -> Forest:
+        """The same trees with the values of their leaves shrunk by another lambda (Agarwal et al. 2022).
+
+        amount  lambda, in rows: a node of n rows keeps n / (n + lambda) of what sets it apart from the node above. 0
+                leaves values as they were grown.
+
+        Shares the files of this forest; `write` makes a forest of it. There is no out-of-bag report, as that is of
+        another lambda. Raises ConfigError unless it is a finite number, 0 or more.
+        """
+        check_lambda("amount", amount)
+        found = Shrinkage(float(amount))
+        return Forest(self.directory, self._header, self._parts, found, self._holding, shrunk=True)
+
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the directory `path`.
 
@@ -369,9 +390,13 @@ class Forest(GrownForest):
                 check_bytes(target)
                 if read_header(target, None)[0].identity != self._identity:
                     raise FormatError(f"{source} belongs to another forest: its dataspec or configuration differs")
+            if self._shrunk:
+                seconds = {**dict(self.run.select("stage", "seconds").iter_rows()), SHRUNK: 0.0}
+                threads = self.run["threads"][0]
+                write_run(copy, seconds, threads, self.spec, self.config, self.origin, self.shrinkage)
 
 
-def _carried(files: dict[str, bytes]) -> Forest:
+def _carried(files: dict[str, bytes], amount: float | None) -> Forest:
     """The forest of these files, in a temporary folder of its own. Raises FormatError."""
     home = TemporaryFolder(None)
     try:
@@ -379,7 +404,8 @@ def _carried(files: dict[str, bytes]) -> Forest:
             path = home.path / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
-        return read_forest(home.path, holding=home)
+        forest = read_forest(home.path, holding=home)
+        return forest if amount is None else forest.shrink(amount)
     except BaseException:
         home.remove()
         raise
@@ -431,9 +457,12 @@ class Tree:
 
 
 @lru_cache(maxsize=2)
-def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...]) -> Forest:
-    """The forest in a directory, which other stamps of its parts make another one. Raises FormatError."""
+def _again(directory: str, identity: str, _: tuple[tuple[str, int, int], ...], amount: float | None) -> Forest:
+    """The forest in a directory, which other stamps of its files make another one, shrunk by `amount` unless None.
+
+    Raises FormatError.
+    """
     forest = read_forest(directory)
     if forest._identity != identity:
         raise FormatError(f"{directory} is not the forest handed over: it has changed, or this is another disk")
-    return forest
+    return forest if amount is None else forest.shrink(amount)

@@ -9,6 +9,7 @@ were.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
@@ -22,6 +23,7 @@ from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import MergedForest, Origin
 from bigforest.forest.format.ranks import write_ranks
 from bigforest.forest.format.rewrite import copy_parts
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.votes.kept_votes import copy_votes
 from bigforest.predict.forest import Forest, is_forest, read_forest
@@ -33,7 +35,8 @@ from bigforest.storage.atomic import staged
 def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
     """Join forests, at least two, given or at `paths`, into the forest `out`, trees in that order; returns it.
 
-    They must have the same dataspec and the same options but for trees and seed. Memory: a row group of nodes.
+    They must have the same dataspec and the same options but for trees and seed; where they are shrunk by different
+    lambdas, the merged one is shrunk by their mean, by the numbers of trees. Memory: a row group of nodes.
     Raises ConfigError when they do not go together or would have trees in common, FormatError for a damaged
     forest, and OutputExistsError.
     """
@@ -64,7 +67,8 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
         if config.keep_votes:
             kept = [(forest.directory, header_of(forest.spec, forest.config)) for forest in forests]
             copy_votes(kept, directory, first.spec, config)
-        write_run(directory, {"merge": time.perf_counter() - begin}, 1, first.spec, config, origin)
+        seconds, shrinkage = {"merge": time.perf_counter() - begin}, _merged_shrinkage(forests)
+        write_run(directory, seconds, 1, first.spec, config, origin, shrinkage)
     return read_forest(out)
 
 
@@ -99,6 +103,14 @@ def _difference(first: DataSpec, other: DataSpec) -> str:
     pairs = zip(first.features, other.features, strict=True)
     odd_name = next(ours.name for ours, theirs in pairs if ours != theirs)
     return f"the feature {odd_name!r} has another place, type or number of values"
+
+
+def _merged_shrinkage(forests: Sequence[Forest]) -> Shrinkage:
+    """The mean of the lambdas by the numbers of trees: the loss is flat around the best one."""
+    if len({forest.shrinkage.amount for forest in forests}) == 1:
+        return Shrinkage(forests[0].shrinkage.amount)
+    trees = sum(forest.trees for forest in forests)
+    return Shrinkage(math.fsum(forest.shrinkage.amount * (forest.trees / trees) for forest in forests))
 
 
 def _merged_origin(forests: Sequence[Forest]) -> Origin:

@@ -24,6 +24,7 @@ from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.parts import check_count, check_order, check_parts, part_paths, read_span, whole_parts
 from bigforest.forest.format.rewrite import write_nodes
 from bigforest.forest.format.schema import nodes_schema
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.flat_tree import FlatTrees
@@ -108,7 +109,8 @@ def revise(
         _write(whole, directory, revision, counts)
         seconds = dict(forest.run.select("stage", "seconds").iter_rows())
         seconds[revision.stage] = perf_counter() - begin
-        write_run(directory, seconds, resources.workers, forest.spec, forest.config, forest.origin)
+        kept = Shrinkage(forest.shrinkage.amount)
+        write_run(directory, seconds, resources.workers, forest.spec, forest.config, forest.origin, kept)
     return read_forest(out)
 
 

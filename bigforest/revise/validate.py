@@ -19,6 +19,7 @@ from bigforest.forest.contents import VALIDATION_FILE
 from bigforest.forest.format.files import file_kind, write_table
 from bigforest.forest.format.frames import to_frame
 from bigforest.forest.format.schema import VALIDATION, VALIDATION_KIND
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.prefix_error import judge
 from bigforest.forest.load.row_passes import AnswerPasses, located
@@ -74,9 +75,11 @@ def _is_curve(path: Path) -> bool:
     return file_kind(path) == VALIDATION_KIND
 
 
-def write_validation(directory: Path, source: Source, resources: Resources, listener: Listener) -> None:
+def write_validation(
+    directory: Path, source: Source, shrinkage: Shrinkage, resources: Resources, listener: Listener
+) -> None:
     """Judge the trees in a directory by the rule of their configuration, and write the curve among their files."""
-    forest = grown_forest(directory)
+    forest = grown_forest(directory, shrinkage)
     table = measure(forest, source, None, None, resources, listener)
     write_table(table, directory / VALIDATION_FILE, VALIDATION_KIND, forest.spec, forest.config)
 

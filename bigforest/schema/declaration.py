@@ -10,6 +10,8 @@ functions of whoever declares them.
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from types import NoneType
@@ -157,6 +159,8 @@ def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
 def is_within(value: float, interval: str) -> bool:
     """Whether a number is in an interval such as "(0, 1]"."""
     low, high = map(float, interval[1:-1].split(","))
+    if math.isinf(high) and value > sys.float_info.max:  # a whole number that no float holds
+        return False
     return (value >= low if interval[0] == "[" else value > low) and (
         value <= high if interval[-1] == "]" else value < high
     )

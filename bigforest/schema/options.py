@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any, Literal
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 
 Impurity = Literal["gini", "entropy", "error", "variance"]
 Task = Literal["classification", "regression"]
@@ -23,6 +23,7 @@ Rotation = Literal["random", "pca"]
 Ties = Literal["lowest", "reject", "random"]
 FeatureRule = Literal["sqrt", "log2", "half", "all"]
 Exact = Literal["exact"]
+ShrinkRule = Literal["auto", "off"]
 
 # Weights of classes, pairs of the class as text and its weight in the order of the text; or "balanced".
 ClassWeight = str | tuple[tuple[str, float], ...] | None
@@ -68,3 +69,14 @@ def label_text(label: object) -> str:
 
 def is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_lambda(value: object) -> bool:
+    """Whether this is a number that float64 holds, 0 or more."""
+    return is_number(value) and 0 <= value <= sys.float_info.max  # type: ignore[operator]
+
+
+def check_lambda(name: str, value: object) -> None:
+    """Raise ConfigError unless the argument `name` is a lambda."""
+    if not is_lambda(value):
+        raise ConfigError(f"{name} must be a finite number of rows, 0 or more, not {shown(value)}")

@@ -26,6 +26,7 @@ from bigforest.schema.options import (
     Rotation,
     Sampling,
     Scope,
+    ShrinkRule,
     Splitter,
     Task,
     Ties,
@@ -84,7 +85,7 @@ class TrainOptions:
             within="(0, 1]",
             families=_DRAWING,
             own={"tree": "all", "rotation": "all"},
-            elsewhere=("sqrt",),
+            elsewhere=("sqrt", "half"),
             metavar="sqrt|log2|half|all|INT|FRACTION",
             unset="sqrt, half for regression",
             help="Features drawn per node: by a rule, a count, or a fraction of all.",
@@ -186,6 +187,20 @@ class TrainOptions:
             more="Out of bag, and in prediction unless asked otherwise.",
         ),
     ] = "soft"
+    shrink: Annotated[
+        ShrinkRule | float,
+        Option(
+            panel=TREES,
+            metavar="auto|off|LAMBDA",
+            help="Move the values of leaves to those of the nodes above: by so many rows, or as rows out of bag say.",
+            more=(
+                "Hierarchical shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it "
+                'apart from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean '
+                "squared error of numbers, of 0, 0.1, 1, 3, 10 and 50; 0 where no row is out of bag, with hard votes, "
+                "of more than 64 classes, and of more than 4,194,304 rows times classes."
+            ),
+        ),
+    ] = "off"
     stop_oob: Annotated[
         float | None,
         Option(

@@ -22,12 +22,15 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.levels import write_levels
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.rewrite import recut
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
 from bigforest.oob.pipeline import write_oob
+from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.config import TrainConfig
@@ -125,6 +128,8 @@ def _extend(out: Path, task: TrainingJob, resources: Resources, clock: Clock) ->
             f"{out} was merged from other forests, so no trees can be added to it; train another forest with a seed of "
             "its own and merge that"
         )
+    if forest.shrinkage.tried and config.shrink != "auto":
+        raise ConfigError(f"{out} was shrunk after training, so no trees can be added to it; add them before that")
     if forest.revised:
         raise ConfigError(f"{out} was {forest.revised}, so no trees can be added to it; add them before that")
     trees = task.options.get("trees", config.trees)
@@ -270,12 +275,12 @@ def _write_forest(
     if validation is not None:
         check_validation(validation, store.spec)
     with store.unchanged():
-        config, origin, trees = _grow_and_report(store, config, origin, directory, resources, clock, run)
+        config, origin, shrinkage, trees = _grow_and_report(store, config, origin, directory, resources, clock, run)
     if validation is not None:
-        write_validation(directory, validation, resources, clock)
+        write_validation(directory, validation, shrinkage, resources, clock)
     store.check_unchanged()
     remove_half_made(directory)  # by workers of a cluster that were lost
-    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin)
+    write_run(directory, clock.seconds, resources.executor().size, store.spec, config, origin, shrinkage)
     return trees
 
 
@@ -287,10 +292,11 @@ def _grow_and_report(
     resources: Resources,
     clock: Clock,
     run: ResumableRun | None,
-) -> tuple[TrainConfig, Origin, FlatTrees | None]:
+) -> tuple[TrainConfig, Origin, Shrinkage, FlatTrees | None]:
     """All that is made of the store alone.
 
-    Returns the configuration and the origin with the number of trees it came to, and the trees where they are at hand.
+    Returns the configuration and the origin with the number of trees it came to, by what leaves are shrunk, and the
+    trees, so shrunk, where they are at hand.
     """
     if config.stop_oob is not None:
         known = None if run is None else run.state.settled
@@ -298,15 +304,20 @@ def _grow_and_report(
         origin = replace(origin, stop=stop)
     store = ranked_store(store, config, directory)
     write_levels(directory, store.levels(), store.spec, config)
+    tried = lambdas_to_try(config, store.rows, answer_width(store.spec))
     trees = None
     if origin.stop is None:
-        trees = grow_trees(store, config, directory, resources=resources, listener=clock)
+        trees = grow_trees(store, config, directory, resources=resources, listener=clock, lambdas=tried)
     if config.bootstrap:
-        write_oob(store, config, directory, resources=resources, listener=clock)
+        shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)
+        if trees is not None and len(tried) > 1:
+            trees = trees.by(tried.index(shrinkage.amount), len(tried))
+    else:
+        shrinkage = Shrinkage(tried[0] if tried else 0.0)
     if config.keep_targets:
         write_residents(store, config, directory, resources=resources, listener=clock)
     write_features(directory, store.spec, config)
-    return config, origin, trees
+    return config, origin, shrinkage, trees
 
 
 def _remembered_by(run: ResumableRun | None) -> Callable[[int], None]:

@@ -87,7 +87,7 @@ def grower_of(
     resources: Resources,
     listener: Listener,
     way: GrowPlan | None = None,
-    keep: bool = False,
+    keep: tuple[float, ...] | None = None,
 ) -> Grower | WeighingGrower:
     """What grows parts of the forest of (store, config) into `directory`; way: as for `grow_forest`; keep: as for
     Grower."""
@@ -103,10 +103,14 @@ def grow_trees(
     *,
     resources: Resources,
     listener: Listener,
+    lambdas: tuple[float, ...] = (),
     way: GrowPlan | None = None,
 ) -> FlatTrees | None:
-    """`grow_forest` (grow/forest.py) of trees whose nodes hold the true weights; gives them where they are at hand."""
-    grower = grower_of(store, config, directory, resources, listener, way, keep=True)
+    """`grow_forest` (grow/forest.py) of trees whose nodes hold the true weights.
+
+    Gives them, their leaves shrunk by each of these lambdas, where they are at hand.
+    """
+    grower = grower_of(store, config, directory, resources, listener, way, keep=lambdas)
     with stage("grow", config.trees, "trees", listener) as progress, grower:
         grower.grow(part_groups(store.rows, config.trees), progress.advance)
         return grower.grown()

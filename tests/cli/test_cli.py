@@ -36,6 +36,7 @@ COMMANDS = [
     "merge",
     "prune",
     "calibrate",
+    "shrink",
     "validate",
     "export",
     "images",

@@ -255,6 +255,22 @@ def test_options__are_all_known_to_exporters() -> None:
     assert set(bigforest.TrainConfig.__dataclass_fields__) == KNOWN
 
 
+@pytest.mark.parametrize("options", [{}, {"weight": "w"}, {"vote": "hard"}, {"task": "regression"}], ids=str)
+def test_sklearn__has_the_shrunk_leaves(options: dict[str, str]) -> None:
+    draw = np.random.default_rng(4)
+    rows = draw.normal(size=(300, 3)).astype(np.float32).astype(np.float64)
+    frame = pl.DataFrame(rows, schema=["a", "b", "c"]).with_columns(y=pl.Series(draw.integers(0, 3, 300)))
+    if "weight" in options:
+        frame = frame.with_columns(w=pl.Series(draw.uniform(0.01, 30.0, 300)))
+    forest = bigforest.train(frame, "y", trees=3, **options).shrink(7.5)
+    exported = forest.to_sklearn()
+    if forest.is_regression:
+        found, expected = exported.predict(rows), forest.predict(frame)["prediction"].to_numpy()
+    else:
+        found, expected = exported.predict_proba(rows), forest.predict_proba(frame).to_numpy()
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12)
+
+
 def test_sklearn__refuses_categories_by_name() -> None:
     with pytest.raises(ConfigError, match="'town'"):
         train(category_table, trees=2).to_sklearn()

@@ -36,6 +36,7 @@ from bigforest.oob.plan import choose_oob, oob_estimate
 from bigforest.predict.forest import read_forest
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
 from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.forests import random_tree, write_forest
@@ -218,9 +219,9 @@ def test_write_oob__holds_the_votes_of_one_range(tmp_path: Path, monkeypatch: py
     alive: list[weakref.ref[Any]] = []
     fresh = tally.no_votes
 
-    def watched(rows: int, classes: int) -> OobAccumulator:
+    def watched(rows: int, spec: DataSpec, lambdas: int) -> OobAccumulator:
         assert not [old for old in alive if old() is not None]
-        made = fresh(rows, classes)
+        made = fresh(rows, spec, lambdas)
         alive.extend(weakref.ref(array) for array in made)
         return made
 

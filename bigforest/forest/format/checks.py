@@ -42,6 +42,7 @@ class Nodes(NamedTuple):
     right       uint32, number of the right child within the tree; anything in a leaf
     threshold   float64; anything in a leaf and on a category
     default_left  bool; anything in leaves and oblique nodes
+    weight      uint64, what the rows of the bag in the node weigh
     counts      uint32, or uint64 of wide weights [nodes, classes], without classes where numbers are predicted
     value       float64, finite; None where classes are predicted
     levels      what nodes on categories list; None when there are none
@@ -55,6 +56,7 @@ class Nodes(NamedTuple):
     right: NDArray[np.uint32]
     threshold: NDArray[np.float64]
     default_left: NDArray[np.bool_]
+    weight: NDArray[np.uint64]
     counts: NDArray[Any]
     value: NDArray[np.float64] | None = None
     levels: LevelLists | None = None
@@ -117,7 +119,8 @@ def check_batch(
     found = check_nodes(state, tree, node, leaf, left, right, depth, weight, counts, waiting, rest)
     require(found == 0, PROBLEMS[found])
     roots = np.flatnonzero(node == 0)
-    return Nodes(int(tree[0]), roots, node, feature, right, threshold, default_left, counts, value, levels, terms)
+    shared = (node, feature, right, threshold, default_left, weight, counts, value, levels, terms)
+    return Nodes(int(tree[0]), roots, *shared)
 
 
 def _nulls(array: Any) -> NDArray[np.bool_]:

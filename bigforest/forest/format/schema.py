@@ -106,9 +106,10 @@ VALIDATION = pa.schema(
     ]
 )
 
-# The stages by which a pruned and a calibrated forest are known.
+# The stages by which a pruned and a calibrated forest are known, and one that is shrunk by a lambda of the user's.
 PRUNED = "prune"
 CALIBRATED = "calibrate"
+SHRUNK = "shrink"
 
 # value          different targets of the training table, ascending
 TARGET_VALUES = pa.schema([pa.field("value", pa.float64(), nullable=False)])

@@ -18,6 +18,7 @@ from bigforest.forest.format.files import read_table, write_table
 from bigforest.forest.format.origin import Origin
 from bigforest.forest.format.parts import Span, batches, part_paths
 from bigforest.forest.format.schema import FEATURES, RUN
+from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.terms import features_of
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
@@ -107,8 +108,9 @@ def write_run(
     spec: DataSpec,
     config: TrainConfig,
     origin: Origin | None = None,
+    shrinkage: Shrinkage | None = None,
 ) -> None:
-    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, and its origin."""
+    """Write run.parquet of the forest `directory`: `seconds` of wall time by stage, in order, origin and shrinkage."""
     import numba
     import polars as pl
 
@@ -122,5 +124,5 @@ def write_run(
         "config": config.to_json(),
     }
     rows = [{"stage": stage, "seconds": spent, **same} for stage, spent in seconds.items()]
-    more = None if origin is None else origin.entries()
+    more = {name: entry for own in (origin, shrinkage) if own is not None for name, entry in own.entries().items()}
     write_table(pa.Table.from_pylist(rows, RUN), directory / "run.parquet", "run", spec, config, more)

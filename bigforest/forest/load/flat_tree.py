@@ -24,7 +24,8 @@ class FlatTrees(NamedTuple):
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than
-            one class; of a forest that predicts numbers float64 [leaves, 1], their values
+            one class; where numbers are predicted, or values are shrunk, the values of all leaves, float64 [leaves,
+            lambdas * classes, or lambdas]
     """
 
     wide: NodeLayout | None
@@ -52,6 +53,17 @@ class FlatTrees(NamedTuple):
     def ballots(self, vote: str) -> NDArray[np.float64]:
         """What each mixed leaf adds to the votes, float64 [mixed leaves, classes], see `cast_by`."""
         return cast_by(self.counts, vote)
+
+    def by(self, place: int, lambdas: int) -> FlatTrees:
+        """The trees, packed with values by this many lambdas, with those by the lambda at `place` alone.
+
+        `self`, which has no layout `narrow`, must not be used any more: its nodes are changed.
+        """
+        assert self.wide is not None and self.narrow is None
+        width = self.counts.shape[1] // lambdas
+        leaf = np.isnan(self.wide.thresholds[::2])
+        self.wide.links[::2][leaf] -= np.uint64(self.counts.shape[1] - width)
+        return self._replace(counts=self.counts[:, place * width : (place + 1) * width].copy())
 
     def layout(self, narrow: bool) -> NodeLayout:
         """The layout for values that are all float32 (`narrow`), or for any."""
@@ -91,15 +103,15 @@ class FlatTrees(NamedTuple):
 def cast_by(counts: NDArray[Any], vote: str) -> NDArray[np.float64]:
     """What leaves that hold several classes cast, float64 [leaves, classes]; counts: see FlatTrees.
 
-    "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals (Breiman 2001).
-    Numbers are what they are.
+    "soft": the class fractions (Ho 1995). "hard": 1 for the most frequent class, the lowest of equals (Breiman 2001),
+    by its shrunk value where there is one. Numbers are what they are.
     """
-    if counts.dtype == np.float64:
-        return counts.astype(np.float64)
     if vote == "hard":
         unit = np.zeros(counts.shape)
         unit[np.arange(len(unit)), counts.argmax(axis=1)] = 1.0
         return unit
+    if counts.dtype == np.float64:
+        return np.require(counts, requirements="W")  # a file's content may not be written to; kernels take one kind
     fractions: NDArray[np.float64] = counts / counts.sum(axis=1, dtype=np.uint64)[:, None]
     return fractions
 

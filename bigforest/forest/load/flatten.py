@@ -15,7 +15,9 @@ from bigforest.forest.format.lists import join_lists, list_of_nodes
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.parts import Span, check_order, read_span
 from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.leaf_shrinking import LeafShrinking, weight_unit
 from bigforest.kernels.common.layout import LEAF, LevelLists, Terms
+from bigforest.schema.dataspec import DataSpec
 
 if TYPE_CHECKING:
     from bigforest.kernels.predict.flat_tree import Directions, LevelSets, NodeLayout
@@ -24,15 +26,22 @@ _MAX_NODES = 2**32 - 1
 
 
 def load(
-    spans: Sequence[Span], header: Header, first_tree: int, workers: int, used: NDArray[np.int64] | None = None
+    spans: Sequence[Span],
+    header: Header,
+    first_tree: int,
+    workers: int,
+    used: NDArray[np.int64] | None = None,
+    lambdas: Sequence[float] = (),
 ) -> FlatTrees:
     """Read and pack the trees of `spans` in their order, by `workers` threads; the first must be `first_tree`.
 
-    used  the features that will be at hand; those that some node splits on when None.
+    used     the features that will be at hand; those that some node splits on when None.
+    lambdas  by what the values of the leaves are shrunk, each of them; none where they are as grown.
 
-    Memory: 16 bytes per node, 8 bytes per class and mixed leaf, ENTRY_BYTES (load_plan.py) per term, 8 per level that a
-    node lists, and LOADING_BYTES per thread. Raises FormatError for a part that is damaged, for trees that are missing
-    or there more than once, for features that are not in `used`, and beyond 4,294,967,295 nodes.
+    Memory: 16 bytes per node, 8 bytes per class and mixed leaf (per class, leaf and lambda, where there are some),
+    ENTRY_BYTES (load_plan.py) per term, 8 per level that a node lists, and LOADING_BYTES per thread. Raises
+    FormatError for a part that is damaged, for trees that are missing or there more than once, for features that are
+    not in `used`, and beyond 4,294,967,295 nodes.
     """
     from bigforest.execution.threads import run
 
@@ -40,7 +49,8 @@ def load(
     words = _words(int(ends[-1]))
     pieces = [words[2 * (end - span.stop + span.start) : 2 * end] for span, end in zip(spans, ends, strict=True)]
     features = len(header.spec.features)
-    tasks = [(read_span(span, header), piece, features) for span, piece in zip(spans, pieces, strict=True)]
+    amounts = np.array(lambdas, np.float64) / weight_unit(header.spec)
+    tasks = [(read_span(span, header), piece, features, amounts) for span, piece in zip(spans, pieces, strict=True)]
     found: dict[int, _Trees] = {}
     if workers == 1 or len(spans) == 1:
         found = {index: _pack_pieces(*task) for index, task in enumerate(tasks)}
@@ -56,7 +66,7 @@ def load(
 def pack(parts: Sequence[Nodes], features: int) -> FlatTrees:
     """Pack checked nodes, each entry whole trees, of a forest with this many features."""
     words = _words(sum(part.feature.size for part in parts))
-    return _join(words, [words], [_pack_pieces(parts, words, features)], None)
+    return _join(words, [words], [_pack_pieces(parts, words, features, np.empty(0))], None)
 
 
 class PackedPart(NamedTuple):
@@ -65,11 +75,17 @@ class PackedPart(NamedTuple):
     words: NDArray[np.uint64]
     trees: _Trees
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of nodes and of what leaves hold."""
+        return self.words.nbytes + sum(held.nbytes for held in self.trees.counts)
 
-def pack_grown(first: int, pieces: Sequence[TreeArrays], features: int) -> PackedPart:
-    """Pack trees that have just been grown, of which this is the first, of a forest with this many features."""
+
+def pack_grown(first: int, pieces: Sequence[TreeArrays], spec: DataSpec, lambdas: Sequence[float]) -> PackedPart:
+    """Pack trees that have just been grown, of which this is the first; lambdas: see `load`."""
     words = _words(sum(trees.feature.size for trees in pieces))
-    return PackedPart(words, _pack_pieces(_as_nodes(first, pieces), words, features))
+    amounts = np.array(lambdas, np.float64) / weight_unit(spec)
+    return PackedPart(words, _pack_pieces(_as_nodes(first, pieces), words, len(spec.features), amounts))
 
 
 def join_packed(parts: Sequence[PackedPart]) -> FlatTrees:
@@ -85,12 +101,12 @@ def _as_nodes(first: int, pieces: Sequence[TreeArrays]) -> Iterator[Nodes]:
     for trees in pieces:
         roots = np.flatnonzero(trees.depth == 0)
         node = np.arange(trees.depth.size) - np.repeat(roots, np.diff(np.append(roots, trees.depth.size)))
-        columns = (node.astype(np.uint32), trees.right, trees.threshold, trees.counts)
+        columns = (node.astype(np.uint32), trees.right, trees.threshold, trees.weight, trees.counts)
         for column in columns:
             column.flags.writeable = False  # as what is read; other flags would be compiled apart
-        number, right, threshold, counts = columns
+        number, right, threshold, weight, counts = columns
         more = (trees.value, trees.levels, trees.terms)
-        yield Nodes(first, roots, number, trees.feature, right, threshold, trees.default_left, counts, *more)
+        yield Nodes(first, roots, number, trees.feature, right, threshold, trees.default_left, weight, counts, *more)
         first += roots.size
 
 
@@ -137,26 +153,34 @@ def _too_many(what: str) -> FormatError:
     return FormatError(f"the trees have too many {what}: set a memory limit, so that they are loaded in groups")
 
 
-def _pack_pieces(pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int) -> _Trees:
+def _pack_pieces(
+    pieces: Iterable[Nodes], words: NDArray[np.uint64], features: int, lambdas: NDArray[np.float64]
+) -> _Trees:
+    """Pack nodes into `words`. lambdas: float64, in the unit of the weights of nodes."""
     from bigforest.kernels.predict.flatten import count_mixed, pack_nodes
 
     first = None
     found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [])
     roots: list[NDArray[np.int64]] = []
+    shrinking = LeafShrinking(lambdas) if lambdas.size else None
     done = mixed = 0
     for piece in pieces:
         first = piece.tree if first is None else first
         size = piece.feature.size
         here = _wide(words[2 * done : 2 * (done + size)])
-        own = np.empty((count_mixed(piece.feature, piece.counts), piece.counts.shape[1]), piece.counts.dtype)
+        counts = piece.counts if shrinking is None else piece.counts[:, :0]
+        own = np.empty((count_mixed(piece.feature, counts), counts.shape[1]), counts.dtype)
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)
-        pack_nodes(*nodes, piece.counts, here, own, mixed, found.blocks, found.sets, found.used)
+        pack_nodes(*nodes, counts, here, own, mixed, found.blocks, found.sets, found.used)
         roots.append(piece.roots + done)
         done += size
         mixed += len(own)
-        found.counts.append(own if piece.value is None else piece.value[piece.feature == LEAF, None])
+        if shrinking is not None:
+            found.counts.append(shrinking.values(piece))
+        else:
+            found.counts.append(own if piece.value is None else piece.value[piece.feature == LEAF, None])
         if piece.terms is not None:
             found.terms.append(list_of_nodes(piece.terms))
             found.used[piece.terms.feature] = True
@@ -189,7 +213,7 @@ def _join(
     roots: list[NDArray[np.int64]] = []
     begin = mixed = blocks = sets = 0
     for own, piece in zip(trees, pieces, strict=True):
-        number_nodes(_wide(piece), place, used.size, blocks, sets, counts.shape[1], mixed)
+        number_nodes(_wide(piece), place, used.size, blocks, sets, *_ballots_from(counts, mixed))
         roots.append(own.roots + begin)
         begin += piece.size // 2
         mixed += sum(map(len, own.counts))
@@ -204,6 +228,16 @@ def _join(
         used=used,
         counts=counts,
     )
+
+
+def _ballots_from(counts: NDArray[Any], before: int) -> tuple[int, int]:
+    """The lowest ballot of a leaf with a row in `counts` as it was packed, and by how much it is raised.
+
+    before  rows of `counts` before those of these trees. The ballot of row 0 is the number of columns.
+    """
+    if counts.dtype != np.float64:
+        return counts.shape[1], before
+    return 1, before + counts.shape[1] - 1  # every leaf has one, packed as if there were one column
 
 
 def _wide(words: NDArray[np.uint64]) -> NodeLayout:

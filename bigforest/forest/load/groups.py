@@ -42,6 +42,7 @@ class Trees(NamedTuple):
     entries      int64 [entries], terms of oblique nodes and levels of those on categories; 0 where unknown.
     used         int64, positions in the dataspec of the features that some node splits on, ascending, never empty;
                  None where unknown.
+    lambdas      by what their leaves are shrunk, each of them; none where they are as grown.
     """
 
     directory: Path
@@ -54,10 +55,12 @@ class Trees(NamedTuple):
     mixed: NDArray[np.int64]
     entries: NDArray[np.int64]
     used: NDArray[np.int64] | None
+    lambdas: tuple[float, ...] = ()
 
     def sizes(self) -> NDArray[np.int64]:
         """Bytes that each entry takes while it is loaded."""
-        return tree_bytes(self.nodes, self.mixed, self.entries, answer_width(self.header.spec))
+        width = answer_width(self.header.spec)
+        return tree_bytes(self.nodes, self.mixed, self.entries, width, len(self.lambdas))
 
     def numbers(self, entries: range) -> range:
         """The trees of some entries."""
@@ -80,7 +83,7 @@ class Trees(NamedTuple):
         Raises FormatError where they are damaged, or not the trees they should be.
         """
         trees = self.numbers(entries)
-        packed = load(self.spans(entries), self.header, trees.start, workers, self.used)
+        packed = load(self.spans(entries), self.header, trees.start, workers, self.used, self.lambdas)
         if packed.roots.size != len(trees):
             if entries.stop == self.nodes.size:
                 check_count(self.directory, trees.start + packed.roots.size, self.header)

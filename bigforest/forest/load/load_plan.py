@@ -16,6 +16,8 @@ from bigforest.forest.format.parts import PIECE_BYTES, piece_rows
 NODE_BYTES = 16
 MIXED_BYTES = 12
 ENTRY_BYTES = 72
+# Bytes of a shrunk value of a leaf: it comes in pieces, which are put together.
+SHRUNK_BYTES = 16
 
 # What reading takes per thread: a piece, what it is checked with, and what Arrow decodes it from and keeps. Measured.
 LOADING_BYTES = 32 << 20
@@ -31,12 +33,15 @@ _CHOICES = 64
 
 
 def tree_bytes(
-    nodes: NDArray[np.int64], mixed: NDArray[np.int64], entries: NDArray[np.int64], classes: int
+    nodes: NDArray[np.int64], mixed: NDArray[np.int64], entries: NDArray[np.int64], classes: int, lambdas: int = 0
 ) -> NDArray[np.int64]:
     """Bytes that trees of this many nodes, mixed leaves, and terms or levels take while they are loaded.
 
     classes  of the target; 1 where it is a number.
+    lambdas  by how many the leaves are shrunk: all of them have values then.
     """
+    if lambdas:
+        return NODE_BYTES * nodes + SHRUNK_BYTES * max(classes * lambdas, 2) * (nodes // 2 + 1) + ENTRY_BYTES * entries
     # A number takes as much as the counts of two classes.
     return NODE_BYTES * nodes + MIXED_BYTES * max(classes, 2) * mixed + ENTRY_BYTES * entries
 

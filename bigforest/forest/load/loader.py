@@ -27,9 +27,13 @@ from bigforest.forest.load.vote_rule import VoteRule
 
 
 class Loader:
-    """Reads, checks and packs the trees in the parts of a forest. May be used from several threads."""
+    """Reads, checks and packs the trees in the parts of a forest. May be used from several threads.
 
-    def __init__(self, directory: Path, parts: Sequence[Path], header: Header) -> None:
+    shrinkage  the lambda by which leaves are shrunk; 0 for none.
+    """
+
+    def __init__(self, directory: Path, parts: Sequence[Path], header: Header, shrinkage: float) -> None:
+        self._lambdas = (shrinkage,) if shrinkage else ()
         self._directory = directory
         self._parts = list(parts)
         self._header = header
@@ -44,7 +48,7 @@ class Loader:
         with self._lock:
             if self._packed is None:
                 header = check_parts(self._parts)
-                packed = load(whole_parts(self._parts), header, 0, available_threads())
+                packed = load(whole_parts(self._parts), header, 0, available_threads(), lambdas=self._lambdas)
                 check_count(self._directory, packed.roots.size, header)
                 self._packed = packed.with_narrow()
             return self._packed
@@ -136,5 +140,5 @@ class Loader:
         """Where the trees are and what they take, found once."""
         with self._lock:
             if self._trees is None:
-                self._trees = survey(self._directory, workers)
+                self._trees = survey(self._directory, workers)._replace(lambdas=self._lambdas)
             return self._trees

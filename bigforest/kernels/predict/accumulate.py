@@ -20,6 +20,8 @@ class Votes(NamedTuple):
 
     mixed  float64 [ballots, classes], those that are not for one class alone (flat_tree.py)
     votes  float64 [rows, classes], added to; of numbers [rows, 1], sums of what trees predict
+
+    Where leaves are shrunk by several lambdas, both have as many columns for each of them, one after the other.
     """
 
     mixed: NDArray[np.float64]

@@ -55,8 +55,9 @@ class ClassVotes(NamedTuple):
     """Of a forest that predicts classes.
 
     truth       uint16 [rows]
-    prediction  uint16 [rows], the class with most votes (the lowest of equals) where voters > 0, updated
-    wrong       int64 [trees], added to: by how much this tree changed the weight of the rows whose prediction is wrong
+    prediction  uint16 [rows, lambdas], the class with most votes (the lowest of equals) where voters > 0, updated
+    wrong       int64 [lambdas, trees], added to: by how much this tree changed the weight of the rows whose prediction
+                is wrong
     """
 
     bag: OobVotes
@@ -71,7 +72,7 @@ class NumberVotes(NamedTuple):
     truth    float64 [rows]
     unit     by what errors are multiplied before they are squared
     share    by what squares are multiplied, beside the weight, before they are rounded to a whole number
-    squared  int64 [trees], added to: by how much this tree changed the sum of these squares
+    squared  int64 [lambdas, trees], added to: by how much this tree changed the sum of these squares
     """
 
     bag: OobVotes
@@ -100,38 +101,46 @@ def _judge_class(state, tree, row, ballot):
     bag = state.bag
     add_ballot(bag.cast, row, ballot)
     votes = bag.cast.votes
-    best = np.uint64(0)
-    for k in range(_ONE, np.uint64(votes.shape[1])):
-        if votes[row, np.uint64(k)] > votes[row, best]:
-            best = np.uint64(k)
+    lambdas = np.uint64(state.prediction.shape[1])
+    classes = np.uint64(votes.shape[1]) // lambdas
     if bag.voters[row] == 0:
         _hear(bag, tree, row)
-    elif state.prediction[row] != state.truth[row]:
-        state.wrong[tree] -= _weight_of(bag.weight, row)
-    if best != state.truth[row]:
-        state.wrong[tree] += _weight_of(bag.weight, row)
-    state.prediction[row] = best
+    for i in range(lambdas):
+        own = np.uint64(i)
+        first = own * classes
+        best = first
+        for k in range(first + _ONE, first + classes):
+            if votes[row, np.uint64(k)] > votes[row, best]:
+                best = np.uint64(k)
+        if bag.voters[row] > 0 and state.prediction[row, own] != state.truth[row]:
+            state.wrong[own, tree] -= _weight_of(bag.weight, row)
+        if best - first != state.truth[row]:
+            state.wrong[own, tree] += _weight_of(bag.weight, row)
+        state.prediction[row, own] = best - first
     bag.voters[row] += np.uint32(1)
 
 
 @inlined
-def _square(state, row):
-    """The squared error of a row, by its weight, as a whole number."""
+def _square(state, row, own):
+    """The squared error of a row, by its weight, as a whole number; own: which of the lambdas."""
     bag = state.bag
-    error = (bag.cast.votes[row, 0] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
+    error = (bag.cast.votes[row, own] / np.float64(bag.voters[row]) - state.truth[row]) * state.unit
     return np.int64(np.rint(error * error * (np.float64(_weight_of(bag.weight, row)) * state.share)))
 
 
 @inlined
 def _judge_number(state, tree, row, ballot):
     bag = state.bag
+    lambdas = np.uint64(bag.cast.votes.shape[1])
     if bag.voters[row] == 0:
         _hear(bag, tree, row)
     else:
-        state.squared[tree] -= _square(state, row)
+        for i in range(lambdas):
+            state.squared[np.uint64(i), tree] -= _square(state, row, np.uint64(i))
     add_ballot(bag.cast, row, ballot)
     bag.voters[row] += np.uint32(1)
-    state.squared[tree] += _square(state, row)
+    for i in range(lambdas):
+        state.squared[np.uint64(i), tree] += _square(state, row, np.uint64(i))
 
 
 @inlined

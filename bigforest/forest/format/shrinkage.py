@@ -1,0 +1,70 @@
+"""By what the leaves of a forest are shrunk, and how that was chosen: kept in run.parquet, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.files import METADATA_KEY, read_header
+from bigforest.schema.options import is_lambda
+from bigforest.storage.arrow import FAULTS
+
+_NAMES = {"lambda", "tried", "losses", "cross_fitted"}
+
+
+@dataclass(frozen=True, slots=True)
+class Shrinkage:
+    """Hierarchical shrinkage of the values of leaves (Agarwal et al. 2022): see kernels/predict/shrink.py.
+
+    amount        lambda, in rows; 0 where leaves are as grown.
+    tried         the lambdas it was chosen from, ascending; none where it was given.
+    losses        out-of-bag loss by each of them: log loss, or mean squared error of numbers, by the weights of the
+                  rows; none where no row is out of bag.
+    cross_fitted  the loss where each half of the rows is judged by the lambda that is best for the other half; None as
+                  above. That by `amount` is a little too low, as the rows that it is measured on have chosen it.
+    """
+
+    amount: float = 0.0
+    tried: tuple[float, ...] = ()
+    losses: tuple[float, ...] = ()
+    cross_fitted: float | None = None
+
+    def entries(self) -> dict[str, Any]:
+        """The entry of run.parquet's metadata; none where leaves are as grown and nothing else was tried."""
+        if not self.amount and not self.tried:
+            return {}
+        found = {
+            "lambda": self.amount,
+            "tried": self.tried,
+            "losses": self.losses,
+            "cross_fitted": self.cross_fitted,
+        }
+        return {"shrinkage": found}
+
+
+def read_shrinkage(directory: Path) -> Shrinkage:
+    """The shrinkage of the forest in `directory`. Raises FormatError if damaged."""
+    path = directory / "run.parquet"
+    try:
+        raw = json.loads(read_header(path, "run")[1].metadata[METADATA_KEY]).get("shrinkage")
+        return Shrinkage() if raw is None else _parse(raw)
+    except (*FAULTS, AttributeError) as error:
+        raise FormatError(f"{path}: the shrinkage cannot be read ({error}); the file is damaged") from error
+
+
+def _parse(raw: Any) -> Shrinkage:
+    if not isinstance(raw, dict) or set(raw) != _NAMES:
+        raise ValueError("it has missing or unknown entries")
+    tried, losses = raw["tried"], raw["losses"]
+    if not isinstance(tried, list) or not isinstance(losses, list) or len(losses) not in (0, len(tried)):
+        raise ValueError("there are not as many losses as lambdas")
+    crossed = raw["cross_fitted"]
+    numbers = [raw["lambda"], *tried, *losses, *([] if crossed is None else [crossed])]
+    if not all(map(is_lambda, numbers)):
+        raise ValueError("a lambda or a loss is no finite number, 0 or more")
+    if sorted(set(tried)) != tried or (tried and raw["lambda"] not in tried) or (crossed is None) == bool(losses):
+        raise ValueError("the lambda is none of those that were tried, or these are not ascending")
+    return Shrinkage(float(raw["lambda"]), tuple(map(float, tried)), tuple(map(float, losses)), crossed)

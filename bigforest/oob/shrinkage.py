@@ -1,0 +1,126 @@
+"""Choosing lambda, by which the values of leaves are shrunk, by the rows that are out of bag.
+
+Each of a few lambdas has votes of its own while the report is made (accumulator.py), so the trees are gone down once.
+The lambda with the least log loss, or mean squared error of numbers, is taken; the report is that of its votes. As the
+same rows choose lambda and are judged by it, its loss is also given cross-fitted: each half of the rows by the lambda
+that is best for the other half.
+
+Losses are added up as whole numbers, so that neither the order of the rows nor their pieces show.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.format.shrinkage import Shrinkage
+from bigforest.metrics.classes import log_losses
+from bigforest.oob.accumulator import OobAccumulator, row_weights, true_values, weight_share
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+# In rows. Losses are flat around the best, so few will do. 0 leaves the leaves as they are; 0.1 changes little but that
+# no share is 0.
+LAMBDAS = (0.0, 0.1, 1.0, 3.0, 10.0, 50.0)
+# Of larger tables, and of more classes, nothing is tried: each row has as many votes, and each leaf as many values, as
+# lambdas times classes. Rows times classes, at most: 200 MB of votes.
+MOST_CELLS = 1 << 22
+MOST_CLASSES = 64
+
+# All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits: so many steps are 1.
+_STEPS = 2.0**56
+_PIECE = 1 << 16
+# The golden ratio as a fraction of 2**64: multiples of it fall into the halves of this range in no period.
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+
+
+class LambdaLosses(NamedTuple):
+    """Losses of rows by each lambda.
+
+    losses   int64 [2, lambdas], of each half of the rows, by their weights, as whole numbers.
+    weights  int64 [2], what these rows weigh.
+    """
+
+    losses: NDArray[np.int64]
+    weights: NDArray[np.int64]
+
+    def plus(self, other: LambdaLosses) -> LambdaLosses:
+        """Those of the rows of both."""
+        return LambdaLosses(self.losses + other.losses, self.weights + other.weights)
+
+
+def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
+    """The lambdas that trees are judged by: several to choose from, a given one, or none where leaves are as grown.
+
+    rows, classes  of the table; 1 class of a number.
+    """
+    if not isinstance(config.shrink, str):
+        return (float(config.shrink),) if config.shrink else ()
+    if config.shrink == "off" or not config.bootstrap or config.vote == "hard":
+        return ()
+    return LAMBDAS if classes <= MOST_CLASSES and rows * classes <= MOST_CELLS else ()
+
+
+def losses_of(store: Store, first: int, accumulator: OobAccumulator, lambdas: int, unit: float) -> LambdaLosses:
+    """The losses of rows from `first` on with these votes.
+
+    unit  by what errors of numbers are multiplied before they are squared (error_unit).
+    """
+    found = LambdaLosses(np.zeros((2, lambdas), np.int64), np.zeros(2, np.int64))
+    for start in range(0, accumulator.voters.size, _PIECE):
+        piece = accumulator.part(start, start + _PIECE)
+        found = found.plus(_losses(store, first + start, piece, lambdas, unit))
+    return found
+
+
+def _losses(store: Store, first: int, accumulator: OobAccumulator, lambdas: int, unit: float) -> LambdaLosses:
+    used = np.flatnonzero(accumulator.voters)
+    last = first + accumulator.voters.size
+    means = accumulator.votes[used] / accumulator.voters[used, None]
+    means = means.reshape(used.size, lambdas, means.shape[1] // lambdas)
+    weight = row_weights(store, first, last)
+    own = np.ones(used.size, np.int64) if weight is None else weight[used]
+    if store.spec.target.task == "regression":
+        errors = (means[:, :, 0] - true_values(store, first, last)[used, None]) * unit
+        losses = errors * errors * (own * weight_share(store))[:, None]
+    else:
+        truth = store.target[first:last][used].astype(np.int64)
+        losses = log_losses(means[np.arange(used.size), :, truth]) * (own * (_STEPS / _total(store)))[:, None]
+    whole = np.rint(losses).astype(np.int64)
+    second = in_second_half(np.arange(first, last, dtype=np.uint64)[used])
+    return LambdaLosses(
+        np.stack([whole[~second].sum(axis=0), whole[second].sum(axis=0)]),
+        np.array([own[~second].sum(), own[second].sum()], np.int64),
+    )
+
+
+def _total(store: Store) -> int:
+    """What all rows weigh."""
+    return store.rows if store.spec.weight is None else store.spec.weight.total
+
+
+def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which half of the table rows are in, by their numbers."""
+    second: NDArray[np.bool_] = (rows * _GOLDEN) >> np.uint64(63) == 1
+    return second
+
+
+def choose(tried: tuple[float, ...], found: LambdaLosses, store: Store, unit: float) -> Shrinkage:
+    """The lambda with the least loss, the smallest of equals; 0 where no row is out of bag."""
+    weight = int(found.weights.sum())
+    if not weight:
+        return Shrinkage(0.0, tried)
+    one, two = found.losses
+    total = one + two
+    crossed = int(one[two.argmin()]) + int(two[one.argmin()])
+    losses = tuple(_mean(int(loss), weight, store, unit) for loss in total)
+    return Shrinkage(tried[total.argmin()], tried, losses, _mean(crossed, weight, store, unit))
+
+
+def _mean(whole: int, weight: int, store: Store, unit: float) -> float:
+    """The mean loss of rows of this weight, from its whole number."""
+    if store.spec.target.task == "classification":
+        return whole / (_STEPS / _total(store)) / weight
+    return whole / weight_share(store) / unit / unit / weight

@@ -1,0 +1,107 @@
+"""Shrinking a finished forest: by a lambda that is given, or by the one that its out-of-bag rows choose."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import Listener, silent
+from bigforest.execution.arguments import resources_of
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.summary import write_run
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.grow.shared.rank_store import ranked_store
+from bigforest.oob.pipeline import write_oob
+from bigforest.oob.shrinkage import lambdas_to_try
+from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.storage.atomic import TemporaryFolder, staged
+from bigforest.store.store import Store
+from bigforest.training.job import TrainingJob, make_store
+from bigforest.training.run import Clock
+
+
+def shrink_forest(
+    forest: Forest | str | Path,
+    out: str | Path,
+    *,
+    amount: float | None = None,
+    data: Any = None,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    overwrite: bool = False,
+    listener: Listener = silent,
+) -> Forest:
+    """Write the forest, its leaves shrunk by another lambda (Agarwal et al. 2022), to `out`.
+
+    The trees stay as they are, byte for byte. See `Forest.shrink`, which writes nothing, for what a lambda does.
+
+    forest  a Forest or the path of one.
+    amount  lambda, in rows; the forest then has no out-of-bag report. None for the one with the least out-of-bag log
+            loss, or mean squared error of numbers, as `train` chooses with shrink="auto"; the table is then read again,
+            and the report made anew.
+    data    the table the forest was grown on, or a store of it; None where it is still where it was then.
+
+    The other arguments are those of `train`. Raises ConfigError for a forest without rows out of bag, DataError for
+    another table, FormatError and OutputExistsError.
+    """
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    if amount is not None:
+        forest.shrink(amount).write(out, overwrite)
+        return read_forest(out)
+    resources = resources_of(threads, scratch, memory)
+    lambdas = _lambdas(forest)
+    task = _task(forest, data)
+    clock = Clock(listener)
+    with (
+        staged(out, overwrite=overwrite, kind="forest", is_ours=is_forest) as directory,
+        TemporaryFolder(resources.scratch) as work,
+    ):
+        resources = replace(resources, scratch=work)
+        store = _store(forest, task, work, resources, clock)
+        forest.shrink(0.0).write(directory)
+        store = ranked_store(store, forest.config, directory)
+        found = write_oob(store, forest.config, directory, resources=resources, listener=clock, lambdas=lambdas)
+        seconds = dict(forest.run.select("stage", "seconds").iter_rows()) | {"oob": clock.seconds["oob"]}
+        write_run(directory, seconds, resources.workers, forest.spec, forest.config, forest.origin, found)
+    return read_forest(out)
+
+
+def _lambdas(forest: Forest) -> tuple[float, ...]:
+    """The lambdas to choose from. Raises ConfigError where there is nothing to choose by."""
+    advice = "give the amount"
+    if not forest.config.bootstrap:
+        raise ConfigError(f"the forest was grown without bootstrap, so no row is out of bag to choose by; {advice}")
+    if forest.origin is None or forest.origin.merged or forest.revised in ("pruned", "calibrated"):
+        raise ConfigError(
+            f"the forest was {forest.revised or 'merged'}, so its out-of-bag rows are not known any more; {advice}"
+        )
+    wanted = replace(forest.config, shrink="auto")
+    lambdas = lambdas_to_try(wanted, forest.spec.rows, answer_width(forest.spec))
+    if not lambdas:
+        what = "votes are hard" if forest.config.vote == "hard" else "the table has too many rows and classes"
+        raise ConfigError(f"no lambda is chosen where {what}; {advice}")
+    return lambdas
+
+
+def _task(forest: Forest, data: Any) -> TrainingJob:
+    """What the forest was trained on. Raises ConfigError where that is not known."""
+    assert forest.origin is not None
+    if data is None and forest.origin.data is None:
+        raise ConfigError("the forest was grown on a table in memory; give it again as data, or give the amount")
+    given = forest.origin.data if data is None else data
+    return TrainingJob(given, forest.spec.target.name, forest.origin.exclude, asdict(forest.config))
+
+
+def _store(forest: Forest, task: TrainingJob, work: Path, resources: Resources, clock: Clock) -> Store:
+    """The table of the forest, presorted. Raises DataError for another."""
+    store, _ = make_store(task, work / "table.store", work, resources, clock)
+    assert forest.origin is not None
+    if store.fingerprint != forest.origin.fingerprint:
+        raise DataError(
+            "the table is not the one that the forest was grown on: columns or values differ; give that one"
+        )
+    return store

@@ -1,0 +1,84 @@
+"""bigforest shrink"""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+
+def shrink(
+    forest: options.ForestFolder,
+    out: Annotated[str, typer.Option(metavar="DIR", show_default=False, help="The shrunk forest, a folder.")],
+    amount: Annotated[
+        float | None,
+        typer.Option("--lambda", metavar="LAMBDA", help="Rows; chosen by the rows that are out of bag unless given."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="TABLE", help="The table the forest was grown on; where it was then unless given."),
+    ] = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    threads: options.Threads = None,
+    scratch: options.Scratch = None,
+    memory: options.Memory = None,
+) -> None:
+    """Shrink leaves towards the nodes above them.
+
+    A node of n rows keeps n / (n + LAMBDA) of what sets it apart from the node above.
+    Without --lambda the table is read again, and the out-of-bag report made anew.
+
+    Example: bigforest shrink flights.forest --out shrunk.forest
+    """
+    import bigforest
+
+    from .facts import inspection_facts
+    from .progress import watching
+    from .show import show
+
+    begin = perf_counter()
+    with watching(quiet=quiet) as listener:
+        shrunk = bigforest.shrink_forest(
+            forest,
+            out,
+            amount=amount,
+            data=data,
+            threads=threads,
+            scratch=scratch,
+            memory=memory,
+            overwrite=overwrite,
+            listener=listener,
+        )
+    found = inspection_facts(shrunk, trees=False, features=False)
+    facts = {name: found[name] for name in ("forest", "trees", "oob", "shrinkage")}
+    show({**facts, "seconds": perf_counter() - begin}, _draw, json=json, quiet=quiet)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, duration, lines, number, out_of_bag, shrinkage_lines, table
+
+    oob = facts["oob"]
+    lines(
+        console,
+        [
+            ("trees", count(facts["trees"])),
+            *([("out of bag", out_of_bag(oob))] if oob else []),
+            *shrinkage_lines(facts["shrinkage"]),
+            ("time", duration(facts["seconds"])),
+            ("forest", facts["forest"]),
+        ],
+    )
+    tried = facts["shrinkage"]["tried"]
+    if tried:
+        console.print()
+        table(console, ["lambda", "loss"], [[f"{row['lambda']:g}", number(row["loss"])] for row in tried], left=0)

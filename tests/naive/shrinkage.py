@@ -1,0 +1,125 @@
+"""Shrunk leaves and the choice of lambda, node by node and row by row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import pairwise
+from types import MappingProxyType
+from typing import Any
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.kernels.common.layout import LEAF
+from tests.naive.predict import Names, find_leaf
+
+
+def path_to(tree: TreeArrays, leaf: int) -> list[int]:
+    """The nodes from the root to a leaf."""
+    parent = {}
+    for node, feature in enumerate(tree.feature):
+        if feature != LEAF:
+            parent[int(tree.left[node])] = parent[int(tree.right[node])] = node
+    path = [leaf]
+    while path[0] != 0:
+        path.insert(0, parent[path[0]])
+    return path
+
+
+def value(tree: TreeArrays, node: int) -> list[Fraction]:
+    """What a node answers by itself: the shares of the classes, or its number."""
+    if tree.value is not None:
+        return [Fraction(float(tree.value[node]))]
+    counts = tree.counts[node].tolist()
+    return [Fraction(count, sum(counts)) for count in counts]
+
+
+def shrunk(tree: TreeArrays, leaf: int, amount: float, unit: float = 1.0) -> list[Fraction]:
+    """v_0 + sum of (v_l - v_(l-1)) / (1 + lambda / N_(l-1)), exactly; unit: rows that a weight of 1 counts for."""
+    path = path_to(tree, leaf)
+    found = value(tree, 0)
+    for above, node in pairwise(path):
+        rows = int(tree.weight[above]) * Fraction(unit)
+        share = 1 / (1 + Fraction(amount) / rows)
+        found = [
+            f + (own - parent) * share
+            for f, own, parent in zip(found, value(tree, node), value(tree, above), strict=True)
+        ]
+    return found
+
+
+def weights_of_path(tree: TreeArrays, leaf: int, amount: float) -> list[Fraction]:
+    """What each node of the path counts for in the value of the leaf."""
+    path = path_to(tree, leaf)
+    shares = [1 / (1 + Fraction(amount) / int(tree.weight[node])) for node in path[:-1]]
+    below = [*shares, Fraction(0)]
+    return [above - own for above, own in zip([Fraction(1), *shares], below, strict=True)]
+
+
+def contributions(tree: TreeArrays, leaf: int, amount: float) -> list[list[Fraction]]:
+    """What each step of the path adds to the value of the root (treeinterpreter), shrunk as the values are."""
+    path = path_to(tree, leaf)
+    steps = []
+    for above, node in pairwise(path):
+        share = 1 / (1 + Fraction(amount) / int(tree.weight[above]))
+        steps.append([share * (own - up) for own, up in zip(value(tree, node), value(tree, above), strict=True)])
+    return steps
+
+
+def out_of_bag(
+    trees: Sequence[TreeArrays],
+    bags: Sequence[Sequence[int]],
+    rows: Sequence[Sequence[Any]],
+    amount: float,
+    names: Names = MappingProxyType({}),
+    unit: float = 1.0,
+) -> list[list[float] | None]:
+    """The mean of the shrunk values of the trees whose bag does not hold a row; None where all do."""
+    found: list[list[float] | None] = []
+    for i, row in enumerate(rows):
+        own = [
+            [float(v) for v in shrunk(tree, find_leaf(tree, row, names), amount, unit)]
+            for tree, bag in zip(trees, bags, strict=True)
+            if bag[i] == 0
+        ]
+        found.append([math.fsum(column) / len(own) for column in zip(*own, strict=True)] if own else None)
+    return found
+
+
+def losses(means: Sequence[list[float] | None], truth: Sequence[float], *, classes: bool) -> list[float | None]:
+    """Log loss of each row, or its squared error; None where there is no answer."""
+    eps = 2.0**-52
+    found: list[float | None] = []
+    for mean, own in zip(means, truth, strict=True):
+        if mean is None:
+            found.append(None)
+        elif classes:
+            found.append(-math.log(min(max(mean[int(own)], eps), 1 - eps)))
+        else:
+            found.append((mean[0] - own) ** 2)
+    return found
+
+
+def half(row: int) -> int:
+    """Which half of the table a row is in."""
+    return (row * 0x9E3779B97F4A7C15 % 2**64) >> 63
+
+
+def mean_loss(by_row: Sequence[float | None], weights: Sequence[float]) -> float:
+    """The mean of those that there are."""
+    used = [(loss, weight) for loss, weight in zip(by_row, weights, strict=True) if loss is not None]
+    return math.fsum(loss * weight for loss, weight in used) / math.fsum(weight for _, weight in used)
+
+
+def cross_fitted(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]) -> float:
+    """The loss where each half of the rows is judged by the lambda that is best for the other half."""
+    sums = [
+        [
+            math.fsum(own * weights[row] for row, own in enumerate(by_row) if own is not None and half(row) == side)
+            for by_row in by_lambda
+        ]
+        for side in (0, 1)
+    ]
+    total = math.fsum(weight for own, weight in zip(by_lambda[0], weights, strict=True) if own is not None)
+    one, two = sums
+    return (one[two.index(min(two))] + two[one.index(min(one))]) / total

@@ -1,0 +1,358 @@
+"""Choosing lambda out of bag, against a recomputation row by row; and that it changes nothing else."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import silent
+from bigforest.common.memory_estimate import Shape
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.format.shrinkage import Shrinkage
+from bigforest.forest.load import groups, load_plan
+from bigforest.forest.votes import leaf_files
+from bigforest.grow.shared import left_out
+from bigforest.oob import plan
+from bigforest.oob.pipeline import write_oob
+from bigforest.oob.plan import choose_oob, oob_estimate
+from bigforest.oob.shrinkage import LAMBDAS, MOST_CELLS, MOST_CLASSES, in_second_half, lambdas_to_try
+from bigforest.sampling.bags import bag
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+from tests.naive.shrinkage import cross_fitted, half, losses, mean_loss, out_of_bag
+from tests.oob.test_oob import CLASSES, FILES, data, forest_in, store_of, trees
+
+AUTO = TrainConfig(shrink="auto")
+
+
+def numbers_table(rows: int) -> pl.DataFrame:
+    return data(rows).with_columns(y=pl.Series(np.random.default_rng(rows).choice([0.5, 2.25, -7.0, 3e4], rows)))
+
+
+def of_numbers(grown: list[TreeArrays]) -> list[TreeArrays]:
+    random = np.random.default_rng(3)
+    return [
+        tree._replace(counts=tree.counts[:, :0].copy(), value=random.choice([0.0, 1.5, -2.0, 900.0], tree.feature.size))
+        for tree in grown
+    ]
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Store]:
+    home = tmp_path_factory.mktemp("stores")
+    return {
+        "classes": store_of(data(300), home / "classes"),
+        "numbers": store_of(numbers_table(300), home / "numbers"),
+    }
+
+
+def grown_for(kind: str, count: int) -> list[TreeArrays]:
+    return of_numbers(trees(count)) if kind == "numbers" else trees(count)
+
+
+def options_of(kind: str) -> dict[str, Any]:
+    return {"task": "regression", "impurity": "variance"} if kind == "numbers" else {}
+
+
+@pytest.mark.parametrize("kind", ["classes", "numbers"])
+def test_write_oob__chooses_as_a_recomputation_does(kind: str, stores: dict[str, Store], tmp_path: Path) -> None:
+    store, grown = stores[kind], grown_for(kind, 7)
+    config = forest_in(tmp_path / "f", store, grown, [2, 6], seed=3, shrink="auto", **options_of(kind))
+    found = write_oob(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
+    rows = store.values(0, store.rows).tolist()
+    bags = [bag(store.rows, tree, config).tolist() for tree in range(len(grown))]
+    truth = store.target.tolist() if kind == "classes" else store.numbers(0, store.rows).tolist()
+    by_lambda = {amount: out_of_bag(grown, bags, rows, amount) for amount in LAMBDAS}
+    each = [losses(means, truth, classes=kind == "classes") for means in by_lambda.values()]
+    ones = [1.0] * store.rows
+    means = [mean_loss(own, ones) for own in each]
+    assert found.tried == LAMBDAS
+    assert found.losses == pytest.approx(means, rel=1e-9)
+    assert found.amount == LAMBDAS[means.index(min(means))]
+    assert found.amount > 0  # else nothing is shown: leaves of random trees are no answers
+    assert found.cross_fitted == pytest.approx(cross_fitted(each, ones), rel=1e-9)
+    report = pl.read_parquet(tmp_path / "f" / "oob" / "rows.parquet")
+    names = [f"p_{label}" for label in CLASSES] if kind == "classes" else ["prediction"]
+    for row, expected in zip(report.select(names).rows(), by_lambda[found.amount], strict=True):
+        assert row == (pytest.approx(expected, rel=1e-12, abs=1e-12) if expected else (None,) * len(names))
+
+
+@settings(max_examples=10)
+@given(draws=st.data())
+def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
+    stores: dict[str, Store], draws: st.DataObject
+) -> None:
+    """Equal reports, byte for byte, also where the votes of ranges wait in files."""
+    kind = draws.draw(st.sampled_from(["classes", "numbers"]))
+    with tempfile.TemporaryDirectory() as name, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(leaf_files, "_STEP_BYTES", 1)
+        patch.setattr(plan, "FILE_BYTES", 0)
+        for constant in ("BASE_BYTES", "CHUNK_BYTES", "ORDERED_BYTES"):
+            patch.setattr(plan, constant, 0)
+        patch.setattr(load_plan, "LOADING_BYTES", 0)
+        store, grown = stores[kind], grown_for(kind, 9)
+        config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink="auto", **options_of(kind))
+        forest_in(Path(name) / "small", store, grown, [3, 4], shrink="auto", **options_of(kind))
+        whole = write_oob(store, config, Path(name) / "whole", resources=Resources(threads=1), listener=silent)
+        sizes = groups.survey(Path(name) / "small", 1)._replace(lambdas=LAMBDAS).sizes()
+        threads = draws.draw(st.sampled_from([1, 2]))
+        least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), len(LAMBDAS)).need
+        more = draws.draw(st.sampled_from([0, 600, 20_000, 10**9]))
+        resources = Resources(threads=threads, memory=least.smallest + more)
+        way = choose_oob(store.shape, config, sizes, resources, len(LAMBDAS))
+        assert (way.rows < store.rows) == (more < 1e4)
+        assert write_oob(store, config, Path(name) / "small", resources=resources, listener=silent) == whole
+        for file in FILES if kind == "classes" else ("rows", "curve", "metrics"):
+            found, expected = (Path(name) / own / "oob" / f"{file}.parquet" for own in ("small", "whole"))
+            assert found.read_bytes() == expected.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("target", "options"),
+    [
+        *((target, own) for target in ("y", "number") for own in ({}, {"weight": "w"}, {"weight": "wide"})),
+        *(("y", own) for own in ({"family": "sparse-oblique"}, {"family": "rotation"}, {"ranks": True})),
+        ("number", {"ranks": True}),
+    ],
+)
+def test_auto__is_the_forest_that_its_lambda_gives(target: str, options: dict[str, Any]) -> None:
+    frame = noisy(140).drop("number" if target == "y" else "y")
+    kept = {options.get("weight")} if options else {"level"}
+    frame = frame.drop({"w", "wide", "level"} - kept)
+    chosen = bf.train(frame, target, trees=12, shrink="auto", **options)
+    assert chosen.shrinkage.amount > 0 or options.get("weight") == "wide"
+    given = bf.train(frame, target, trees=12, shrink=chosen.shrinkage.amount, **options)
+    assert chosen.predict(frame).equals(given.predict(frame))
+    for name in ("curve", "metrics"):
+        assert getattr(chosen.oob, name).equals(getattr(given.oob, name))
+    assert chosen.oob.rows.collect().equals(given.oob.rows.collect())
+    place = chosen.shrinkage.tried.index(chosen.shrinkage.amount)
+    loss = chosen.oob.metrics["log_loss" if target == "y" else "mse"][-1]
+    assert chosen.shrinkage.losses[place] == pytest.approx(loss, rel=1e-9)
+    plain = bf.train(frame, target, trees=12, **options, shrink="off")
+    assert chosen.nodes.collect().equals(plain.nodes.collect())
+    assert chosen.shrinkage.losses[0] == pytest.approx(
+        plain.oob.metrics["log_loss" if target == "y" else "mse"][-1], rel=1e-9
+    )
+
+
+def noisy(rows: int) -> pl.DataFrame:
+    draw = np.random.default_rng(rows)
+    a, b = draw.random((2, rows))
+    signal = a + draw.normal(0, 0.5, rows)
+    weight = draw.integers(1, 9, rows)
+    return pl.DataFrame(
+        {
+            "a": a,
+            "b": b,
+            "level": draw.choice(["p", "q", "r"], rows),
+            "w": weight,
+            "wide": weight * 10.0 ** draw.integers(-4, 4, rows),
+            "y": np.where(signal > 0.5, "u", "v"),
+            "number": signal,
+        }
+    )
+
+
+def test_lambda_is_in_rows__whatever_the_unit_of_weights() -> None:
+    frame = noisy(120).drop("number", "wide")
+    first, second = (
+        bf.train(frame.with_columns(pl.col("w") * unit), "y", weight="w", trees=9, shrink="auto") for unit in (1, 64)
+    )
+    assert first.shrinkage == second.shrinkage
+    assert first.predict_proba(frame).equals(second.predict_proba(frame))
+    ones = frame.with_columns(w=pl.lit(7))
+    alike = bf.train(ones, "y", weight="w", trees=9, shrink="auto")
+    plain = bf.train(ones.drop("w"), "y", trees=9, shrink="auto")
+    assert alike.shrinkage == plain.shrinkage
+
+
+def test_auto__learns_nothing_from_the_rows_it_is_judged_by() -> None:
+    """Categories of many levels that say nothing: rows out of bag find the error of chance, by any lambda."""
+    draw = np.random.default_rng(8)
+    rows = 1500
+    levels = {f"c{i}": draw.integers(0, 300, rows).astype(str) for i in range(3)}
+    for classes in (2, 3):
+        frame = pl.DataFrame(levels | {"y": draw.permutation(np.arange(rows) % classes).astype(str)})
+        forest = bf.train(frame, "y", trees=30, shrink="auto")
+        chance = 1 - 1 / classes
+        error = math.sqrt(chance * (1 - chance) / rows)
+        assert abs(forest.oob.error - chance) < 4 * error
+        assert forest.shrinkage.amount == LAMBDAS[-1]
+        assert min(forest.shrinkage.losses) > math.log(classes) - 0.02
+        assert forest.shrinkage.cross_fitted > math.log(classes) - 0.02
+    frame = pl.DataFrame(levels | {"y": draw.normal(size=rows)})
+    forest = bf.train(frame, "y", trees=30, shrink="auto")
+    assert forest.oob.metrics["r2"][0] < 4 / math.sqrt(rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "tried"),
+    [
+        ({}, LAMBDAS),
+        ({"vote": "hard"}, ()),
+        ({"bootstrap": False}, ()),
+        ({"shrink": "off"}, ()),
+        ({"shrink": 0}, ()),
+        ({"shrink": 2}, (2.0,)),
+        ({"shrink": 2, "bootstrap": False}, (2.0,)),
+    ],
+)
+def test_lambdas_to_try(options: dict[str, Any], tried: tuple[float, ...]) -> None:
+    assert lambdas_to_try(replace(AUTO, **options), 1000, 2) == tried
+
+
+def test_lambdas_to_try__none_of_tables_too_large() -> None:
+    assert lambdas_to_try(AUTO, 1000, MOST_CLASSES) == LAMBDAS
+    assert lambdas_to_try(AUTO, 1000, MOST_CLASSES + 1) == ()
+    assert lambdas_to_try(AUTO, MOST_CELLS // 2, 2) == LAMBDAS
+    assert lambdas_to_try(AUTO, MOST_CELLS // 2 + 1, 2) == ()
+
+
+def test_need__counts_the_votes_by_each_lambda() -> None:
+    shape, resources = Shape(1_000_000, (4,) * 9, 10**6, 2), Resources(threads=2, memory=10**9)
+    off, auto = (oob_estimate(shape, TrainConfig(trees=4, shrink=how), Resources()) for how in ("off", "auto"))
+    assert auto.memory - off.memory > 1_000_000 * (len(LAMBDAS) - 1) * 18
+    assert oob_estimate(shape, replace(AUTO, trees=4), resources).memory <= 10**9
+    small = oob_estimate(shape, replace(AUTO, trees=4), Resources(threads=2, memory=3 * 10**8))
+    assert small.scratch - off.scratch == 1_000_000 * (18 * len(LAMBDAS) + 4)
+
+
+def test_halves__are_halves_of_any_table() -> None:
+    rows = np.arange(10_000, dtype=np.uint64)
+    sides = in_second_half(rows)
+    assert sides.tolist() == [half(row) == 1 for row in range(10_000)]
+    for step in range(1, 20):
+        assert abs(sides[::step].mean() - 0.5) < 0.1
+
+
+def test_shrink_forest__is_what_training_would_have_chosen(tmp_path: Path) -> None:
+    frame = noisy(140).drop("number", "w", "wide", "level")
+    frame.write_parquet(tmp_path / "table.parquet")
+    for options in ({}, {"ranks": True}):
+        asked = bf.train(tmp_path / "table.parquet", "y", trees=12, shrink="auto", **options)
+        plain = bf.train(tmp_path / "table.parquet", "y", trees=12, shrink="off", out=tmp_path / "f", **options)
+        found = bf.shrink_forest(tmp_path / "f", tmp_path / "g", threads=1)
+        assert found.shrinkage == asked.shrinkage
+        assert found.shrinkage.amount > 0
+        assert found.oob.rows.collect().equals(asked.oob.rows.collect())
+        assert found.predict(frame).equals(asked.predict(frame))
+        for part in (tmp_path / "f" / "trees").iterdir():
+            assert (tmp_path / "g" / "trees" / part.name).read_bytes() == part.read_bytes()
+        assert plain.config == found.config
+        assert (found.revised, found.has_oob) == (None, True)
+        with pytest.raises(ConfigError, match="was shrunk after training, so no trees can be added"):
+            bf.train(resume=tmp_path / "g", trees=13)
+        again = bf.shrink_forest(found, tmp_path / "g", data=frame, overwrite=True)
+        assert again.shrinkage == found.shrinkage
+        for name in ("f", "g"):
+            bf.shrink_forest(bf.read_forest(tmp_path / name), tmp_path / "h", amount=0, overwrite=True)
+            assert bf.read_forest(tmp_path / "h").predict(frame).equals(plain.predict(frame))
+        with pytest.raises(DataError, match="the table is not the one that the forest was grown on"):
+            bf.shrink_forest(tmp_path / "f", tmp_path / "x", data=frame.with_columns(a=pl.col("a").reverse()))
+        assert not (tmp_path / "x").exists()
+        for name in ("f", "g"):
+            shutil.rmtree(tmp_path / name)
+
+
+def test_shrink_forest__says_what_it_cannot_choose_by(tmp_path: Path) -> None:
+    frame = noisy(60).drop("number", "w", "wide")
+    memory = bf.train(frame, "y", trees=4)
+    with pytest.raises(ConfigError, match="grown on a table in memory; give it again as data, or give the amount"):
+        bf.shrink_forest(memory, tmp_path / "x")
+    assert bf.shrink_forest(memory, tmp_path / "x", data=frame).shrinkage.tried == LAMBDAS
+    whole = bf.train(frame, "y", trees=4, bootstrap=False)
+    with pytest.raises(ConfigError, match="grown without bootstrap, so no row is out of bag to choose by; give the am"):
+        bf.shrink_forest(whole, tmp_path / "y", data=frame)
+    hard = bf.train(frame, "y", trees=4, vote="hard")
+    with pytest.raises(ConfigError, match="no lambda is chosen where votes are hard; give the amount"):
+        bf.shrink_forest(hard, tmp_path / "y", data=frame)
+    pruned = bf.prune_forest(memory, frame, tmp_path / "pruned")
+    with pytest.raises(ConfigError, match="the forest was pruned, so its out-of-bag rows are not known any more; give"):
+        bf.shrink_forest(pruned, tmp_path / "y", data=frame)
+    assert not (tmp_path / "y").exists()
+
+
+def test_shrunk_forests__can_be_added_to_merged_and_revised(tmp_path: Path) -> None:
+    frame = noisy(140).drop("number", "w", "wide")
+    frame.write_parquet(tmp_path / "table.parquet")
+    bf.train(tmp_path / "table.parquet", "y", trees=6, shrink="auto", out=tmp_path / "f")
+    whole = bf.train(tmp_path / "table.parquet", "y", trees=9, shrink="auto")
+    more = bf.train(resume=tmp_path / "f", trees=9)
+    assert more.shrinkage == whole.shrinkage
+    assert more.predict_proba(frame).equals(whole.predict_proba(frame))
+    other = bf.train(tmp_path / "table.parquet", "y", trees=3, seed=9, shrink="auto").shrink(1.0)
+    merged = bf.merge([whole.shrink(5.0), other], tmp_path / "m")
+    assert merged.shrinkage == Shrinkage(4.0)
+    own = 9 * whole.shrink(4.0).predict_proba(frame).to_numpy()
+    expected = (own + 3 * other.shrink(4.0).predict_proba(frame).to_numpy()) / 12
+    np.testing.assert_allclose(merged.predict_proba(frame).to_numpy(), expected, atol=1e-12)
+    for revised in (
+        bf.prune_forest(whole.shrink(5.0), frame, tmp_path / "p"),
+        bf.calibrate_forest(whole.shrink(5.0), frame, tmp_path / "c"),
+    ):
+        assert revised.shrinkage == Shrinkage(5.0)
+
+
+def test_auto__with_trees_until_the_error_has_settled_and_a_validation_set() -> None:
+    frame = noisy(140).drop("number", "w", "wide")
+    forest = bf.train(frame, "y", trees=60, stop_oob=0.5, shrink="auto", validate=frame)
+    plain = bf.train(frame, "y", trees=60, stop_oob=0.5, shrink="off")
+    assert forest.trees == plain.trees < 60
+    assert forest.shrinkage.amount > 0
+    wrong = (forest.predict(frame)["prediction"] != frame["y"]).mean()
+    assert forest.validation["error"][-1] == pytest.approx(wrong)
+
+
+def test_no_row_out_of_bag__nothing_is_shrunk() -> None:
+    frame = noisy(60).drop("number", "w", "wide")
+    forest = bf.train(frame, "y", trees=3, replace=False, shrink="auto")
+    assert forest.shrinkage == Shrinkage(0.0, LAMBDAS)
+
+
+@pytest.mark.parametrize("shrink", ["auto", 2.0])
+@pytest.mark.parametrize("target", ["y", "number"])
+def test_trees_at_hand__answer_as_those_that_are_read(target: str, shrink: str | float, tmp_path: Path) -> None:
+    frame = noisy(140).drop("number" if target == "y" else "y", "w", "wide")
+    forest = bf.train(frame, target, trees=12, shrink=shrink, out=tmp_path / "f")
+    assert forest.shrinkage.amount > 0
+    read = bf.read_forest(tmp_path / "f").predict(frame)
+    shutil.rmtree(tmp_path / "f" / "trees")
+    assert forest.predict(frame).equals(read)
+
+
+@pytest.mark.parametrize("target", ["y", "number"])
+def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where files of leaves hold other trees than parts and groups do, and of votes that are kept."""
+    frame = noisy(140).drop("number" if target == "y" else "y", "w", "wide")
+    asked = {"trees": 12, "shrink": "auto", "keep_votes": True}
+    whole = bf.train(frame, target, out=tmp_path / "whole", **asked)
+    with monkeypatch.context() as patch:
+        patch.setattr(left_out, "FILE_BYTES", 3000)  # some trees each
+        patch.setattr(plan, "_GROUP_BYTES", 1)
+        patch.setattr(plan, "_GROUP_ROW_BYTES", 1)
+        pieces = bf.train(frame, target, out=tmp_path / "pieces", **asked)
+    limited = bf.train(frame, target, out=tmp_path / "limited", memory="700MB", **asked)
+    plain = bf.train(frame, target, trees=12, keep_votes=True)
+    for other in (pieces, limited):
+        assert other.shrinkage == whole.shrinkage
+        for file in sorted((tmp_path / "whole" / "oob").rglob("*.parquet")):
+            own = other.directory / file.relative_to(whole.directory)
+            if "votes" not in file.parts:
+                assert own.read_bytes() == file.read_bytes()
+        assert other.oob.votes.collect().equals(plain.oob.votes.collect())
