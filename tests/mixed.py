@@ -123,6 +123,7 @@ def write_mixed(
     """The trees as an open forest, parts cut before the trees `cuts`."""
     levels = levels or mixed_levels()
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})
+    directory.mkdir(parents=True, exist_ok=True)
     for start, stop in pairwise([0, *cuts, len(trees)]):
         write_part(directory, start, trees[start:stop], spec, made, levels)
     write_levels(directory, levels, spec, made)

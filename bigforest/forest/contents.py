@@ -129,9 +129,7 @@ class Contents:
     @cached_property
     def revised(self) -> str | None:
         """What was done to the trees since they were grown, "pruned", "calibrated" or "shrunk", if anything."""
-        if self._shrunk:
-            return _REVISED[SHRUNK]
-        stages = self.run["stage"]
+        stages = [*self.run["stage"], *([SHRUNK] if self._shrunk else [])]
         return next((word for stage, word in _REVISED.items() if stage in stages), None)
 
     @property
@@ -160,8 +158,8 @@ class Contents:
 
     @property
     def has_votes(self) -> bool:
-        """Whether the votes of trees on rows out of bag are kept with the forest."""
-        return self.config.keep_votes and not self.revised
+        """Whether the votes of trees on rows out of bag are kept with the forest; they are the same by any lambda."""
+        return self.config.keep_votes and self.revised in (None, _REVISED[SHRUNK])
 
     @property
     def oob_votes(self) -> pl.LazyFrame:

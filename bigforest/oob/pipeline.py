@@ -25,7 +25,7 @@ from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.load_plan import cut
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.votes.kept_votes import write_votes
+from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
 from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, range_rows
@@ -92,6 +92,7 @@ def write_oob(
         pieces = _pieces(judged, ranges, store.spec, changes, place, work.lambdas)
         write_report(store, config, directory / "oob", pieces, changes)
         if config.keep_votes:
+            remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
             several = resources.executor(resources.workers)
             several.run(write_votes, [(file,) for file in files], lambda *_: None, (directory, store, config))
     remove(directory / FOLDER)

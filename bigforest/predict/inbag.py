@@ -36,6 +36,15 @@ class BagInputs(NamedTuple):
         """Number of rows."""
         return self.spec.rows
 
+    def labels(self, start: int, stop: int) -> NDArray[Any]:
+        """The classes of the rows from `start` to before `stop`."""
+        return self.target[start:stop]
+
+    def groups_of(self, start: int, stop: int) -> NDArray[Any]:
+        """The groups of the rows from `start` to before `stop`."""
+        assert self.groups is not None
+        return self.groups[start:stop]
+
     @property
     def shape(self) -> Shape:
         """What decides the bytes of the draws."""

@@ -356,3 +356,18 @@ def test_auto__the_report_is_the_same_of_leaves_found_in_growing_or_afterwards(
             if "votes" not in file.parts:
                 assert own.read_bytes() == file.read_bytes()
         assert other.oob.votes.collect().equals(plain.oob.votes.collect())
+
+
+def test_votes_that_are_kept__stay_with_a_forest_that_is_shrunk(tmp_path: Path) -> None:
+    frame = noisy(140).drop("number", "w", "wide")
+    plain = bf.train(frame, "y", trees=6, keep_votes=True)
+    votes = plain.oob_votes.collect()
+    plain.shrink(3.0).write(tmp_path / "given")
+    chosen = bf.shrink_forest(plain, tmp_path / "chosen", data=frame, memory="700MB")
+    for other in (plain.shrink(3.0), bf.read_forest(tmp_path / "given"), chosen):
+        assert other.oob_votes.collect().equals(votes)
+    other = bf.train(frame, "y", trees=3, seed=9, keep_votes=True).shrink(1.0)
+    merged = bf.merge([tmp_path / "given", other], tmp_path / "merged")
+    assert merged.oob_votes.collect().height == votes.height + other.oob_votes.collect().height
+    pruned = bf.prune_forest(plain, frame, tmp_path / "pruned").shrink(3.0)
+    assert (pruned.revised, pruned.has_votes) == ("pruned", False)

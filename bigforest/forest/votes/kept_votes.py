@@ -27,16 +27,16 @@ from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Store
 
 VOTES_KIND = "oob-votes"
-_FOLDER = Path("oob", "votes")
+VOTES_FOLDER = Path("oob", "votes")
 # Votes in a row group, about.
 _GROUP_ROWS = 1 << 18
 
 
 def votes_files(directory: Path) -> list[Path]:
     """The files of the kept votes of a forest, in the order of their trees. Raises FormatError if there are none."""
-    found = numbered_parts(directory / _FOLDER)
+    found = numbered_parts(directory / VOTES_FOLDER)
     if not found:
-        raise FormatError(f"{directory} has no files {_FOLDER}/part-*.parquet; the forest is damaged")
+        raise FormatError(f"{directory} has no files {VOTES_FOLDER}/part-*.parquet; the forest is damaged")
     return found
 
 
@@ -51,7 +51,7 @@ def read_votes(directory: Path, identity: str, holding: object = None) -> pl.Laz
 def write_votes(directory: Path, store: Store, config: TrainConfig, file: LeafFile) -> None:
     """Task: write the votes of the trees of a file of leaves. Memory: a chunk, and a row group."""
     trees = range(file.trees.start, min(file.trees.stop, config.trees))
-    path = directory / _FOLDER / f"part-{trees.start:07d}.parquet"
+    path = directory / VOTES_FOLDER / f"part-{trees.start:07d}.parquet"
     chunk = chunk_rows(max(1, len(store.spec.target.classes)))
     tables = (table for tree in trees for table in _tables(file, tree, store.row_numbers, chunk))
     write_tables(VOTES, tables, path, VOTES_KIND, store.spec, config)
@@ -63,11 +63,12 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, spec: Da
     Raises FormatError.
     """
     offset = 0
+    (directory / VOTES_FOLDER).parent.mkdir(exist_ok=True)
     for source, header in sources:
         for path in votes_files(source):
             check_file(path, VOTES_KIND, VOTES, header.identity)
             check_bytes(path)
-            to = directory / _FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
+            to = directory / VOTES_FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
             write_tables(VOTES, _moved(path, offset, header.config.trees), to, VOTES_KIND, spec, config)
         offset += header.config.trees
 
