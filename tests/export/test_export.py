@@ -234,19 +234,9 @@ def test_export__refuses_what_no_format_can_say(options: dict[str, Any], words: 
 KNOWN = {
     *("trees", "seed", "mtry", "impurity", "max_depth", "min_split", "min_leaf", "min_level", "bootstrap", "stop_oob"),
     *("sample_fraction", "replace", "sampling", "group", "max_bins", "task", "categories", "weight", "class_weight"),
-    *(
-        "keep_targets",
-        "keep_votes",
-        "vote",
-        "constants",
-        "splitter",
-        "family",
-        "feature_fraction",
-        "ranks",
-        "projections",
-    ),
-    *("projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes", "orthogonal"),
-    *("rotation", "subspace", "subspace_per", "steps", "max_epochs", "ties"),
+    *("keep_targets", "keep_votes", "vote", "constants", "splitter", "family", "feature_fraction", "ranks", "shrink"),
+    *("projections", "projection_kind", "density", "mean_difference", "mean_difference_scope", "normalize", "axes"),
+    *("orthogonal", "rotation", "subspace", "subspace_per", "steps", "max_epochs", "ties"),
 }
 
 
