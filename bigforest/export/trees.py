@@ -103,7 +103,7 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> Ex
 def _shrunk(
     values: NDArray[np.float64], left: NDArray[np.int64], right: NDArray[np.int64], kept: NDArray[np.float64]
 ) -> NDArray[np.float64]:
-    """Values of nodes moved towards those above them; kept: the share of its children's difference that a node keeps."""
+    """Values of nodes moved towards those above; kept: the share of its children's difference that a node keeps."""
     found = values.copy()
     for node in np.flatnonzero(left >= 0):  # in preorder: a node before its children
         children = [left[node], right[node]]
