@@ -156,13 +156,14 @@ def test_command_line__any_name_in_any_role(run: Run, folder: Path, name: str) -
         options = [word for one in ("target", "group", "weight", "exclude") for word in (f"--{one}", told[one])]
         facts = run.json("train", "table.parquet", *options, "--trees", "3", "--out", "t.forest", "--overwrite")
         assert facts["target"] == told["target"]
+        Path("table.parquet").rename("new.parquet")  # rows of training would be told of
         run("inspect", "t.forest", "--features")
         assert (run.code, run.err) == (0, "")
-        scored = run.json("predict", "t.forest", "table.parquet", "--keep", name, "--out", "p.parquet", "--overwrite")
+        scored = run.json("predict", "t.forest", "new.parquet", "--keep", name, "--out", "p.parquet", "--overwrite")
         assert scored["accuracy"] > 0.8
         assert pl.read_parquet("p.parquet").columns == [name, "prediction"]
-        assert run("validate", "t.forest", "table.parquet").code == 0
-        assert run("plan", "table.parquet", *options).code in (0, 1)
+        assert run("validate", "t.forest", "new.parquet").code == 0
+        assert run("plan", "new.parquet", *options).code in (0, 1)
     table(target=name).write_parquet("table.parquet")
     text = run("train", "table.parquet", "--target", name, "--trees", "3", "--out", "t.forest", "--overwrite").out
     assert sum(line.startswith("target") for line in text.splitlines()) == 1
