@@ -75,6 +75,8 @@ def test_write_part__the_same_file_however_the_nodes_come(data: st.DataObject) -
         pieces = [tree.rows(*pair) for tree in trees() for pair in pairwise([0, *cuts, tree.feature.size])]
         together = [join_trees(trees()[:3]), join_trees(trees()[3:])]
         ways = [trees(), pieces, together]
+        for way in range(3):
+            (home / str(way)).mkdir()
         found = [write_part(home / str(way), 0, way_, SPEC, config).read_bytes() for way, way_ in enumerate(ways)]
         assert found[0] == found[1] == found[2]
 

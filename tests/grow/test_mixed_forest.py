@@ -160,6 +160,8 @@ def test_kernel_grow_trees__several_in_a_call_as_each_alone(
         config = replace(config, splitter=splitter, trees=trees.stop)
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=first)
         ways = [grow_trees(store, config, trees), (grow_tree(store, config, tree) for tree in trees)]
+        for way in range(2):
+            (Path(folder) / str(way)).mkdir()
         one, other = (
             write_part(Path(folder) / str(way), first, grown, store.spec, config, store.levels()).read_bytes()
             for way, grown in enumerate(ways)
