@@ -103,7 +103,7 @@ def explain(
     parts: dict[str, Any],
     scheduler: dict[str, Any],
 ) -> None:
-    """Why a forest answers as it does: tables of what matters, how, and why, in a folder.
+    """Why a forest answers as it does, as tables in a folder.
 
     Without options for parts, those that take little time. Finished tables are kept when a run is repeated.
     Example: bigforest explain flights.forest flights.parquet --permutation --out why

@@ -30,8 +30,9 @@ def validate(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Judge a forest, tree by tree, by rows with labels, which all count alike.
+    """Judge a forest, tree by tree, by rows with labels.
 
+    All rows count alike.
     Example: bigforest validate flights.forest test.parquet --out curve.parquet
     """
     import bigforest

@@ -62,6 +62,7 @@ def grow_forest(
     budget of memory, and FormatError when a part that is there is damaged or of another forest.
     """
     grower = Grower(store, config, directory, resources, listener, way)
+    directory.mkdir(parents=True, exist_ok=True)  # tasks do not, which a cluster may run again after the run has ended
     with stage("grow", config.trees, "trees", listener) as progress, grower:
         grower.grow(part_groups(store.rows, config.trees), progress.advance)
 

@@ -50,7 +50,8 @@ def test_commands__all_paths_in_the_store(table: str, folder: Path, run: Run) ->
     run.json("train", f"{HOME}/things.store", "--out", f"{HOME}/b.forest", "--trees", "4", "--seed", "1")
     for place in (HOME, "."):
         data = table if place == HOME else "things.parquet"
-        run.json("predict", f"{place}/a.forest", data, "--out", f"{place}/answers.parquet", "--proba")
+        run("predict", f"{place}/a.forest", data, "--out", f"{place}/answers.parquet", "--proba", "--json")
+        assert run.code == 0, run.err
     assert pl.read_parquet(local_path(as_path(f"{HOME}/answers.parquet"))).equals(pl.read_parquet("answers.parquet"))
     merged = run.json("merge", f"{HOME}/a.forest", f"{HOME}/b.forest", "--out", f"{HOME}/both.forest")
     assert (merged["trees"], merged["merged"][0]["forest"]) == (8, f"{HOME}/a.forest")

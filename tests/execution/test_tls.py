@@ -111,7 +111,8 @@ def test_commands__run_with_the_files(address: str, keys: Keys, folder: Path, ru
     assert (folder / "a.forest/trees/part-0000000.parquet").read_bytes() == (
         folder / "b.forest/trees/part-0000000.parquet"
     ).read_bytes()
-    facts = run.json("predict", "a.forest", "things.parquet", "--out", "a.parquet", *cluster)
+    frame().write_parquet("again.parquet")  # rows of training would be told of
+    facts = run.json("predict", "a.forest", "again.parquet", "--out", "a.parquet", *cluster)
     assert facts["workers"][0]["tasks"] == 1
     assert pl.read_parquet("a.parquet").height == frame().height
 
