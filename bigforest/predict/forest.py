@@ -16,8 +16,8 @@ from bigforest.forest.format.files import check_bytes, check_file, file_kind, re
 from bigforest.forest.format.parts import check_parts, part_paths
 from bigforest.forest.format.schema import FEATURES, RANKS, RUN
 from bigforest.forest.grown import GrownForest
-from bigforest.forest.load.vote_rule import label_type
 from bigforest.predict.html import html_of
+from bigforest.schema.labels import label_type
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
 from bigforest.storage.regular_files import copy_regular, open_regular
@@ -52,7 +52,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     check_file(directory / "run.parquet", "run", RUN, header.identity)
     if header.config.ranks:
         check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
-    label_type(header.spec)
+    label_type(header.spec.target)
     return Forest(directory, header, paths, holding)
 
 

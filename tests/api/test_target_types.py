@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Context, Decimal
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,32 @@ TYPES = [
     pl.Boolean(),
     *(pl.Int8(), pl.Int16(), pl.Int32(), pl.Int64(), pl.UInt8(), pl.UInt16(), pl.UInt32(), pl.UInt64()),
     *(pl.Float32(), pl.Float64()),
+    *(pl.Date(), pl.Time(), pl.Duration("ms"), pl.Duration("us"), pl.Duration("ns")),
+    *(pl.Datetime("ms"), pl.Datetime("us"), pl.Datetime("ns")),
+    *(pl.Datetime("us", "Europe/Berlin"), pl.Datetime("ns", "America/New_York")),
+    *(pl.Decimal(12, 2), pl.Decimal(38, 10), pl.Decimal(38, 0)),
 ]
+# Three different values of each type, as integers: before 1970 and after it, and around the end of daylight saving.
+AUTUMN = 1_604_188_800 + 86_400
+TICKS = {"ms": 10**3, "us": 10**6, "ns": 10**9}
+
+
+def made_of(place: pl.Series, dtype: pl.DataType) -> pl.Series:
+    """Three dates, times or decimals of this type."""
+    if isinstance(dtype, pl.Decimal):
+        unit = 10**37 if dtype.precision == 38 else 10**8
+        numbers = [Decimal(number).scaleb(-dtype.scale, Context(prec=40)) for number in (-unit - 1, 15, 9 * unit)]
+        return pl.Series([numbers[code] for code in place], dtype=dtype)
+    if dtype == pl.Date:
+        numbers = [-800, 0, 20_000]
+    elif dtype == pl.Time:
+        numbers = [0, 1, 86_399_999_999_999]
+    else:
+        ticks = TICKS[dtype.time_unit]  # type: ignore[attr-defined]
+        numbers = [-1, 4 * 3_600 * ticks, 5 * 3_600 * ticks + 1]
+        if isinstance(dtype, pl.Datetime):
+            numbers = [-1, *(AUTUMN * ticks + number for number in numbers[1:])]
+    return pl.Series([numbers[code] for code in place], dtype=pl.Int64).cast(dtype)
 
 
 def table(dtype: pl.DataType) -> pl.DataFrame:
@@ -30,6 +56,8 @@ def table(dtype: pl.DataType) -> pl.DataFrame:
     place = pl.Series(np.searchsorted([10, 20], size + draw.normal(size=120)))
     if isinstance(dtype, pl.String | pl.Enum | pl.Categorical):
         target = pl.Series([LEVELS[(0, 3, 2)[code]] for code in place]).cast(dtype)
+    elif dtype.is_temporal() or dtype == pl.Decimal:
+        target = made_of(place, dtype)
     elif dtype == pl.Boolean:
         target = place > 0
     elif dtype == pl.UInt64:
@@ -57,6 +85,9 @@ def test_labels__are_of_the_type_of_the_target(dtype: pl.DataType, tmp_path: Pat
         assert found.dtype == dtype
         assert (found == data["y"]).mean() > 0.8
         assert len(pl.concat([found.alias("y"), data["y"]])) == 240
+    assert bigforest.predict_file(forest, data, tmp_path / "q.parquet").metrics[0]["class"] == forest.classes[0]
+    assert forest.score(data) == (forest.predict(data)["prediction"] == data["y"]).mean()
+    assert len(set(forest.predict_proba(data).columns)) == len(forest.classes)
     rows = forest.oob.rows.collect()
     assert (rows["truth"].dtype, rows["prediction"].dtype) == (dtype, dtype)
     assert rows["truth"].equals(data["y"])
