@@ -213,6 +213,7 @@ def _check(spec: DataSpec) -> None:
     try:
         sound = (
             _is_count(spec.rows)
+            and spec.rows > 0
             and _is_count(spec.dropped)
             and _sound_features(spec)
             and _sound_target(spec.target)

@@ -22,6 +22,7 @@ from bigforest.schema.options import label_text
 _TEXT = ("String", "Categorical", "Enum")
 _WITH_UNIT = re.compile(r"(Datetime|Duration)\(time_unit='(ms|us|ns)'(?:, time_zone=(?:None|'([^']+)'))?\)")
 _DECIMAL = re.compile(r"Decimal\(precision=(\d{1,2}), scale=(\d{1,2})\)")
+_WITH_PARAMETERS = (pl.Datetime, pl.Duration, pl.Decimal)
 _EXACT = decimal.Context(prec=50)  # a decimal has 38 digits at most
 
 # What Python can say: the years 1 to 9999, without their first and last day, as time zones move them; and the days of a
@@ -138,7 +139,7 @@ def equal_labels(found: pl.Series, truth: pl.Series) -> pl.Series:
 
 
 def _comparable(given: pl.DataType, known: pl.DataType) -> bool:
-    """Whether equal values of the two types are the same label; text can say all but numbers."""
+    """Whether equal values of the two types are the same label."""
     if given.is_numeric() != known.is_numeric():
         return False
     families = {kind_of(dtype).family for dtype in (given, known)}
@@ -157,7 +158,7 @@ def _named_type(target: TargetSpec) -> pl.DataType:
             raise ValueError("no decimal has these digits")
         return pl.Decimal(precision, scale)
     found = getattr(pl, target.dtype, None)
-    if not (isinstance(found, type) and issubclass(found, pl.DataType)) or found in (pl.Datetime, pl.Duration):
+    if not (isinstance(found, type) and issubclass(found, pl.DataType)) or found in _WITH_PARAMETERS:
         raise ValueError("there is no such type")
     if found is pl.Enum:
         return pl.Enum(target.categories)
@@ -172,6 +173,8 @@ def _series(target: TargetSpec, dtype: pl.DataType) -> pl.Series:
     classes: list[Any] = list(target.classes)
     if target.dtype in _TEXT:
         return pl.Series(classes, dtype=pl.String, strict=True)
+    if (dtype.is_temporal() or dtype == pl.Decimal) and type(classes[0]) is not int:
+        raise ValueError("dates, times and decimals are kept as integers")
     if isinstance(dtype, pl.Decimal):
         if max(-classes[0], classes[-1]) >= 10**dtype.precision:
             raise ValueError("a class has more digits than the type")
