@@ -41,6 +41,15 @@ class BagInputs(NamedTuple):
         """What decides the bytes of the draws."""
         return Shape(self.rows, (), 0, max(1, len(self.spec.target.classes)))
 
+    def labels(self, start: int, stop: int) -> NDArray[Any]:
+        """The classes of the rows from `start` to before `stop`."""
+        return self.target[start:stop]
+
+    def groups_of(self, start: int, stop: int) -> NDArray[Any]:
+        """Their groups; there are some."""
+        assert self.groups is not None
+        return self.groups[start:stop]
+
 
 def bags_of(forest: GrownForest, trees: Sequence[int], group: Any) -> pl.DataFrame:
     """`Forest.inbag` for these trees. Raises ConfigError and DataError."""

@@ -67,6 +67,7 @@ def copy_votes(sources: Sequence[tuple[Path, Header]], directory: Path, spec: Da
         for path in votes_files(source):
             check_file(path, VOTES_KIND, VOTES, header.identity)
             check_bytes(path)
+            (directory / _FOLDER).mkdir(parents=True, exist_ok=True)
             to = directory / _FOLDER / f"part-{first_tree(path) + offset:07d}.parquet"
             write_tables(VOTES, _moved(path, offset, header.config.trees), to, VOTES_KIND, spec, config)
         offset += header.config.trees
