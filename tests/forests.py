@@ -91,6 +91,7 @@ def write_forest(
 ) -> TrainConfig:
     """Write the trees into parts that start with tree 0 and with the trees `parts`, without an out-of-bag report."""
     made = TrainConfig(**{"trees": len(trees), "bootstrap": False, **config})  # type: ignore[arg-type]
+    directory.mkdir(parents=True, exist_ok=True)
     starts = [0, *parts]
     for start, stop in zip(starts, [*parts, len(trees)], strict=True):
         write_part(directory, start, trees[start:stop], spec, made)
