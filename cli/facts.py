@@ -86,7 +86,7 @@ def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str
         **training_facts(forest),
         "leaves": by_tree["leaves"].sum(),
         "depth": by_tree["depth"].max(),
-        "labels": list(forest.spec.target.classes),
+        "labels": forest.classes,
         "config": asdict(forest.config),
         "versions": {name: run[name] for name in ("bigforest", "python", "numpy", "numba", "polars")},
     }

@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from bigforest.schema.options import label_text
+
 from .text import plain
 
 # Wide enough that nothing is folded or cut when the output goes to a file or another program.
@@ -154,11 +156,13 @@ def milestones(trees: int) -> list[int]:
 
 
 def _finite(value: Any) -> Any:
-    """The value with NaN and infinities, which JSON does not have, as null and as text."""
+    """The value with NaN and infinities, and dates and decimals, which JSON does not have, as null and as text."""
     if isinstance(value, Mapping):
         return {str(key): _finite(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_finite(entry) for entry in value]
     if isinstance(value, float) and not math.isfinite(value):
         return None if math.isnan(value) else str(value)
-    return value
+    if value is None or isinstance(value, str | int | float):
+        return value
+    return label_text(value)  # of dates, times and decimals

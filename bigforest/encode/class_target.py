@@ -13,8 +13,9 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError, listed
-from bigforest.schema.columns import Leaf, is_text_type
+from bigforest.schema.columns import Leaf, is_text_type, physical, type_name
 from bigforest.schema.dataspec import MAX_CLASSES, Label, TargetSpec
+from bigforest.schema.labels import can_be_said
 from bigforest.schema.options import Task
 from bigforest.source import Source
 
@@ -34,7 +35,8 @@ class FoundClasses:
 
     spec     the classes.
     kept     rows that have one; the others are null or NaN.
-    labels   the classes as they are found in the column: a Series of text, or an array of numbers.
+    labels   the classes as they are found in the column: a Series of text or of the integers of decimals, or an array
+             of numbers.
     """
 
     spec: TargetSpec
@@ -51,13 +53,18 @@ def find_task(source: Source, target: Leaf, wanted: Task | None) -> Task:
     """What is learned of a target: `wanted`, or a regression of floats, decimals and whole numbers that measure.
 
     Whole numbers are read for that. They measure where more than MAX_ODD_CLASSES are different, unless they are all the
-    numbers from 0 or 1 on, as numbers of classes are.
+    numbers from 0 or 1 on, as numbers of classes are. Raises DataError for dates and times that measure.
     """
     dtype = target.dtype
     if wanted is not None:
         return wanted
     if dtype.is_float() or dtype == pl.Decimal:
         return "regression"
+    if dtype.is_temporal() and _measures(source, target):
+        raise DataError(
+            f"target {target.column!r} has type {dtype} and more than {MAX_ODD_CLASSES} different values, which are "
+            "hardly classes: make it a number, such as the days since a date, or choose the task classification"
+        )
     return "regression" if dtype.is_integer() and _is_number(dtype) and _measures(source, target) else "classification"
 
 
@@ -103,13 +110,14 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
 def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:
     """The classes of a target, which comes slice by slice. Raises DataError.
 
-    Booleans, integers, strings, categoricals (by their text) and, where asked for, floats of few values are classes.
+    Booleans, integers, decimals, dates, times, strings, categoricals (by their text) and, where asked for, floats of
+    few values are classes.
     Holds a slice and the distinct values, which are refused when they become too many.
     """
-    if not (is_text_type(dtype) or _is_number(dtype) or dtype == pl.Null):
+    if not (is_text_type(dtype) or _is_number(dtype) or dtype.is_temporal() or dtype in (pl.Decimal, pl.Null)):
         raise DataError(
-            f"target {name!r} has type {dtype}; classes are booleans, integers, strings, categories or a few "
-            "floats: convert it or choose another column"
+            f"target {name!r} has type {dtype}; classes are booleans, integers, decimals, strings, categories, dates, "
+            "times or a few floats: convert it or choose another column"
         )
     kept = 0
     found: pl.Series | NDArray[Any] | None = None
@@ -123,7 +131,9 @@ def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> 
     labels: list[Label] = found.to_list() if isinstance(found, pl.Series) else found.tolist()
     if dtype.is_float() and not all(map(math.isfinite, labels)):  # type: ignore[arg-type]
         raise DataError(f"target {name!r} has infinite values; an infinity is not a class: convert or drop it")
-    spec = TargetSpec(name, str(dtype.base_type()), tuple(labels), categories=_categories(dtype))
+    if not can_be_said(dtype, labels[0], labels[-1]):
+        raise DataError(f"target {name!r} has values that Python has none for, such as years after 9999; drop them")
+    spec = TargetSpec(name, type_name(dtype), tuple(labels), categories=_categories(dtype))
     return FoundClasses(spec, kept, found)
 
 
@@ -132,7 +142,10 @@ def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.ui
     values = present_values(series)
     if isinstance(classes.labels, pl.Series):
         assert isinstance(values, pl.Series)
-        codes = values.cast(pl.Enum(classes.labels)).to_physical().to_numpy()
+        if classes.labels.dtype == pl.String:
+            codes = values.cast(pl.Enum(classes.labels)).to_physical().to_numpy()
+        else:
+            codes = values.replace_strict(classes.labels, pl.int_range(len(classes.labels), eager=True)).to_numpy()
     else:
         codes = np.searchsorted(classes.labels, values)
     places = None
@@ -143,13 +156,14 @@ def class_codes(series: pl.Series, classes: FoundClasses) -> tuple[NDArray[np.ui
 
 
 def present_values(series: pl.Series) -> pl.Series | NDArray[Any]:
-    """The values of a slice that are not missing: text, or numbers as an array."""
+    """The values of a slice that are not missing: text, the integers of decimals, or numbers as an array."""
     if series.dtype.is_float():
         series = series.fill_nan(None)
     series = series.drop_nulls()
     if is_text_type(series.dtype):
         return series.cast(pl.String)
-    return series.to_numpy()
+    decimals = series.dtype == pl.Decimal  # their integers have 128 bits, which numpy has not
+    return physical(series) if decimals else physical(series).to_numpy()
 
 
 def _merged(found: pl.Series | NDArray[Any] | None, values: pl.Series | NDArray[Any]) -> pl.Series | NDArray[Any]:

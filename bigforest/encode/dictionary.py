@@ -101,7 +101,7 @@ class DictionaryWriter:
             same = np.flatnonzero(values[1:] == values[:-1])
             if len(same):
                 pair = self.scale.integers(found[same[0] : same[0] + 2]).tolist()
-                one, two = (Decimal(number) / int(self.scale.divisor) for number in pair)
+                one, two = (Decimal(number) / self.scale.divisor for number in pair)
                 raise DataError(
                     f"feature {self._name!r} holds {one} and {two}, which are the same number in float64, where "
                     "thresholds are: subtract a constant, take a coarser unit, or exclude it"

@@ -12,7 +12,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.kernels.presort.ranking import HIGH, LOW, VARYING, order_keys, raw_values
-from bigforest.schema.columns import divisor_of, physical
+from bigforest.schema.columns import divisor_of, nearest_floats, physical
 
 # float64 tells all integers apart up to here, and all decimals of this many digits.
 MAX_EXACT_INTEGER = 2**53
@@ -58,7 +58,7 @@ class Scale:
     least: int
     is_float: bool
     size: int
-    divisor: float = 1.0
+    divisor: int = 1
     crowded: bool = False
 
     def integers(self, offsets: NDArray[np.uint64]) -> NDArray[np.integer[Any]]:
@@ -69,7 +69,7 @@ class Scale:
     def values(self, offsets: NDArray[np.uint64]) -> NDArray[np.float64]:
         """The values at these offsets, or the float64 nearest to them. -0.0 comes back as 0.0."""
         if not self.is_float:
-            return self.integers(offsets).astype(np.float64) / self.divisor
+            return nearest_floats(pl.Series(self.integers(offsets)), self.divisor)
         raw = np.empty(len(offsets), np.int32 if self.size == 4 else np.int64)
         raw_values(offsets, np.uint64(self.low), np.uint64(self.shift), True, self.least, raw)
         return raw.view(f"f{raw.itemsize}").astype(np.float64, copy=False)
@@ -124,7 +124,7 @@ class KeyMaker:
         shift = max((varying & -varying).bit_length() - 1, 0)
         bits = ((int(self._limits[HIGH]) - low) >> shift).bit_length()
         divisor = divisor_of(self.dtype)
-        most = MAX_EXACT_INTEGER if divisor == 1.0 else MAX_EXACT_DECIMAL
+        most = MAX_EXACT_INTEGER if divisor == 1 else MAX_EXACT_DECIMAL
         crowded = max(map(abs, self._extremes())) > most
         return Scale(low, shift, bits, self._least, self.dtype.is_float(), self.size, divisor, crowded)
 

@@ -13,7 +13,7 @@ from bigforest.encode.class_target import MAX_FLOAT_CLASSES, find_target, find_t
 from bigforest.encode.features import feature_kinds
 from bigforest.encode.pipeline import check_roles
 from bigforest.encode.sortable_keys import value_bytes
-from bigforest.schema.columns import Leaf, leaves
+from bigforest.schema.columns import Leaf, leaves, physical
 from bigforest.schema.config import TrainConfig, check_features
 from bigforest.schema.dataspec import MAX_CLASSES, code_width
 from bigforest.source import Source
@@ -147,7 +147,7 @@ def _most_classes(source: Source, target: Leaf, known: Known) -> int:
         return max(bound, 2)
     seen: set[Any] = set()
     for batch in source.batches([target.column], _BATCH_ROWS):
-        seen.update(batch.select(target.expr).to_series().alias("").drop_nulls().unique().to_list())
+        seen.update(physical(batch.select(target.expr).to_series().alias("").drop_nulls()).unique().to_list())
         if len(seen) > MAX_CLASSES:
             return MAX_CLASSES
     return max(len(seen), 2)

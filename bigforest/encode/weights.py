@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError, DataError, listed
 from bigforest.schema.columns import numbers
 from bigforest.schema.dataspec import MOST_WEIGHT, MOST_WIDE_TOTAL, DataSpec, TargetSpec, WeightSpec
-from bigforest.schema.options import ClassWeight, label_text
+from bigforest.schema.labels import label_texts
+from bigforest.schema.options import ClassWeight
 
 # What all rows weigh together in the search, at most: a bag then stays below 2**31 for all bags we shall ever see.
 _MOST_TOTAL = 1 << 30
@@ -80,7 +81,7 @@ def class_weight_of(spec: DataSpec) -> ClassWeight:
         return None
     if spec.weight.balanced:
         return "balanced"
-    return tuple(sorted(zip(map(label_text, spec.target.classes), spec.weight.classes, strict=True)))
+    return tuple(sorted(zip(label_texts(spec.target), spec.weight.classes, strict=True)))
 
 
 def for_all_classes(target: TargetSpec, told: ClassWeight) -> ClassWeight:
@@ -187,7 +188,7 @@ def _measure(slices: Iterable[NDArray[np.float64]]) -> _Measured:
 
 def _by_class(target: TargetSpec, told: tuple[tuple[str, float], ...]) -> dict[str, float]:
     """The weight of each class, 1 of those that are not told of, in the order of the classes."""
-    weight = dict.fromkeys(map(label_text, target.classes), 1.0)
+    weight = dict.fromkeys(label_texts(target), 1.0)
     unknown = [label for label, _ in told if label not in weight]
     if unknown:
         raise ConfigError(f"class_weight names {unknown[0]!r}, which is no class; these are {listed(list(weight))}")

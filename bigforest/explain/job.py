@@ -21,9 +21,9 @@ from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import TreeStock
 from bigforest.forest.format.files import row_batches
 from bigforest.forest.load.groups import survey
-from bigforest.forest.load.vote_rule import label_codes
 from bigforest.predict.forest import Forest
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
+from bigforest.schema.labels import label_codes
 from bigforest.source import Source
 
 
@@ -135,7 +135,7 @@ def _check_training(forest: Forest, table: RowTable) -> None:
     for batch in row_batches(forest.directory / "oob" / "rows.parquet", ["truth"]):
         truth = pl.Series(pl.from_arrow(batch.column("truth")))
         own = target[kept[begin : begin + len(truth)]]
-        known = label_codes(truth, spec) if table.classes else truth.to_numpy()
+        known = label_codes(truth, spec.target) if table.classes else truth.to_numpy()
         if known is None or not np.array_equal(own, known):
             raise DataError(
                 f"the values of {spec.target.name!r} in rows {begin} to {begin + len(truth) - 1} are not those of "

@@ -12,6 +12,7 @@ from bigforest.common.events import stage
 from bigforest.explain.importance import ROW_BYTES, by_tree, leaves_of, standard_error
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups
+from bigforest.schema.labels import label_series
 
 # Bytes of permuted values that a task holds at a time.
 _DRAWN_BYTES = 32 << 20
@@ -57,7 +58,8 @@ def write_permutation(job: ExplainJob) -> None:
     if all(job.folder.has(name, settings) for name in names):
         return
     found = _losses(job, groups, loss)
-    tables = permutation_tables(found, [group.name for group in groups], spec.target.classes)
+    labels = None if job.forest.is_regression else label_series(spec.target)
+    tables = permutation_tables(found, [group.name for group in groups], labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
 
@@ -192,7 +194,7 @@ def _drawn(
     return Replaced(values, drawn, column, member)
 
 
-def permutation_tables(found: TreeLosses, names: list[str], classes: tuple[Any, ...]) -> dict[str, pl.DataFrame]:
+def permutation_tables(found: TreeLosses, names: list[str], classes: pl.Series | None) -> dict[str, pl.DataFrame]:
     """The tables of `write_permutation`, by name."""
     weight = found.weight.sum(axis=1)
     heard = weight > 0
@@ -207,12 +209,12 @@ def permutation_tables(found: TreeLosses, names: list[str], classes: tuple[Any, 
         ),
         "permutation-trees": by_tree(names, whole),
     }
-    if classes:
+    if classes is not None:
         pieces = []
-        for k, label in enumerate(classes):
+        for k in range(len(classes)):
             own = found.weight[:, k] > 0
             mean, error = _mean(found.change[own, :, k] / found.weight[own, k, None])
-            labels = pl.Series("class", [label]).new_from_index(0, len(names))
+            labels = classes.alias("class").new_from_index(k, len(names))
             pieces.append(
                 pl.DataFrame({"feature": names, "class": labels, "importance": mean, "standard_error": error})
             )

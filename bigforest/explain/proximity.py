@@ -17,6 +17,7 @@ from bigforest.explain.importance import ROW_BYTES, leaves_of
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import TreeStock, load_trees, plan_groups
+from bigforest.schema.labels import label_series
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.neighbors import LeafRows
@@ -100,7 +101,7 @@ def write_proximities(job: ExplainJob) -> None:
         "outliers": _outlier_table(kept, chosen, sums, truth),
     }
     if not job.forest.is_regression:
-        labels = pl.Series("class", job.forest.classes)
+        labels = label_series(job.forest.spec.target).alias("class")
         tables["proximity-classes"] = _class_table(kept, chosen, sums, labels)
         tables["prototypes"] = _prototype_table(kept, chosen, place, found, truth, labels)
     for name in names:

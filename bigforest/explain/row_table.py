@@ -22,9 +22,9 @@ from bigforest.forest.grown import GrownForest
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.reader import Reader
 from bigforest.forest.load.row_passes import located
-from bigforest.forest.load.vote_rule import label_codes
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import label_codes
 from bigforest.source import Source
 from bigforest.storage.atomic import write_whole
 
@@ -172,7 +172,7 @@ class _Writer:
             target = np.full(len(series), np.nan)
             target[present] = values
             return target, ~np.isnan(target)
-        codes = label_codes(series, self._spec)
+        codes = label_codes(series, self._spec.target)
         if codes is None:
             raise DataError(f"the table has labels in {name!r} that the forest does not know")
         return np.maximum(codes, 0).astype(np.uint16), codes >= 0

@@ -29,6 +29,7 @@ from bigforest.explain.importance import ROW_BYTES, leaves_of
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
 from bigforest.explain.tree_groups import TreeStock, load_trees, plan_groups
+from bigforest.schema.labels import label_series
 
 # What stands for the vote of a tree that has seen the row.
 _SEEN = 65_535
@@ -109,9 +110,9 @@ def write_strength(job: ExplainJob) -> None:
         job.folder.write("strength", _number_table(total, steps), settings)
         return
     job.folder.write("strength", _class_table(total, steps, None), settings)
+    labels = label_series(job.forest.spec.target).alias("class")
     tables = [
-        _class_table(total, steps, k).with_columns(pl.Series("class", [label]).new_from_index(0, len(steps)))
-        for k, label in enumerate(job.forest.classes)
+        _class_table(total, steps, k).with_columns(labels.new_from_index(k, len(steps))) for k in range(len(labels))
     ]
     job.folder.write("strength-classes", pl.concat(tables), settings)
 

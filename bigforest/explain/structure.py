@@ -15,6 +15,7 @@ from bigforest.forest.format.files import Header
 from bigforest.forest.format.parts import Span, batches, check_parts, read_span, whole_parts
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.schema.dataspec import FeatureSpec
+from bigforest.schema.labels import label_series
 from bigforest.store.levels import Levels
 
 # Levels of a category, and terms of a projection, that a rule names.
@@ -103,7 +104,7 @@ def _rules(leaves: list[tuple[float, int, int, str, float, Any]], job: ExplainJo
         columns["answer"] = pl.Series([leaf[5] for leaf in leaves], dtype=pl.Float64)
     else:
         shares = [leaf[5] for leaf in leaves]
-        labels = pl.Series("answer", job.forest.classes)
+        labels = label_series(job.forest.spec.target).alias("answer")
         columns["answer"] = labels.gather([int(np.argmax(own)) for own in shares])
         columns["share"] = pl.Series([float(np.max(own)) for own in shares], dtype=pl.Float64)
     return pl.DataFrame(columns)

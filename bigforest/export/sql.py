@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 from bigforest.common.errors import ConfigError
 from bigforest.export.trees import ExportedTree, exported_trees
-from bigforest.forest.load.vote_rule import proba_names
 from bigforest.schema.columns import kind_of
+from bigforest.schema.labels import proba_names
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
-    from bigforest.schema.dataspec import FeatureSpec, Label
+    from bigforest.schema.dataspec import FeatureSpec
 
 _TO = "SQL"
 _NUMBERS = ("number", "boolean")
@@ -24,7 +25,7 @@ def to_sql(forest: GrownForest, table: str, keep: Sequence[str]) -> str:
     features = forest.spec.features
     _check(features)
     trees = list(exported_trees(forest, _TO))
-    names = ["prediction"] if forest.is_regression else proba_names(forest.spec)
+    names = ["prediction"] if forest.is_regression else proba_names(forest.spec.target)
     kept = [quoted(name) for name in keep]
     means = []
     for output, name in enumerate(names):
@@ -107,7 +108,7 @@ def _among(feature: FeatureSpec, levels: Sequence[str]) -> str:
     return f"{name} IN ({', '.join(map(_text, levels))})"
 
 
-def _label(classes: Sequence[Label], names: Sequence[str]) -> str:
+def _label(classes: Sequence[Any], names: Sequence[str]) -> str:
     """The class with the largest share, the lowest of equals."""
     cases = [
         "WHEN "
@@ -118,9 +119,13 @@ def _label(classes: Sequence[Label], names: Sequence[str]) -> str:
     return f"CASE {' '.join(cases)} ELSE {_literal(classes[-1])} END" if cases else _literal(classes[-1])
 
 
-def _literal(label: Label) -> str:
+def _literal(label: Any) -> str:
     if isinstance(label, str):
         return _text(label)
+    if isinstance(label, Decimal):
+        return format(label, "f")
+    if not isinstance(label, bool | int | float):
+        raise ConfigError(f"SQL has no portable dates and times, and {label} is a class; train on classes of text")
     return str(label).upper() if isinstance(label, bool) else repr(label)
 
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -31,7 +32,8 @@ from bigforest.forest.format.summary import read_features
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig
-from bigforest.schema.dataspec import DataSpec, Label
+from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import label_values
 from bigforest.store.levels import FILE as LEVELS_FILE
 from bigforest.store.levels import Levels
 
@@ -90,9 +92,12 @@ class Contents:
         return self.config.trees
 
     @property
-    def classes(self) -> list[Label]:
-        """Labels of the target in ascending order; none where numbers are predicted."""
-        return list(self.spec.target.classes)
+    def classes(self) -> list[Any]:
+        """Labels of the target in ascending order; none where numbers are predicted.
+
+        Dates, times and decimals are Python's, which lose what is below a microsecond.
+        """
+        return [] if self.is_regression else label_values(self.spec.target)
 
     @property
     def is_regression(self) -> bool:

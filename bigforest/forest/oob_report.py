@@ -13,9 +13,9 @@ from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import check_file, read_table, row_batches, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.schema import CURVE, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
-from bigforest.forest.load.vote_rule import label_type, proba_names, stored_labels
 from bigforest.forest.votes.kept_votes import read_votes
 from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import label_type, proba_names, stored_labels
 
 _LABELS = ("truth", "prediction", "class")
 
@@ -43,13 +43,13 @@ class OobReport:
         """home: the directory of the forest; holding: kept as long as a LazyFrame of its files is in use."""
         self._votes = (home, identity, holding) if has_votes else None
         directory = home / "oob"
-        label = stored_labels(spec).type
+        label = stored_labels(spec.target).type
         numbers = spec.target.task == "regression"
         path = directory / "rows.parquet"
-        columns = oob_rows(label, proba_names(spec))
+        columns = oob_rows(label, proba_names(spec.target))
         check_file(path, "oob-rows", columns, identity)
 
-        dtype = label_type(spec)
+        dtype = label_type(spec.target)
 
         def read(name: str, columns: pa.Schema) -> pl.DataFrame:
             file = directory / f"{name}.parquet"

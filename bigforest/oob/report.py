@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 
 from bigforest.forest.format.files import open_parquet, write_table, write_tables
 from bigforest.forest.format.schema import CURVE, METRICS, NUMBER_CURVE, NUMBER_METRICS, confusion, metrics, oob_rows
-from bigforest.forest.load.vote_rule import proba_names, stored_labels
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, error_unit, row_weights, true_values, weight_share
 from bigforest.oob.plan import max_scores
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.labels import proba_names, stored_labels
 from bigforest.store.store import Store
 
 # Pairs of up to this many classes are counted, those of more are sorted.
@@ -43,7 +43,7 @@ def write_report(
     changes  is complete when `pieces` has ended.
     """
     spec = store.spec
-    schema = oob_rows(stored_labels(spec).type, proba_names(spec))
+    schema = oob_rows(stored_labels(spec.target).type, proba_names(spec.target))
     judged: _Classes | _Numbers = _Numbers(store) if spec.target.task == "regression" else _Classes(store)
 
     def tables() -> Iterator[pa.Table]:
@@ -119,7 +119,7 @@ class _Classes:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known = stored_labels(store.spec)
+        self._known = stored_labels(store.spec.target)
         weight = store.spec.weight
         self._pairs = _Pairs(len(self._known), 1.0 if weight is None else weight.step)
         total = None if weight is None else weight.total

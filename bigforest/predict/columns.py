@@ -11,8 +11,9 @@ import polars as pl
 from bigforest.common.errors import ConfigError, DataError, listed
 from bigforest.common.memory_estimate import Shape
 from bigforest.forest.load.predictor import Answers
-from bigforest.forest.load.vote_rule import VoteRule, answer_width, labels, proba_names
+from bigforest.forest.load.vote_rule import VoteRule, answer_width, labels
 from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import proba_names
 
 PREDICTION = "prediction"
 
@@ -50,7 +51,11 @@ def check_proba(spec: DataSpec, proba: bool) -> None:
 
 def answer_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
     """The columns of an answer."""
-    return [*([PREDICTION] if both or not proba else []), *rule.quantile_names, *(proba_names(spec) if proba else [])]
+    return [
+        *([PREDICTION] if both or not proba else []),
+        *rule.quantile_names,
+        *(proba_names(spec.target) if proba else []),
+    ]
 
 
 def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
@@ -71,7 +76,7 @@ def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool) 
     if not proba:
         return pl.DataFrame([prediction(answers, spec), *quantile_columns(answers, rule)])
     assert answers.proba is not None
-    return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec))})
+    return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec.target))})
 
 
 def quantile_columns(answers: Answers, rule: VoteRule) -> list[pl.Series]:

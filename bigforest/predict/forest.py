@@ -18,8 +18,8 @@ from bigforest.forest.format.schema import FEATURES, RANKS, RUN, SHRUNK
 from bigforest.forest.format.shrinkage import Shrinkage, read_shrinkage
 from bigforest.forest.format.summary import write_run
 from bigforest.forest.grown import GrownForest
-from bigforest.forest.load.vote_rule import label_type
 from bigforest.predict.html import html_of
+from bigforest.schema.labels import label_type
 from bigforest.schema.options import check_lambda
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.paths import as_path, local_path
@@ -58,7 +58,7 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     check_file(directory / RUN_FILE, "run", RUN, header.identity)
     if header.config.ranks:
         check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
-    label_type(header.spec)
+    label_type(header.spec.target)
     return Forest(directory, header, paths, read_shrinkage(directory), holding)
 
 

@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.memory_estimate import Shape
-from bigforest.forest.load.vote_rule import label_codes
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import label_codes
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -105,7 +105,7 @@ def _row_numbers(forest: GrownForest) -> NDArray[np.uint64]:
 def _classes(forest: GrownForest) -> NDArray[np.uint16]:
     """The class of each training row. Raises ConfigError where they are not kept with the forest."""
     truth = forest.oob.rows.select("truth").collect().to_series()
-    codes = label_codes(truth, forest.spec)
+    codes = label_codes(truth, forest.spec.target)
     assert codes is not None
     return codes.astype(np.uint16)
 

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.feature_map import check_schema
-from bigforest.forest.load.vote_rule import VoteRule, label_type
+from bigforest.forest.load.vote_rule import VoteRule
 from bigforest.predict.columns import PREDICTION, answer_names, answer_table, check_kept, check_proba, prediction
 from bigforest.schema.columns import columns_named
+from bigforest.schema.labels import label_type
 
 if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
@@ -63,7 +64,9 @@ def expression(
         return answer_table(answers, spec, rule, proba).to_struct() if several else prediction(answers, spec)
 
     several = proba or bool(rule.quantiles)
-    dtype = pl.Struct(dict.fromkeys(answer_names(spec, rule, proba), pl.Float64())) if several else label_type(spec)
+    dtype = (
+        pl.Struct(dict.fromkeys(answer_names(spec, rule, proba), pl.Float64())) if several else label_type(spec.target)
+    )
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
     return struct.alias(SEVERAL if several else PREDICTION)
 

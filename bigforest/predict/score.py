@@ -16,11 +16,11 @@ from numpy.typing import NDArray
 from bigforest.common.errors import DataError
 from bigforest.encode.weights import check_weight, row_weights
 from bigforest.forest.load.predictor import Answers
-from bigforest.forest.load.vote_rule import label_codes
 from bigforest.metrics.classes import ClassMetrics, Metrics
 from bigforest.metrics.numbers import LARGEST, NumberSums
-from bigforest.schema.columns import cells, level_text
-from bigforest.schema.dataspec import DataSpec, Label
+from bigforest.schema.columns import cells
+from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import equal_labels, label_codes, label_values
 from bigforest.source.beside import column_of, frame_in_memory
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class Score:
 
     def add(self, truth: pl.Series, weight: pl.Series | None, answers: Answers) -> None:
         """Judge rows that have a label."""
-        codes = label_codes(truth, self._spec)
+        codes = label_codes(truth, self._spec.target)
         if codes is None:
             self.active = False
             return
@@ -155,7 +155,7 @@ class Score:
         found = self._metrics.result() if self.active else []
         if not found:
             return FilePrediction(rows, 0)
-        scored, classes = self._metrics.rows, self._spec.target.classes
+        scored, classes = self._metrics.rows, label_values(self._spec.target)
         return FilePrediction(
             rows,
             scored,
@@ -209,7 +209,7 @@ class NumberScore:
         return FilePrediction(rows, self._sums.rows, **asdict(self._sums.result()), weighted=weighted)
 
 
-def _facts(found: ClassMetrics, classes: tuple[Label, ...]) -> dict[str, Any]:
+def _facts(found: ClassMetrics, classes: list[Any]) -> dict[str, Any]:
     """The metrics by the names of the columns of `forest.oob.metrics`."""
     values = asdict(found)
     code = values.pop("code")
@@ -228,7 +228,7 @@ def score(forest: GrownForest, answer: Any, data: Any, y: Any) -> float:
     if not known.any():
         raise DataError("no row has a true value, so there is nothing to score")
     if not forest.is_regression:
-        right = (level_text(found) == level_text(truth)).fill_null(False)
+        right = equal_labels(found, truth)
         return float(right.filter(known).cast(pl.Float64).to_numpy().mean())
     sums = NumberSums(forest.spec.target.offset)
     sums.add(truth.filter(known).cast(pl.Float64).to_numpy(), found.filter(known).to_numpy())

@@ -31,9 +31,9 @@ from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import pack
 from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import missing_error
-from bigforest.forest.load.vote_rule import label_codes
 from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.schema.columns import cells
+from bigforest.schema.labels import label_codes
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.storage.regular_files import copy_regular
@@ -153,7 +153,7 @@ def _counted(
     known = 0
     with stage(revision.stage, source.rows, "rows", listener) as progress:
         for batch in source.batches(columns, max(1, min(_BATCH_ROWS, _BATCH_CELLS // len(columns)))):
-            truth = label_codes(cells(batch, target), spec)
+            truth = label_codes(cells(batch, target), spec.target)
             if truth is None:
                 raise DataError(f"{revision.rows} has labels in {target!r} that the forest does not know")
             _count_batch(whole, found, batch, truth, counts, resources.workers)

@@ -23,11 +23,11 @@ from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.feature_map import FeatureMap, check_schema
 from bigforest.forest.load.prefix_error import judge
 from bigforest.forest.load.row_passes import AnswerPasses, located
-from bigforest.forest.load.vote_rule import label_codes
 from bigforest.predict.columns import answer_shape
 from bigforest.predict.forest import Forest, grown_forest, read_forest
 from bigforest.schema.columns import cells
 from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import label_codes
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder, staged
 
@@ -162,7 +162,7 @@ def _batches(
 
 
 def _labels(target: pl.Series, spec: DataSpec) -> NDArray[np.int32]:
-    truth = label_codes(target, spec)
+    truth = label_codes(target, spec.target)
     if truth is None:
         raise DataError(f"the validation set has labels in {spec.target.name!r} that the forest does not know")
     return truth

@@ -29,6 +29,10 @@ _TEMPORAL = (pl.Date, pl.Time, pl.Datetime, pl.Duration)
 _TEXT = (pl.String, pl.Categorical, pl.Enum)
 _NESTED = (pl.Struct, pl.Array)
 
+# float64 has all whole numbers up to here, and all powers of ten.
+_EXACT_WHOLE = 2**53
+_EXACT_DIVISOR = 10**22
+
 # Types whose values numpy has as they are.
 _PLAIN: frozenset[type[pl.DataType]] = frozenset(
     {pl.Int8, pl.UInt8, pl.Int16, pl.UInt16, pl.Int32, pl.UInt32, pl.Int64, pl.UInt64, pl.Float32, pl.Float64}
@@ -151,9 +155,25 @@ def kind_of(dtype: pl.DataType | str) -> Kind:
     return Kind(name if name in ("Date", "Time") else "number", 1)
 
 
-def divisor_of(dtype: pl.DataType) -> float:
+def divisor_of(dtype: pl.DataType) -> int:
     """By what `physical` values are divided: 10**scale for decimals, else 1."""
-    return float(10**dtype.scale) if isinstance(dtype, pl.Decimal) else 1.0
+    return int(10**dtype.scale) if isinstance(dtype, pl.Decimal) else 1
+
+
+def nearest_floats(whole: pl.Series, divisor: int) -> NDArray[np.float64]:
+    """The float64 nearest to each whole number, of up to 128 bits, by the divisor.
+
+    One division of floats rounds once where both are exact; Python divides integers of any size with one rounding.
+    """
+    if divisor > _EXACT_DIVISOR:
+        return np.array([number / divisor for number in whole.to_list()], np.float64)
+    if divisor == 1:
+        return whole.cast(pl.Float64).to_numpy()
+    values = whole.cast(pl.Float64).to_numpy() / divisor
+    large = np.flatnonzero(~whole.is_between(-_EXACT_WHOLE, _EXACT_WHOLE).to_numpy())
+    if large.size:
+        values[large] = [number / divisor for number in whole.gather(large).to_list()]
+    return values
 
 
 def physical(series: pl.Series) -> pl.Series:
@@ -209,7 +229,8 @@ def level_text(series: pl.Series) -> pl.Series:
 def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     """`numbers` of a column without nulls."""
     kind, wanted = kind_of(series.dtype), kind_of(trained)
-    divisor = divisor_of(series.dtype)
+    if series.dtype == pl.Decimal:
+        return nearest_floats(physical(series), divisor_of(series.dtype))
     series = physical(series)
     if series.dtype == pl.Boolean:
         series = series.cast(pl.UInt8)
@@ -218,8 +239,6 @@ def _present_numbers(series: pl.Series, trained: str) -> NDArray[Any]:
     elif series.dtype in (pl.Int128, pl.UInt128):
         series = series.cast(pl.Float64)
     values = series.to_numpy()
-    if divisor != 1.0:
-        return values / divisor
     if kind.ticks < wanted.ticks:
         return values.astype(np.float64) * (wanted.ticks // kind.ticks)
     if kind.ticks > wanted.ticks:  # whole units stay exact, which a division of floats would not grant

@@ -71,7 +71,8 @@ class TargetSpec:
     """The target column: its Polars type by name, and what it tells apart.
 
     task          "classification" or "regression".
-    classes       of a classification, ascending; class k has code k.
+    classes       of a classification, ascending; class k has code k. Dates, times and decimals are the integers that
+                  Polars keeps them as (schema/labels.py).
     offset, step  of a regression: its targets are kept as whole numbers q of 64 bits, and offset + q * step is the
                   value, off by step / 2 at most (encode/regression_target.py). The step is a power of two.
     exact         whether none is off. Where some are, the store has the targets themselves besides.
@@ -212,6 +213,7 @@ def _check(spec: DataSpec) -> None:
     try:
         sound = (
             _is_count(spec.rows)
+            and spec.rows > 0
             and _is_count(spec.dropped)
             and _sound_features(spec)
             and _sound_target(spec.target)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import sys
+from decimal import Decimal
 from typing import Any, Literal
 
 from bigforest.common.errors import ConfigError, shown
@@ -63,7 +65,15 @@ def weights_of(given: Any) -> ClassWeight:
 
 
 def label_text(label: object) -> str:
-    """A class as text, as class_weight names it: `late`, `true`, `3`, `0.5`."""
+    """A class as text, as class_weight names it: `late`, `true`, `3`, `0.5`, `2026-11-22`, `2026-11-22 12:00:00`.
+
+    Decimals are without zeros at their end, so that equal ones are the same text.
+    """
+    if isinstance(label, Decimal) and label.is_finite():
+        text = format(label, "f")
+        return text.rstrip("0").rstrip(".") if "." in text else text
+    if isinstance(label, datetime.date | datetime.time | datetime.timedelta):
+        return str(label)
     return label if isinstance(label, str) else json.dumps(label)
 
 

@@ -13,7 +13,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from bigforest.common.errors import ConfigError, DataError
-from bigforest.forest.load.vote_rule import proba_names
+from bigforest.schema.labels import proba_names
 from bigforest.sklearn.base import BaseBigForest, keep_parameters
 from bigforest.sklearn.parameters import CLASS_CRITERIA, threads_of
 from bigforest.sklearn.tables import classes_of
@@ -347,7 +347,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         return of_all
 
     def _set_oob_score_and_attributes(self, codes: NDArray[np.intp]) -> None:
-        names = proba_names(self.forest_.spec)
+        names = proba_names(self.forest_.spec.target)
         votes = self._of_all_classes(self._out_of_bag(len(codes), names))
         voted: NDArray[np.bool_] = np.isfinite(votes.sum(axis=1))
         votes[~voted] = np.nan  # also of classes that are not in the forest

@@ -163,6 +163,11 @@ def _step_too_small(store: Path) -> None:
     _manifest(store, lambda spec: spec["target"].update(step=2.0**-1000))
 
 
+@case("store", "numbers")
+def _no_rows(store: Path) -> None:
+    _manifest(store, lambda spec: spec.update(rows=0))
+
+
 @case("store", "numeric")
 def _more_classes_than_rows(store: Path) -> None:
     _manifest(store, lambda spec: spec["target"].update(classes=list(range(65_535))))

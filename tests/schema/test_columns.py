@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from datetime import date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,17 @@ TYPES: dict[str, tuple[pl.DataType, list[int], int]] = {
     "fine": decimals(18, [-(10**18), -1, 0, 1, 10**15 + 1, 10**18 - 10**4, 10**18]),
     "whole": decimals(0, [-1, 0, 1, 2**53, 10**18]),
 }
+
+
+@given(data=st.data(), scale=st.integers(0, 38), digits=st.integers(1, 38))
+def test_decimals__are_the_nearest_float64(data: st.DataObject, scale: int, digits: int) -> None:
+    scale = min(scale, digits)
+    raw = data.draw(st.lists(st.integers(1 - 10**digits, 10**digits - 1), min_size=1, max_size=20))
+    exact = [Fraction(number, 10**scale) for number in raw]
+    series = pl.Series(
+        [Decimal(number).scaleb(-scale, Context(prec=40)) for number in raw], dtype=pl.Decimal(38, scale)
+    )
+    assert numbers(series, str(series.dtype)).tolist() == [float(value) for value in exact]
 
 
 def series_of(name: str, kind: str, raw: list[int]) -> pl.Series:

@@ -50,6 +50,8 @@ def test_dataspec__levels_do_not_count_missing() -> None:
 
 CONTRADICTIONS: dict[str, Callable[[dict[str, Any]], Any]] = {
     "rows": lambda s: s.update(rows=-1),
+    "no rows": lambda s: s.update(rows=0, group=None, weight=None),
+    "no rows to predict numbers of": lambda s: s.update(regression_json() | {"rows": 0, "group": None, "weight": None}),
     "more groups than rows": lambda s: s["group"].update(groups=11),
     "no groups": lambda s: s["group"].update(groups=0),
     "largest group": lambda s: s["group"].update(largest=True),

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.errors import ConfigError
 from bigforest.schema.dataspec import DataSpec
+from bigforest.schema.labels import label_series, label_type
 
 Vote = Literal["soft", "hard", "stochastic"]
 Ties = Literal["lowest", "reject", "random"]
 Unseen = Literal["larger", "missing", "error"]
 
 REJECTED = -1
-_TEXT = ("String", "Categorical", "Enum")
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,74 +117,8 @@ def answer_width(spec: DataSpec) -> int:
     return max(1, len(spec.target.classes))
 
 
-def label_type(spec: DataSpec) -> pl.DataType:
-    """The Polars type of predictions. Raises FormatError when the dataspec names none that its classes fit."""
-    target = spec.target
-    if target.task == "regression":
-        return pl.Float64()
-    found = getattr(pl, target.dtype, None)
-    if not (isinstance(found, type) and issubclass(found, pl.DataType)):
-        raise FormatError(f"the dataspec says that the target is {target.dtype!r}, which is no type; it is damaged")
-    try:
-        if found is pl.Enum:
-            dtype: pl.DataType = pl.Enum(target.categories)
-        elif target.categories:
-            name, namespace, physical = target.categories
-            dtype = pl.Categorical(pl.Categories(name, namespace, getattr(pl, physical)))
-        else:
-            dtype = found()
-        series = pl.Series(list(target.classes), dtype=pl.String if target.dtype in _TEXT else dtype, strict=True)
-        if series.cast(dtype).null_count() or series.to_list() != list(target.classes):
-            raise ValueError(f"classes {target.classes[:3]} are of another type")
-    except (TypeError, ValueError, OverflowError, pl.exceptions.PolarsError) as error:
-        raise FormatError(f"the classes do not fit the target's type {target.dtype}: {error}") from error
-    return dtype
-
-
 def labels(codes: NDArray[np.int32], spec: DataSpec, name: str = "prediction") -> pl.Series:
     """The labels of class codes, null where REJECTED, in the type of the target."""
-    classes = _classes(spec).alias(name)
-    if spec.target.dtype in _TEXT:
-        classes = classes.cast(label_type(spec))
+    classes = label_series(spec.target).cast(label_type(spec.target)).alias(name)
     index = pl.Series(codes)
     return classes.gather(index.replace(REJECTED, None) if (codes == REJECTED).any() else index)
-
-
-def stored_labels(spec: DataSpec) -> Any:
-    """The classes as a pyarrow array, in the type in which the out-of-bag files keep labels.
-
-    That is the target's, but plain strings for every kind of text.
-    """
-    import pyarrow as pa
-
-    classes = list(spec.target.classes)
-    return pa.array(
-        classes, None if spec.target.dtype in _TEXT else pl.Series([], dtype=label_type(spec)).to_arrow().type
-    )
-
-
-def proba_names(spec: DataSpec) -> list[str]:
-    """Names of the columns of probabilities, p_<class>, in the order of the classes."""
-    return ["p_" + (str(c).lower() if isinstance(c, bool) else str(c)) for c in spec.target.classes]
-
-
-def _classes(spec: DataSpec) -> pl.Series:
-    """The classes in the type of the target, or as strings for every kind of text."""
-    dtype = pl.String() if spec.target.dtype in _TEXT else label_type(spec)
-    return pl.Series(list(spec.target.classes), dtype=dtype)
-
-
-def label_codes(series: pl.Series, spec: DataSpec) -> NDArray[np.int32] | None:
-    """Class code of every row of a target column, -1 where null; None if a label is none of the classes."""
-    classes = _classes(spec)
-    try:
-        given = series.cast(classes.dtype, strict=True)
-        if series.dtype.is_numeric() != classes.dtype.is_numeric() or (given.cast(series.dtype) != series).any():
-            return None
-    except pl.exceptions.PolarsError:
-        return None
-    codes = given.replace_strict(classes, pl.Series(range(len(classes)), dtype=pl.Int32), default=None)
-    if codes.null_count() != series.null_count():
-        return None
-    found: NDArray[np.int32] = codes.fill_null(-1).to_numpy()
-    return found
