@@ -152,8 +152,8 @@ def check(values: Any, options: Mapping[str, Declared], family: str) -> None:
         value = getattr(values, name)
         one.check(value)
         if not one.of(family) and value != one.default and value not in one.option.elsewhere:
-            families = " or ".join(one.option.families)
-            raise ConfigError(f"{name} is an option of the family {families}, not of {family}")
+            families, named = " or ".join(one.option.families), getattr(values, "family", family)
+            raise ConfigError(f"{name} is an option of the family {families}, not of {named}")
 
 
 def is_within(value: float, interval: str) -> bool:
