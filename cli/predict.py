@@ -44,6 +44,21 @@ def predict(
             help="Also write these quantiles of the number, such as 0.1,0.5,0.9; the forest needs --keep-targets.",
         ),
     ] = None,
+    coverage: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SHARE",
+            help="Also write intervals (low, high) of numbers, or sets (set) of classes, that have the true value with "
+            "about this probability, such as 0.9, as rows out of bag say.",
+        ),
+    ] = None,
+    reject_above: Annotated[
+        float | None,
+        typer.Option(
+            metavar="RISK",
+            help="No prediction (null) for rows of which more than this share would be wrong, as rows out of bag say.",
+        ),
+    ] = None,
     out: Annotated[
         str | None,
         typer.Option(
@@ -91,6 +106,8 @@ def predict(
             ties=ties,
             unseen=unseen,
             quantiles=shares,
+            coverage=coverage,
+            reject_above=reject_above,
             threads=threads,
             scratch=scratch,
             memory=memory,

@@ -415,6 +415,8 @@ def predict_file(
     ties: str | None = None,
     unseen: str = "larger",
     quantiles: Sequence[float] = (),
+    coverage: float | None = None,
+    reject_above: float | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
     memory: int | str | None = None,
@@ -436,6 +438,9 @@ def predict_file(
     unseen     a level of a category that was not there in training goes with the "larger" child of a node, counts as
                "missing", or is an "error".
     quantiles  of the numbers to predict, shares from 0 to 1, each a column such as q0.1: see `Forest.predict`.
+    coverage   also write intervals of numbers, columns low and high, or sets of classes, column set, that have the true
+               value with about this probability: see `Forest.predict`.
+    reject_above  of classes: null for rows of which more than this share would be wrong, see `Forest.predict`.
     memory     most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a
                group at a time. Never changes an answer.
     overwrite  replace a file of predictions that is already at `out`.
@@ -463,6 +468,8 @@ def predict_file(
             ties=ties,
             unseen=unseen,
             quantiles=quantiles,
+            coverage=coverage,
+            reject_above=reject_above,
             resources=resources,
             listener=listener,
             overwrite=overwrite,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import Resources
+from bigforest.forest.calibration import Calibration
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.shrinkage import Shrinkage
@@ -57,6 +60,8 @@ class GrownForest(Contents):
         unseen: str = "larger",
         quantiles: Sequence[float] = (),
         trees: Iterable[int] | None = None,
+        coverage: float | None = None,
+        reject_above: float | None = None,
     ) -> VoteRule:
         """The rule of an answer; None stands for what the forest was trained with. Raises ConfigError."""
         shares, some = _shares(quantiles), self._numbers(trees)
@@ -69,8 +74,34 @@ class GrownForest(Contents):
         if self.is_regression and (vote is not None or ties is not None):
             raise ConfigError("the forest predicts numbers, which are averaged, not voted on; drop vote and ties")
         vote = self.config.vote if vote is None else vote
+        conformal, least_share = None, 0.0
+        if coverage is not None or reject_above is not None:
+            self._check_certainty(vote, some, reject_above)
+        if coverage is not None:
+            share = _inner_share(coverage, "coverage")
+            conformal = (self.calibration.intervals if self.is_regression else self.calibration.class_sets)(share)
+        if reject_above is not None:
+            least_share = self.calibration.least_share(_inner_share(reject_above, "reject_above"))
         own = "lowest" if vote == "stochastic" else self.config.tie_rule  # such a vote has no ties to decide
-        return VoteRule(vote, own if ties is None else ties, self.config.seed, unseen, shares, some)
+        return VoteRule(
+            vote, own if ties is None else ties, self.config.seed, unseen, shares, some, conformal, least_share
+        )
+
+    @cached_property
+    def calibration(self) -> Calibration:
+        """What the rows out of bag say of the certainty of predictions. Raises ConfigError and FormatError."""
+        return Calibration(self)
+
+    def _check_certainty(self, vote: str, trees: tuple[int, ...], reject_above: Any) -> None:
+        """Raise ConfigError for what the rows out of bag say nothing of."""
+        if trees:
+            raise ConfigError("the certainty of predictions is that of all trees together; drop trees")
+        if vote != self.config.vote:
+            raise ConfigError(
+                f"certainty is calibrated on rows out of bag, whose vote is {self.config.vote}; drop vote"
+            )
+        if reject_above is not None and self.is_regression:
+            raise ConfigError("reject_above is of classes; the width of the interval says how sure a number is")
 
     def predictor(self, rule: VoteRule, memory: int | str | None = None, threads: int | None = None) -> Predictor:
         """The trees, ready to answer rows by a rule.
@@ -112,6 +143,17 @@ class GrownForest(Contents):
         if not numbers or numbers[0] < 0 or numbers[-1] >= self.trees:
             raise ConfigError(f"trees must be numbers from 0 to {self.trees - 1}, at least one, not {trees!r}")
         return tuple(numbers)
+
+
+def _inner_share(value: Any, name: str) -> float:
+    """A number above 0 and below 1. Raises ConfigError."""
+    try:
+        share = float(value)
+    except (TypeError, ValueError):
+        share = math.nan
+    if not 0.0 < share < 1.0:
+        raise ConfigError(f"{name} must be a number above 0 and below 1, such as 0.9, not {value!r}")
+    return share
 
 
 def _shares(quantiles: Sequence[float]) -> tuple[float, ...]:

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError, listed
 from bigforest.common.memory_estimate import Shape
 from bigforest.forest.load.predictor import Answers
 from bigforest.forest.load.vote_rule import VoteRule, answer_width, labels
+from bigforest.metrics.conformal import Intervals
 from bigforest.schema.dataspec import DataSpec
-from bigforest.schema.labels import proba_names
+from bigforest.schema.labels import label_type, proba_names
 
 PREDICTION = "prediction"
 
@@ -51,11 +53,15 @@ def check_proba(spec: DataSpec, proba: bool) -> None:
 
 def answer_names(spec: DataSpec, rule: VoteRule, proba: bool, both: bool = False) -> list[str]:
     """The columns of an answer."""
-    return [
-        *([PREDICTION] if both or not proba else []),
-        *rule.quantile_names,
-        *(proba_names(spec.target) if proba else []),
-    ]
+    plain = [PREDICTION, *rule.quantile_names, *rule.conformal_names] if both or not proba else []
+    return [*plain, *(proba_names(spec.target) if proba else [])]
+
+
+def answer_types(spec: DataSpec, rule: VoteRule, proba: bool) -> dict[str, pl.DataType]:
+    """The columns `answer_names` and their types."""
+    label = label_type(spec.target)
+    known = {PREDICTION: label, "set": pl.List(label)} if not proba else {}
+    return {name: known.get(name, pl.Float64()) for name in answer_names(spec, rule, proba)}
 
 
 def no_answers(spec: DataSpec, rule: VoteRule) -> Answers:
@@ -74,7 +80,8 @@ def prediction(answers: Answers, spec: DataSpec) -> pl.Series:
 def answer_table(answers: Answers, spec: DataSpec, rule: VoteRule, proba: bool) -> pl.DataFrame:
     """The answers as the columns `answer_names`."""
     if not proba:
-        return pl.DataFrame([prediction(answers, spec), *quantile_columns(answers, rule)])
+        made = [prediction(answers, spec), *quantile_columns(answers, rule), *conformal_columns(answers, spec, rule)]
+        return pl.DataFrame(made)
     assert answers.proba is not None
     return pl.DataFrame({name: answers.proba[:, k] for k, name in enumerate(proba_names(spec.target))})
 
@@ -84,6 +91,33 @@ def quantile_columns(answers: Answers, rule: VoteRule) -> list[pl.Series]:
     if answers.quantiles is None:
         return []
     return [pl.Series(name, answers.quantiles[:, place]) for place, name in enumerate(rule.quantile_names)]
+
+
+def conformal_array(answers: Answers, rule: VoteRule) -> NDArray[Any]:
+    """The intervals, float64 [rows, 2], or which classes are in the sets, bool [rows, classes]."""
+    if isinstance(rule.conformal, Intervals):
+        assert answers.value is not None
+        return rule.conformal.bounds(answers.value)
+    assert rule.conformal is not None and answers.proba is not None
+    return rule.conformal.members(answers.proba)
+
+
+def conformal_columns(answers: Answers, spec: DataSpec, rule: VoteRule) -> list[pl.Series]:
+    """The intervals or sets as columns, if there are any."""
+    if rule.conformal is None:
+        return []
+    found = conformal_array(answers, rule)
+    if isinstance(rule.conformal, Intervals):
+        return [pl.Series(name, found[:, place]) for place, name in enumerate(rule.conformal_names)]
+    import pyarrow as pa
+
+    # The classes row by row, which Arrow cuts into lists; of text as strings, for any kind of it is made from these.
+    members = labels(np.nonzero(found)[1].astype(np.int32), spec)
+    plain = members.cast(pl.String) if isinstance(members.dtype, pl.Enum | pl.Categorical) else members
+    ends = np.zeros(len(found) + 1, np.int64)
+    np.cumsum(found.sum(axis=1), out=ends[1:])
+    lists = pa.LargeListArray.from_arrays(pa.array(ends), plain.to_arrow())
+    return [pl.Series("set", lists).cast(pl.List(label_type(spec.target)))]
 
 
 def check_kept(keep: Sequence[str], present: Sequence[str], made: list[str]) -> None:

@@ -61,6 +61,8 @@ def predict_file(
     ties: str | None = None,
     unseen: str = "larger",
     quantiles: Sequence[float] = (),
+    coverage: float | None = None,
+    reject_above: float | None = None,
     resources: Resources | None = None,
     listener: Listener = silent,
     overwrite: bool = False,
@@ -69,7 +71,8 @@ def predict_file(
 
     A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
 
-    Columns of the file: those of `keep`, then prediction, quantiles, and with `proba` p_<class>. Its metadata has,
+    Columns of the file: those of `keep`, then prediction, quantiles, with `coverage` low and high
+    or set, and with `proba` p_<class>. Its metadata has,
     under the key "bigforest", the JSON object {"kind": "predictions", "version": 1}. Options as in `Forest.predict`.
     Rows are scored as score.py says. Draws are keyed by the number of the row in the source. The file appears when it
     is complete. With a memory limit, trees that do not fit are loaded a group at a time (see
@@ -82,7 +85,7 @@ def predict_file(
     spec = forest.spec
     check_proba(spec, proba)
     check_schema(source.schema, spec)
-    rule = forest.rule(vote, ties, unseen, quantiles)
+    rule = forest.rule(vote, ties, unseen, quantiles, None, coverage, reject_above)
     check_kept(keep, list(source.schema), answer_names(spec, rule, proba, both=True))
     _check_apart(as_path(out), source)
     score = score_of(spec, source)

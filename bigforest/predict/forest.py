@@ -96,7 +96,7 @@ class Forest(GrownForest):
 
     def __dir__(self) -> list[str]:
         # What other modules of the package call is not for users.
-        return sorted({*super().__dir__()} - {"passes", "predictor", "reader", "rule"})
+        return sorted({*super().__dir__()} - {"calibration", "passes", "predictor", "reader", "rule"})
 
     def __len__(self) -> int:
         return self.trees
@@ -119,6 +119,8 @@ class Forest(GrownForest):
         unseen: str = "larger",
         quantiles: Sequence[float] = (),
         trees: Iterable[int] | None = None,
+        coverage: float | None = None,
+        reject_above: float | None = None,
     ) -> Any:
         """The class of every row, in order, or the number that the trees predict on average.
 
@@ -140,10 +142,16 @@ class Forest(GrownForest):
                  row the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight
                  (Meinshausen 2006); a quantile is the smallest target whose share, with all below it, reaches that.
         trees    numbers of the trees that answer, such as range(50); None for all.
+        coverage  also say, for each row, in which interval the number is with about this probability, or in which set
+                 of classes the class: conformal prediction from the rows out of bag (metrics/conformal.py; Johansson
+                 2014). Of numbers by bins of the prediction, of classes by class.
+        reject_above  of classes: no prediction (null) for rows of which more than this share would be wrong. That is
+                 the error of rows out of bag whose predicted class has as many of the votes.
 
         Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
-        numbers), and those of the quantiles, `q0.1` and so on; for numpy an array [rows], where a rejected row is nan
-        or None, or with quantiles [rows, quantiles] of these. A LazyFrame stays lazy and streams.
+        numbers), those of the quantiles, `q0.1` and so on, and with coverage `low` and `high`, or `set`, a list of
+        classes; for numpy an array [rows], where a rejected row is nan or None, or with quantiles or coverage
+        [rows, quantiles, low and high] of these, of classes bool [rows, classes]. A LazyFrame stays lazy and streams.
         Random draws are keyed by the number of the row in `data`.
 
         Raises ConfigError for an unusable option or too little memory; DataError for a feature that is not there or of
@@ -152,7 +160,7 @@ class Forest(GrownForest):
         """
         from bigforest.predict.in_memory import predict
 
-        rule = self.rule(vote, ties, unseen, quantiles, trees)
+        rule = self.rule(vote, ties, unseen, quantiles, trees, coverage, reject_above)
         return predict(self, data, rule, keep=keep, threads=threads, memory=memory)
 
     def predict_proba(
@@ -240,19 +248,25 @@ class Forest(GrownForest):
         ties: str | None = None,
         row: str | None = None,
         unseen: str = "larger",
+        coverage: float | None = None,
+        reject_above: float | None = None,
     ) -> pl.Expr:
         """A Polars expression for the prediction of each row, named "prediction", in any frame with the features.
 
-        proba  a struct of p_<class> instead.
+        proba  a struct of p_<class> instead, named "probabilities".
+        coverage  a struct of prediction, low and high, or set, instead, named "answer".
         row    name of an integer column with the number of the row, from 0; needed for a stochastic vote and
                random ties, because an expression sees pieces of the table in no fixed order.
+
+        vote, ties, unseen, reject_above  as for `predict`.
 
         Elementwise, so that lazy queries stream; reads only features that some tree splits on. Raises
         ConfigError here; DataError when it runs, of which some versions of Polars make a ComputeError.
         """
         from bigforest.predict.lazy import expression
 
-        return expression(self, self.rule(vote, ties, unseen), proba=proba, row=row)
+        rule = self.rule(vote, ties, unseen, coverage=coverage, reject_above=reject_above)
+        return expression(self, rule, proba=proba, row=row)
 
     def to_onnx(self, dtype: str = "float32") -> Any:
         """The forest as a model of ONNX, for the families axis and tree without categories.

@@ -22,6 +22,7 @@ from bigforest.predict.columns import (
     answer_table,
     check_kept,
     check_proba,
+    conformal_array,
     no_answers,
     prediction,
 )
@@ -119,6 +120,8 @@ def _predict_matrix(
     forest: GrownForest, matrix: NDArray[Any], rule: VoteRule, proba: bool, resources: Resources
 ) -> Any:
     spec, reader = forest.spec, forest.reader(rule)
+    if rule.conformal is not None and rule.least_share > 0.0:
+        raise ConfigError("an array has either sets or predictions; drop coverage or reject_above, or give a table")
     matrix = plain_array(matrix)
     rows = reader.matrix(matrix, np.arange(len(spec.features)))
 
@@ -134,6 +137,10 @@ def _predict_matrix(
 
     found = [answers for _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
     found = found or [no_answers(spec, rule)]
+    if rule.conformal is not None and not proba:
+        certain = [conformal_array(answers, rule) for answers in found]
+        before = [[] if answers.quantiles is None else [answers.quantiles] for answers in found]
+        return np.concatenate([np.hstack([*some, own]) for some, own in zip(before, certain, strict=True)])
     if rule.quantiles:
         return np.concatenate([answers.quantiles for answers in found if answers.quantiles is not None])
     if proba:

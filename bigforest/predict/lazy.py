@@ -13,7 +13,15 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.execution.resources import Resources
 from bigforest.forest.load.feature_map import check_schema
 from bigforest.forest.load.vote_rule import VoteRule
-from bigforest.predict.columns import PREDICTION, answer_names, answer_table, check_kept, check_proba, prediction
+from bigforest.predict.columns import (
+    PREDICTION,
+    answer_names,
+    answer_table,
+    answer_types,
+    check_kept,
+    check_proba,
+    prediction,
+)
 from bigforest.schema.columns import columns_named
 from bigforest.schema.labels import label_type
 
@@ -21,8 +29,9 @@ if TYPE_CHECKING:
     from bigforest.forest.grown import GrownForest
 
 
-# The struct of an answer of several columns.
-SEVERAL = "probabilities"
+# The structs of answers of several columns.
+PROBABILITIES = "probabilities"
+ANSWER = "answer"
 
 
 def expression(
@@ -35,6 +44,8 @@ def expression(
 ) -> pl.Expr:
     """`Forest.expr`; with the schema of the query, features that were nested in training may be columns there."""
     check_proba(forest.spec, proba)
+    if proba and rule.conformal is not None:
+        raise ConfigError("an expression gives probabilities or sets; drop proba or coverage")
     if row is not None and not isinstance(row, str):
         raise ConfigError(f"row must be the name of a column, not {row!r}")
     predictor, reader = forest.predictor(rule), forest.reader(rule)
@@ -63,12 +74,15 @@ def expression(
         answers = predictor.answer(reader.frame(frame, found, predictor.packed.used), given, proba=proba)
         return answer_table(answers, spec, rule, proba).to_struct() if several else prediction(answers, spec)
 
-    several = proba or bool(rule.quantiles)
-    dtype = (
-        pl.Struct(dict.fromkeys(answer_names(spec, rule, proba), pl.Float64())) if several else label_type(spec.target)
-    )
+    several = proba or _has_more(rule)
+    dtype = pl.Struct(answer_types(spec, rule, proba)) if several else label_type(spec.target)
     struct = pl.struct(fields).map_batches(answer, return_dtype=dtype, is_elementwise=True)
-    return struct.alias(SEVERAL if several else PREDICTION)
+    return struct.alias(PROBABILITIES if proba else ANSWER if several else PREDICTION)
+
+
+def _has_more(rule: VoteRule) -> bool:
+    """Whether an answer has columns beside the prediction."""
+    return bool(rule.quantiles) or rule.conformal is not None
 
 
 def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
@@ -102,9 +116,9 @@ def predict_lazy(
             row += "_"
         frame = frame.with_row_index(row)
     answer = expression(forest, rule, proba=proba, row=row, schema=schema)
-    if not (proba or rule.quantiles):
+    if not (proba or _has_more(rule)):
         return frame.select(columns_named(keep), answer)
-    several = SEVERAL
+    several = ANSWER
     while several in keep:
         several += "_"
     return frame.select(columns_named(keep), answer.alias(several)).unnest(several)

@@ -14,7 +14,7 @@ from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.router import RowRouter, chunk_rows
 from bigforest.forest.load.row_batch import RowBatch, missing_error
-from bigforest.forest.load.vote_rule import VoteRule, answer_width
+from bigforest.forest.load.vote_rule import REJECTED, VoteRule, answer_width
 from bigforest.schema.dataspec import DataSpec
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ class Predictor(NamedTuple):
             quantiles = np.empty((count, wanted)) if wanted else None
             answers = Answers(np.empty(0, np.int32), None, np.empty(count), quantiles)
         else:
-            shares = np.empty((count, len(target.classes))) if proba else None
+            wanted_shares = proba or self.rule.conformal is not None
+            shares = np.empty((count, len(target.classes))) if wanted_shares else None
             answers = Answers(np.empty(count, np.int32), shares)
         self._vote(rows, numbers, votes, leaves, answers, workers)
         return answers
@@ -244,6 +245,8 @@ class Predictor(NamedTuple):
                     find_quantiles(known, *targets[2:], shares, answers.quantiles[first:last])
                 continue
             answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
+            if self.rule.least_share > 0.0:
+                answers.codes[first:last][(here / trees).max(axis=1) < self.rule.least_share] = REJECTED
             if answers.proba is not None:
                 answers.proba[first:last] = here / trees
         return True

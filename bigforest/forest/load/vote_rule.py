@@ -10,6 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
+from bigforest.metrics.conformal import ClassSets, Intervals
 from bigforest.schema.dataspec import DataSpec
 from bigforest.schema.labels import label_series, label_type
 
@@ -35,6 +36,8 @@ class VoteRule:
           on the category, is as if it were "missing", or an "error".
     quantiles  of the numbers that trees predict, besides: shares from 0 to 1 (Meinshausen 2006).
     trees  numbers of the trees that answer, ascending; all where there are none.
+    conformal  intervals of numbers, or sets of classes, besides.
+    least_share  of the votes: a row whose predicted class has less is REJECTED.
     """
 
     vote: str
@@ -43,6 +46,8 @@ class VoteRule:
     unseen: str = "larger"
     quantiles: tuple[float, ...] = ()
     trees: tuple[int, ...] = ()
+    conformal: Intervals | ClassSets | None = None
+    least_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not all(0.0 <= share <= 1.0 for share in self.quantiles) or len(set(self.quantiles)) < len(self.quantiles):
@@ -60,6 +65,13 @@ class VoteRule:
     def quantile_names(self) -> list[str]:
         """The columns of the quantiles: q0.1 and so on."""
         return [f"q{share!r}" for share in self.quantiles]
+
+    @property
+    def conformal_names(self) -> list[str]:
+        """The columns of intervals or sets, if there are any."""
+        if self.conformal is None:
+            return []
+        return ["low", "high"] if isinstance(self.conformal, Intervals) else ["set"]
 
     @property
     def ballots(self) -> str:

@@ -1,0 +1,163 @@
+"""The training rows out of bag, by which the certainty of predictions is calibrated, read from the report."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, FormatError
+from bigforest.forest.contents import Contents
+from bigforest.forest.format.files import row_batches
+from bigforest.metrics.conformal import ClassSets, Intervals, fit_class_sets, fit_intervals, fit_least_share
+from bigforest.schema.labels import proba_names, stored_labels
+
+# Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
+MOST_ROWS = 1 << 18
+# Shares are quotients of rounded sums.
+_ROUNDING = 1e-6
+
+
+class CalibrationRows(NamedTuple):
+    """Rows out of bag, in their order, entry by entry.
+
+    draw        uint64, random number of the row.
+    truth       float64, the number to predict; or int64, the class.
+    prediction  float64, or int64, the same.
+    share       float64, share of the votes for the true class; of numbers none.
+    confidence  float64, largest share of the votes; of numbers none.
+    """
+
+    draw: NDArray[np.uint64]
+    truth: NDArray[np.float64] | NDArray[np.int64]
+    prediction: NDArray[np.float64] | NDArray[np.int64]
+    share: NDArray[np.float64]
+    confidence: NDArray[np.float64]
+
+    def chosen(self, keep: NDArray[np.bool_]) -> CalibrationRows:
+        """Those entries only."""
+        return CalibrationRows._make(array[keep] if array.size else array for array in self)
+
+
+class Calibration:
+    """What the rows out of bag say of the certainty of a forest's predictions. All of them count alike.
+
+    Raises ConfigError for a forest without an out-of-bag report, and FormatError.
+    """
+
+    def __init__(self, forest: Contents, most: int = MOST_ROWS) -> None:
+        """most: rows to keep, and as many for all classes together."""
+        try:
+            forest.oob  # noqa: B018, checks the files
+        except ConfigError as error:
+            raise ConfigError(f"certainty is calibrated on rows out of bag: {error}") from error
+        self._classes = len(forest.spec.target.classes)
+        self._most = most
+        self._rows = _read(forest, self._classes, most)
+
+    def intervals(self, coverage: float) -> Intervals:
+        """Of a forest that predicts numbers. Raises ConfigError where there are too few rows."""
+        return fit_intervals(self._rows.prediction, self._rows.truth, coverage)  # type: ignore[arg-type]
+
+    def class_sets(self, coverage: float) -> ClassSets:
+        """Of a forest that predicts classes. Raises ConfigError where there are too few rows."""
+        return fit_class_sets(self._rows.truth, self._rows.share, self._classes, coverage)  # type: ignore[arg-type]
+
+    def least_share(self, risk: float) -> float:
+        """Of the votes for the predicted class, see `fit_least_share`. Raises ConfigError where there are too few."""
+        rows = self._rows.chosen(_lowest(self._rows.draw, self._most))
+        return fit_least_share(rows.confidence, rows.truth != rows.prediction, risk)
+
+
+def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:
+    """The rows out of bag: all, or of more than `most` those with the lowest draws, and those of each class.
+
+    At most about four times `most` rows are in memory, however many there are. What is kept does not depend on the
+    batches in which they come.
+    """
+    path = forest.directory / "oob" / "rows.parquet"
+    names = ["row", "truth", "prediction", *proba_names(forest.spec.target)]
+    key = _key(forest.config.seed)
+    held: list[CalibrationRows] = []
+    size = 0
+    for batch in row_batches(path, names):
+        used = batch.filter(pc.is_valid(batch.column("prediction")))
+        try:
+            read = _numbers(used, key) if classes == 0 else _shares(used, key, stored_labels(forest.spec.target))
+        except ValueError as error:
+            raise FormatError(f"{path} is damaged: {error}") from error
+        held.append(read)
+        size += read.draw.size
+        if size > 2 * most:
+            held = [_thinned(_joined(held), classes, most)]
+            size = held[0].draw.size
+    return _thinned(_joined(held), classes, most)
+
+
+def _key(seed: int) -> np.uint64:
+    from bigforest.kernels.common.rng import PURPOSE_TIE, stream_key
+
+    with np.errstate(over="ignore"):  # without compilation, numpy reports that hashes wrap around
+        # The streams of answers have 0 as their second number.
+        return np.uint64(stream_key(np.uint64(seed), PURPOSE_TIE, np.uint64(0), np.uint64(1)))
+
+
+def _draws(batch: pa.RecordBatch, key: np.uint64) -> NDArray[np.uint64]:
+    from bigforest.kernels.common.rng import draw_rows
+
+    numbers = batch.column("row").to_numpy(zero_copy_only=False).astype(np.uint64)
+    draws = np.empty(numbers.size, np.uint64)
+    with np.errstate(over="ignore"):
+        draw_rows(key, numbers, draws)
+    return draws
+
+
+def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
+    """Raises ValueError for numbers that are not finite."""
+    truth, prediction = (batch.column(name).to_numpy(zero_copy_only=False) for name in ("truth", "prediction"))
+    if not (np.isfinite(truth).all() and np.isfinite(prediction).all()):
+        raise ValueError("a truth or prediction is not finite")
+    return CalibrationRows(_draws(batch, key), truth, prediction, np.empty(0), np.empty(0))
+
+
+def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
+    """Raises ValueError for labels that are no classes, and shares that are none."""
+    truth, prediction = (pc.index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
+    if truth.null_count or prediction.null_count:
+        raise ValueError("a truth or prediction is none of the classes")
+    codes, answers = (found.to_numpy(zero_copy_only=False).astype(np.int64) for found in (truth, prediction))
+    share, confidence = np.zeros(batch.num_rows), np.zeros(batch.num_rows)
+    for k, column in enumerate(batch.columns[3:]):  # one class at a time: there may be thousands
+        own = column.to_numpy(zero_copy_only=False)
+        if column.null_count or not ((own >= 0.0) & (own <= 1.0 + _ROUNDING)).all():
+            raise ValueError("a share of the votes is not from 0 to 1")
+        np.copyto(share, own, where=codes == k)
+        np.maximum(confidence, own, out=confidence)
+    return CalibrationRows(_draws(batch, key), codes, answers, share, confidence)
+
+
+def _joined(held: list[CalibrationRows]) -> CalibrationRows:
+    return CalibrationRows._make(np.concatenate(arrays) for arrays in zip(*held, strict=True))
+
+
+def _thinned(rows: CalibrationRows, classes: int, most: int) -> CalibrationRows:
+    """The rows with the `most` lowest draws, and as many in all with the lowest of each class."""
+    if rows.draw.size <= most:
+        return rows
+    keep = _lowest(rows.draw, most)
+    if classes:
+        order = np.lexsort((rows.draw, rows.truth))
+        first = np.searchsorted(rows.truth[order], np.arange(classes))
+        keep[order] |= np.arange(order.size) - first[rows.truth[order]] < max(1, most // classes)
+    return rows.chosen(keep)
+
+
+def _lowest(draw: NDArray[np.uint64], count: int) -> NDArray[np.bool_]:
+    """Which draws are among the lowest `count`."""
+    if draw.size <= count:
+        return np.ones(draw.size, np.bool_)
+    lowest: NDArray[np.bool_] = draw <= np.partition(draw, count - 1)[count - 1]
+    return lowest

@@ -1,0 +1,172 @@
+"""How sure predictions are, from rows whose truth and prediction are known: intervals, sets of classes, rejection.
+
+Conformal prediction on rows out of bag (Johansson, Bostrom, Lofstrom and Linusson 2014): the k-th smallest of the n
+errors of calibration rows, k = ceil(coverage * (n + 1)), bounds the error of a new row with the probability `coverage`
+where calibration rows and new rows are exchangeable. It is taken in each category apart (Mondrian, Vovk 2005).
+Oracle: tests/naive/conformal.py.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+from math import ceil, inf
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+
+# Bins of predictions, and the fewest rows of one: the quantile of fewer would be off by much. At high coverage more
+# rows are needed for some to be beyond the quantile.
+MOST_BINS = 20
+_BIN_ROWS = 200
+_BIN_ERRORS = 10
+# A risk is taken to this many parts of one, so that rows and errors are compared as whole numbers of 64 bits.
+_RISK_PARTS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Intervals:
+    """Intervals around predicted numbers.
+
+    edges  of the bins of predictions, ascending; a prediction up to the first is of the first bin.
+    radii  half the width of the interval in each bin, one more than edges.
+    """
+
+    edges: tuple[float, ...]
+    radii: tuple[float, ...]
+
+    def bounds(self, value: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The lower and upper end for each prediction, float64 [rows, 2]."""
+        radius = np.array(self.radii)[np.searchsorted(np.array(self.edges), value)]
+        return np.stack([value - radius, value + radius], axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ClassSets:
+    """Sets of classes.
+
+    floors  by class: it is in the set of a row where its share of the votes is at least this.
+    """
+
+    floors: tuple[float, ...]
+
+    def members(self, shares: NDArray[np.float64]) -> NDArray[np.bool_]:
+        """Which classes are in the set of each row, bool [rows, classes]; shares: float64 of the same shape."""
+        return shares >= np.array(self.floors)
+
+
+def fit_intervals(prediction: NDArray[np.float64], truth: NDArray[np.float64], coverage: float) -> Intervals:
+    """Intervals from calibration rows, by bins of the prediction with as many rows each as ties allow.
+
+    Raises ConfigError where there are too few rows.
+    """
+    rows = prediction.size
+    _check_rows(rows, coverage)
+    order = np.argsort(prediction, kind="stable")
+    values, errors = prediction[order], np.abs(truth - prediction)[order]
+    least = max(_BIN_ROWS, ceil(_BIN_ERRORS / (1 - _exact(coverage))), -(-rows // MOST_BINS))
+    edges: list[float] = []
+    radii: list[float] = []
+    begin = 0
+    while begin < rows:
+        end = rows
+        if begin + least <= rows:
+            end = int(np.searchsorted(values, values[begin + least - 1], side="right"))
+        if rows - end < least:
+            end = rows
+        else:
+            edges.append(float(values[end - 1]))
+        radii.append(_smallest(errors[begin:end], _rank(coverage, end - begin)))
+        begin = end
+    return Intervals(tuple(edges), tuple(radii))
+
+
+def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes: int, coverage: float) -> ClassSets:
+    """Sets from calibration rows, by class.
+
+    Classes with too few rows for a quantile are one category together, with as many of the next rarest as it takes.
+
+    truth  the class of each row.
+    share  the share of the votes that it has.
+
+    Raises ConfigError where all rows together are too few.
+    """
+    _check_rows(truth.size, coverage)
+    fewest = fewest_rows(coverage)
+    counts = np.bincount(truth, minlength=classes)
+    rarest = np.argsort(counts, kind="stable")
+    pooled = int(np.count_nonzero(counts < fewest))
+    while pooled and counts[rarest[:pooled]].sum() < fewest:
+        pooled += 1
+    category = np.arange(classes)
+    category[rarest[:pooled]] = rarest[0]
+    of_row = category[truth]
+    floors = np.empty(classes)
+    for own in np.unique(category):
+        found = -share[of_row == own]
+        floors[category == own] = -_smallest(found, _rank(coverage, found.size))
+    return ClassSets(tuple(floors.tolist()))
+
+
+def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], risk: float) -> float:
+    """The least share of the votes for the predicted class with which a row is answered; infinity where none is.
+
+    The error at each confidence is that of isotonic regression, so that it does not rise with the confidence. Where it
+    exceeds the risk need not be found by that: rows that are answered are those from the confidence on which makes the
+    errors less `risk` times the rows that are answered least (Chow 1970), of equals as many as possible.
+
+    confidence  share of the votes that the predicted class of each row has.
+    wrong       whether it is another than the true one.
+
+    Raises ConfigError where there are too few rows.
+    """
+    exact = _exact(risk)
+    if confidence.size * exact < 1:
+        raise ConfigError(
+            f"{_counted(confidence.size)} out of bag, too few to say where the error exceeds {risk}: that takes "
+            f"{ceil(1 / exact)}; raise reject_above, or train on more rows"
+        )
+    exact = exact.limit_denominator(_RISK_PARTS)
+    order = np.argsort(-confidence, kind="stable")
+    values = confidence[order]
+    last = np.append(np.flatnonzero(np.diff(values)), values.size - 1)
+    errors = np.cumsum(wrong[order])[last].astype(np.int64)
+    loss = errors * exact.denominator - (last + 1).astype(np.int64) * exact.numerator
+    best = last.size - 1 - int(loss[::-1].argmin())
+    if loss[best] > 0:
+        return inf
+    return 0.0 if best == last.size - 1 else float(values[last[best]])
+
+
+def fewest_rows(coverage: float) -> int:
+    """Calibration rows without which no error is large enough: the least n with ceil(coverage * (n + 1)) <= n."""
+    exact = _exact(coverage)
+    return ceil(exact / (1 - exact))
+
+
+def _check_rows(rows: int, coverage: float) -> None:
+    if rows < fewest_rows(coverage):
+        raise ConfigError(
+            f"{_counted(rows)} out of bag, too few for a coverage of {coverage}: that takes {fewest_rows(coverage)}; "
+            "lower coverage, or train on more rows"
+        )
+
+
+def _counted(rows: int) -> str:
+    return f"the forest has {rows} {'row' if rows == 1 else 'rows'}"
+
+
+def _exact(share: float) -> Fraction:
+    """The number as it is written: 0.9, and not the nearest float64."""
+    return Fraction(repr(float(share)))
+
+
+def _rank(coverage: float, rows: int) -> int:
+    return ceil(_exact(coverage) * (rows + 1))
+
+
+def _smallest(values: NDArray[np.float64], rank: int) -> float:
+    """The one of this rank, from 1."""
+    return float(np.partition(values, rank - 1)[rank - 1])

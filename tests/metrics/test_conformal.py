@@ -1,0 +1,92 @@
+"""Intervals, sets and rejection beside the oracle."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigforest.common.errors import ConfigError
+from bigforest.metrics.conformal import fewest_rows, fit_class_sets, fit_intervals, fit_least_share
+from tests.naive import conformal as naive
+
+COVERAGES = st.sampled_from(["0.05", "0.5", "0.7", "0.8", "0.9", "0.95", "0.99"])
+# Few different values, so that ties and constants are common.
+VALUES = st.sampled_from([-1e300, -3.0, -0.5, 0.0, 0.1, 0.30000000000000004, 0.3, 2.0, 7.0])
+SHARES = st.sampled_from([0.0, 0.1, 0.3, 1 / 3, 0.5, 0.9, 1.0])
+PAIRS = st.one_of(
+    st.lists(st.tuples(VALUES, VALUES), max_size=30),
+    st.tuples(st.integers(0, 2**32), st.integers(1, 900), st.integers(1, 1000)).map(
+        lambda drawn: _many(*drawn),
+    ),
+)
+
+
+def _many(seed: int, rows: int, different: int) -> list[tuple[float, float]]:
+    """Rows enough for several bins."""
+    draw = np.random.default_rng(seed)
+    prediction = np.floor(draw.exponential(different / 5, rows))
+    return list(zip(prediction.tolist(), (prediction + draw.normal(0, 1 + prediction)).tolist(), strict=True))
+
+
+@given(PAIRS, COVERAGES, st.lists(st.floats(-1e6, 1e6), max_size=5))
+def test_fit_intervals__as_the_oracle(pairs: list[tuple[float, float]], coverage: str, others: list[float]) -> None:
+    prediction, truth = (list(column) for column in zip(*pairs, strict=True)) if pairs else ([], [])
+    if naive.bound(truth, coverage) is None:
+        with pytest.raises(ConfigError, match=rf"that takes {fewest_rows(float(coverage))}; lower coverage"):
+            fit_intervals(np.array(prediction), np.array(truth), float(coverage))
+        return
+    values = [*others, *sorted(set(prediction))[:50]]
+    found = fit_intervals(np.array(prediction), np.array(truth), float(coverage)).bounds(np.array(values))
+    assert found.tolist() == [list(naive.interval(prediction, truth, coverage, value) or ()) for value in values]
+
+
+def test_fit_intervals__several_bins_of_which_the_wide_ones_are_wide() -> None:
+    draw = np.random.default_rng(3)
+    prediction = draw.random(4000)
+    found = fit_intervals(prediction, prediction + draw.normal(0, 0.1 + prediction), 0.9)
+    assert len(found.radii) == 20
+    assert found.radii[-1] > 4 * found.radii[0]
+    assert len(fit_intervals(prediction[:399], prediction[:399], 0.9).radii) == 1
+    assert len(fit_intervals(prediction[:400], prediction[:400], 0.9).radii) == 2
+    assert len(fit_intervals(prediction, prediction, 0.999).radii) == 1  # a bin takes 10,000 rows
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 4), SHARES), max_size=120), COVERAGES, st.lists(SHARES, min_size=5, max_size=5)
+)
+def test_fit_class_sets__as_the_oracle(pairs: list[tuple[int, float]], coverage: str, row: list[float]) -> None:
+    truth, share = (list(column) for column in zip(*pairs, strict=True)) if pairs else ([], [])
+    expected = naive.class_set(truth, share, coverage, row)
+    codes, shares = np.array(truth, np.int64), np.array(share)
+    if expected is None:
+        with pytest.raises(ConfigError, match="too few for a coverage"):
+            fit_class_sets(codes, shares, 5, float(coverage))
+        return
+    found = fit_class_sets(codes, shares, 5, float(coverage)).members(np.array([row]))
+    assert np.flatnonzero(found[0]).tolist() == expected
+
+
+@given(
+    st.lists(st.tuples(SHARES, st.booleans()), max_size=60),
+    st.sampled_from(["0.01", "0.1", "0.2", "0.25", "0.3333333333333333", "0.5", "0.75", "0.99"]),
+)
+def test_fit_least_share__as_isotonic_regression(pairs: list[tuple[float, bool]], risk: str) -> None:
+    confidence, wrong = (list(column) for column in zip(*pairs, strict=True)) if pairs else ([], [])
+    shares, errors = np.array(confidence), np.array(wrong, bool)
+    if len(pairs) * Fraction(risk) < 1:
+        with pytest.raises(ConfigError, match="too few to say where the error exceeds"):
+            fit_least_share(shares, errors, float(risk))
+        return
+    least = fit_least_share(shares, errors, float(risk))
+    for share in [*confidence, 0.0, 1.0]:
+        assert (share >= least) == naive.is_answered(confidence, wrong, risk, share), share
+
+
+@pytest.mark.parametrize(("coverage", "rows"), [(0.9, 9), (0.95, 19), (0.99, 99), (0.5, 1), (0.7, 3), (0.999, 999)])
+def test_fewest_rows(coverage: float, rows: int) -> None:
+    assert fewest_rows(coverage) == rows
+    fit_intervals(np.zeros(rows), np.arange(rows, dtype=float), coverage)

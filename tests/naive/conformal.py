@@ -1,0 +1,82 @@
+"""Intervals, sets of classes and rejection from rows whose truth is known, in exact arithmetic where it matters."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+from math import ceil
+
+
+def bound(errors: Sequence[float], coverage: str) -> float | None:
+    """The k-th smallest, k = ceil(coverage * (n + 1)); None where there are not as many."""
+    rank = ceil(Fraction(coverage) * (len(errors) + 1))
+    return sorted(errors)[rank - 1] if rank <= len(errors) else None
+
+
+def bins(predictions: Sequence[float], coverage: str) -> list[list[float]]:
+    """The predictions cut into bins: equal ones together, each bin as soon as it has rows enough for itself and leaves
+    as many for others."""
+    rows = len(predictions)
+    least = max(200, ceil(10 / (1 - Fraction(coverage))), ceil(Fraction(rows, 20)))
+    found: list[list[float]] = [[]]
+    for place, value in enumerate(sorted(predictions)):
+        own = found[-1]
+        if len(own) >= least and own[-1] != value and rows - place >= least:
+            found.append([])
+        found[-1].append(value)
+    return found
+
+
+def interval(
+    predictions: Sequence[float], truths: Sequence[float], coverage: str, value: float
+) -> tuple[float, float] | None:
+    """The interval around the prediction `value`; None where there are too few rows."""
+    cut = bins(predictions, coverage)
+    own = next((one for one in cut if value <= one[-1]), cut[-1]) if predictions else []
+    pairs = zip(predictions, truths, strict=True)
+    radius = bound([abs(truth - guess) for guess, truth in pairs if own[0] <= guess <= own[-1]], coverage)
+    return None if radius is None else (value - radius, value + radius)
+
+
+def categories(truths: Sequence[int], classes: int, coverage: str) -> list[list[int]]:
+    """The classes that are calibrated together."""
+    counts = [list(truths).count(k) for k in range(classes)]
+    alone = [bound([0.0] * count, coverage) is not None for count in counts]
+    rarest = sorted(range(classes), key=lambda k: (counts[k], k))
+    pool = [k for k in rarest if not alone[k]]
+    others = [k for k in rarest if alone[k]]
+    while pool and others and bound([0.0] * sum(counts[k] for k in pool), coverage) is None:
+        pool.append(others.pop(0))
+    return [*([pool] if pool else []), *([k] for k in others)]
+
+
+def class_set(truths: Sequence[int], shares: Sequence[float], coverage: str, row: Sequence[float]) -> list[int] | None:
+    """The classes of a row with these shares of the votes; `shares`: those of the true classes. None: too few rows."""
+    found: list[int] = []
+    for own in categories(truths, len(row), coverage):
+        floor = bound([-share for truth, share in zip(truths, shares, strict=True) if truth in own], coverage)
+        if floor is None:
+            return None
+        found += [k for k in own if row[k] >= -floor]
+    return sorted(found)
+
+
+def isotonic(confidences: Sequence[float], wrong: Sequence[bool]) -> dict[float, Fraction]:
+    """The error at each confidence, which does not rise with it: of pools of adjacent violators."""
+    blocks: list[tuple[list[float], int, int]] = []
+    for confidence in sorted(set(confidences)):
+        own = [bad for one, bad in zip(confidences, wrong, strict=True) if one == confidence]
+        blocks.append(([confidence], sum(own), len(own)))
+        while len(blocks) > 1 and Fraction(*blocks[-2][1:]) <= Fraction(*blocks[-1][1:]):
+            values, bad, rows = blocks.pop()
+            before = blocks.pop()
+            blocks.append((before[0] + values, before[1] + bad, before[2] + rows))
+    return {value: Fraction(bad, rows) for values, bad, rows in blocks for value in values}
+
+
+def is_answered(confidences: Sequence[float], wrong: Sequence[bool], risk: str, confidence: float) -> bool:
+    """Whether a row of this confidence is answered: the nearest confidence not above it has an error up to the risk, or
+    there is none below it and the least has."""
+    errors = isotonic(confidences, wrong)
+    below = [one for one in errors if one <= confidence]
+    return errors[max(below) if below else min(errors)] <= Fraction(risk)
