@@ -36,7 +36,10 @@ if _TYPE_CHECKING:
     from bigforest.explain.tables import Explanation
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
+    from bigforest.plot.pictures import Pictures
+    from bigforest.plot.plot import plot_forest
     from bigforest.predict.forest import Forest, read_forest
+    from bigforest.report.report import report_forest
     from bigforest.revise.calibrate import calibrate_forest
     from bigforest.revise.merge import merge
     from bigforest.revise.prune import prune_forest
@@ -58,6 +61,7 @@ __all__ = [
     "FormatError",
     "ImageFeatures",
     "OutputExistsError",
+    "Pictures",
     "Plan",
     "StorageError",
     "Store",
@@ -71,9 +75,11 @@ __all__ = [
     "images_to_features",
     "merge",
     "plan_training",
+    "plot_forest",
     "predict_file",
     "prune_forest",
     "read_forest",
+    "report_forest",
     "simulate",
     "train",
     "validate_forest",
@@ -85,6 +91,7 @@ _HOMES = {
     "Explanation": "bigforest.explain.tables",
     "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
+    "Pictures": "bigforest.plot.pictures",
     "Plan": "bigforest.training.plan",
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
@@ -95,9 +102,11 @@ _HOMES = {
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.revise.merge",
     "plan_training": "bigforest.api.functions",
+    "plot_forest": "bigforest.plot.plot",
     "predict_file": "bigforest.api.functions",
     "prune_forest": "bigforest.revise.prune",
     "read_forest": "bigforest.predict.forest",
+    "report_forest": "bigforest.report.report",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api.functions",
     "validate_forest": "bigforest.revise.validate",

@@ -24,8 +24,10 @@ from .inspect import inspect
 from .merge import merge
 from .oob import oob
 from .plan import plan
+from .plot import plot
 from .predict import predict
 from .prune import prune
+from .report import report
 from .simulate import simulate
 from .train import train
 from .validate import validate
@@ -48,6 +50,8 @@ for command in (
     predict,
     oob,
     explain,
+    plot,
+    report,
     inspect,
     encode,
     plan,
