@@ -83,6 +83,9 @@ class ExplainJob:
         table, target = self.table, self.forest.spec.target.name
         if not table.labelled:
             raise DataError(f"the table lacks the target {target!r}, by which trees are judged; add it")
+        weight = self.forest.spec.weight
+        if weight is not None and weight.name is not None and weight.name not in self.source_columns:
+            raise DataError(f"the table lacks the weights {weight.name!r}, by which rows count; add them")
         if not table.kept().size:
             raise DataError(f"no row of the table has a {target!r}; there is nothing to judge by")
         if self.options.new_rows:
@@ -100,6 +103,11 @@ class ExplainJob:
         codes = group_codes(spec, config, groups, kept.astype(np.uint64))
         classes = table.target()[kept] if table.classes else np.empty(0, np.uint16)
         return JudgedRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
+
+    @property
+    def source_columns(self) -> list[str]:
+        """Names of the columns of the rows; none without rows."""
+        return [] if self.source is None else list(self.source.schema)
 
     def run(
         self,

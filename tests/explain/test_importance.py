@@ -257,6 +257,8 @@ def test_explain__weights_of_rows() -> None:
     bags = bags_of(forest, range(4), None)
     kept, weights = bags["row"].to_list(), frame["w"].to_list()
     assert all(weights[row] > 0 for row in kept)
+    with pytest.raises(DataError, match="lacks the weights 'w'"):
+        forest.explain(case.frame, parts="permutation")
     found = forest.explain(frame, parts=["permutation", "unbiased"], seed=5)
     for number, tree in enumerate(trees):
         own = [row for row, count in zip(kept, bags[str(number)].to_list(), strict=True) if count == 0]
