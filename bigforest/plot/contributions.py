@@ -103,20 +103,21 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
     alt = altair()
     table = swarm_table(found, rows)
     order = table["feature"].unique(maintain_order=True).to_list()
+    level = alt.Color(
+        field="level",
+        type="quantitative",
+        title="value",
+        scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
+        legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
+    )
     points = (
         chart_of(table)
-        .mark_circle(size=12, opacity=0.7)
+        .mark_circle(size=12, opacity=0.7, invalid=None)
         .encode(
             x=alt.X(field="change", type="quantitative", title="what the feature adds to the answer"),
             y=alt.Y(field="feature", type="nominal", title=None, sort=order),
             yOffset=alt.YOffset(field="offset", type="quantitative", scale=alt.Scale(domain=[-1.4, 1.4])),
-            color=alt.Color(
-                field="level",
-                type="quantitative",
-                title="value",
-                scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
-                legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
-            ),
+            color=alt.condition("isValid(datum.level)", level, alt.value(FAINT)),
         )
     )
     zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X(field="at", type="quantitative"))
@@ -124,4 +125,4 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
     label = found["class"][0] if "class" in found.columns else None
     whose = f" for class {one_line(label)}" if label is not None else ""
     chart = alt.layer(zero, points).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
-    return finished(chart, f"What features add to answers{whose}", [drawn])
+    return finished(chart, f"What features add to answers{whose}", [f"{drawn}; categories and missing values are grey"])

@@ -16,6 +16,8 @@ _NAMED = 3
 # Width of a leaf, in pixels, distance of levels, and height of a bar; the width of a bar among leaves one apart.
 _LEAF, _LEVEL, _BAR = 118, 84, 12
 _WIDE = 0.8
+# Levels that lines keep off a node, for its texts.
+_GAP = 0.28
 
 
 def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
@@ -110,7 +112,9 @@ def tree_chart(forest: Contents, number: int, depth: int) -> Any:
 
     y = alt.Y(field="depth", type="quantitative", scale=y_scale, axis=None)
     lines = (
-        chart_of(edges).mark_rule(color=FAINT).encode(x=x("x"), x2=alt.X2(field="x2"), y=y, y2=alt.Y2(field="depth2"))
+        chart_of(edges.with_columns(pl.col("depth") + _GAP, pl.col("depth2") - _GAP))
+        .mark_rule(color=FAINT)
+        .encode(x=x("x"), x2=alt.X2(field="x2"), y=y, y2=alt.Y2(field="depth2"))
     )
     order = [*labels_of(forest.classes)[:_CLASSES], *(["(others)"] if len(forest.classes) > _CLASSES else [])]
     color = (
