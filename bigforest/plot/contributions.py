@@ -117,7 +117,7 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
             x=alt.X(field="change", type="quantitative", title="what the feature adds to the answer"),
             y=alt.Y(field="feature", type="nominal", title=None, sort=order),
             yOffset=alt.YOffset(field="offset", type="quantitative", scale=alt.Scale(domain=[-1.4, 1.4])),
-            color=alt.condition("isValid(datum.level)", level, alt.value(FAINT)),
+            color=alt.condition("datum.level !== null", level, alt.value(FAINT)),
         )
     )
     zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X(field="at", type="quantitative"))

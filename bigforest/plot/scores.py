@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -76,7 +77,7 @@ def area_of(ranking: pl.DataFrame) -> float | None:
     x, y = ([0.0, *ranking[name]] for name in ("false_alarms", "found"))
     if None in x or None in y:
         return None
-    return sum((b - a) * (c + d) / 2 for a, b, c, d in zip(x, x[1:], y, y[1:], strict=False))
+    return float(sum((b - a) * (c + d) / 2 for a, b, c, d in zip(x, x[1:], y, y[1:], strict=False)))
 
 
 def reliability_chart(forest: Contents) -> Any:
@@ -136,7 +137,7 @@ def precision_recall_chart(forest: Contents) -> Any:
     return finished(_square(line), "Precision and recall out of bag", caption)
 
 
-def _by_class(forest: Contents, table: Any) -> pl.DataFrame:
+def _by_class(forest: Contents, table: Callable[[Contents, int], pl.DataFrame]) -> pl.DataFrame:
     """The table of each class that is shown, with its label, and the place of the row in it."""
     names = labels_of(forest.classes)
     found = [

@@ -87,6 +87,6 @@ def time_chart(forest: Contents) -> Any:
     text = base.mark_text(align="left", dx=4, color=INK).encode(
         text=alt.Text(field="seconds", type="quantitative", format=".3~g")
     )
-    threads = forest.run["threads"].max()
+    threads = int(forest.run["threads"].to_numpy().max())
     chart = alt.layer(base.mark_bar(color=COLORS[0]), text).properties(width=WIDTH)
     return finished(chart, "Time by stage", [f"on {threads} threads"])

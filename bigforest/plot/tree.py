@@ -43,12 +43,13 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
         if node not in places:
             places[node] = (places[nodes[node]["left"]] + places[nodes[node]["right"]]) / 2
     step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
+    unit = "rows" if forest.spec.weight is None else "by weight"
     listed, bars, edges = [], [], []
     for node, row in nodes.items():
         split = row["left"] is not None
         text = condition(row) if split else _answer(forest, row)
         more = " ..." if split and row["left"] not in nodes else ""
-        listed.append((node, places[node], row["depth"], text + more, f"{row['weight'] * step:,.6g} rows"))
+        listed.append((node, places[node], row["depth"], text + more, f"{row['weight'] * step:,.6g} {unit}"))
         bars += _bars(forest, row, places[node])
         if row["left"] in nodes:
             edges += [(places[node], row["depth"], places[row[side]], row["depth"] + 1) for side in ("left", "right")]
@@ -103,7 +104,7 @@ def tree_chart(forest: Contents, number: int, depth: int) -> Any:
     """The tree from the root down; rows for which a condition holds go to the left."""
     alt = altair()
     nodes, bars, edges = tree_tables(forest, number, depth)
-    wide, deep = int(nodes["x"].max() or 0) + 1, int(nodes["depth"].max() or 0)  # type: ignore[call-overload]
+    wide, deep = round(nodes["x"].to_numpy().max()) + 1, int(nodes["depth"].to_numpy().max())
     x_scale = alt.Scale(domain=[-0.6, wide - 0.4], nice=False, zero=False)
     y_scale = alt.Scale(domain=[-0.4, deep + 0.5], nice=False, zero=False, reverse=True)
 
