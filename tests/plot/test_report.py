@@ -47,7 +47,7 @@ def read(path: Path) -> Reader:
     reader, text = Reader(), path.read_text(encoding="utf-8")
     reader.feed(text)
     assert not reader.open and not reader.loads
-    assert reader.tags.count("script") == 1 and "<i>" not in text and "http" not in text
+    assert reader.tags.count("script") == 1 and "<i>" not in text and "://" not in text
     return reader
 
 
@@ -69,22 +69,23 @@ def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
     read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
 
 
-def test_slices__and_worst_rows_are_those_of_the_rows() -> None:
+def test_slices__and_worst_rows_are_those_of_the_rows(tmp_path: Path) -> None:
     frame = table(400).with_columns(y=pl.when(pl.int_range(400) % 9 == 0).then(None).otherwise(pl.col("y")))
     forest = bf.train(frame, target="y", trees=12, threads=1)
     rows = heard(forest)
     wrong = {row["row"]: row["truth"] != row["prediction"] for row in rows}
-    found = slices(forest, open_source(frame), 50).filter(pl.col("feature") == "c")
+    found = slices(forest, open_source(frame, scratch=tmp_path), 50).filter(pl.col("feature") == "c")
     for row in found.to_dicts():
         value = None if row["slice"] == "missing" else row["slice"].removeprefix("is ")
         own = [error for at, error in wrong.items() if frame["c"][at] == value]
         assert (row["rows"], row["error"]) == (len(own), pytest.approx(np.mean(own)))
         assert row["error"] > np.mean(list(wrong.values()))
-    numbers = slices(forest, open_source(frame), 50)
+    numbers = slices(forest, open_source(frame, scratch=tmp_path), 50)
     assert numbers.height and numbers["rows"].min() >= 20  # type: ignore[operator]
     worst = worst_rows(forest, 3)
-    losses = sorted((-np.log(max(row[f"p_{row['truth']}"], 1e-300)) for row in rows), reverse=True)
-    assert np.minimum(worst["loss"], 1e3) == pytest.approx(np.minimum(losses[:3], 1e3), abs=1e3 - 690)
+    with np.errstate(divide="ignore"):
+        losses = sorted((float(-np.log(row[f"p_{row['truth']}"])) for row in rows), reverse=True)
+    assert worst["loss"].to_list() == pytest.approx(losses[:3])
     assert all(frame["y"][row["row"]] == row["truth"] for row in worst.to_dicts())
 
 
