@@ -36,7 +36,10 @@ if _TYPE_CHECKING:
     from bigforest.explain.tables import Explanation
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
+    from bigforest.plot.pictures import Pictures
+    from bigforest.plot.plot import plot_forest
     from bigforest.predict.forest import Forest, read_forest
+    from bigforest.report.report import report_forest
     from bigforest.revise.calibrate import calibrate_forest
     from bigforest.revise.merge import merge
     from bigforest.revise.prune import prune_forest
@@ -59,6 +62,7 @@ __all__ = [
     "FormatError",
     "ImageFeatures",
     "OutputExistsError",
+    "Pictures",
     "Plan",
     "StorageError",
     "Store",
@@ -72,9 +76,11 @@ __all__ = [
     "images_to_features",
     "merge",
     "plan_training",
+    "plot_forest",
     "predict_file",
     "prune_forest",
     "read_forest",
+    "report_forest",
     "shrink_forest",
     "simulate",
     "train",
@@ -87,6 +93,7 @@ _HOMES = {
     "Explanation": "bigforest.explain.tables",
     "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
+    "Pictures": "bigforest.plot.pictures",
     "Plan": "bigforest.training.plan",
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
@@ -97,10 +104,12 @@ _HOMES = {
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.revise.merge",
     "plan_training": "bigforest.api.functions",
+    "plot_forest": "bigforest.plot.plot",
     "predict_file": "bigforest.api.functions",
     "prune_forest": "bigforest.revise.prune",
     "read_forest": "bigforest.predict.forest",
     "shrink_forest": "bigforest.training.shrink",
+    "report_forest": "bigforest.report.report",
     "simulate": "bigforest.simulation.simulate",
     "train": "bigforest.api.functions",
     "validate_forest": "bigforest.revise.validate",

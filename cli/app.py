@@ -24,8 +24,10 @@ from .inspect import inspect
 from .merge import merge
 from .oob import oob
 from .plan import plan
+from .plot import plot
 from .predict import predict
 from .prune import prune
+from .report import report
 from .shrink import shrink
 from .simulate import simulate
 from .train import train
@@ -49,6 +51,8 @@ for command in (
     predict,
     oob,
     explain,
+    plot,
+    report,
     inspect,
     encode,
     plan,

@@ -24,8 +24,8 @@ SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
 # The layers of ARCHITECTURE.md from the bottom up: a module imports from its own layer and from those before it.
 LAYERS = (
     *("kernels", "common", "schema", "storage", "execution", "metrics", "source", "store", "encode", "sampling"),
-    *("forest", "images", "simulation", "grow", "export", "predict", "oob", "revise", "explain", "training", "api"),
-    "sklearn",
+    *("forest", "images", "simulation", "grow", "export", "predict", "oob", "revise", "explain", "plot", "report"),
+    *("training", "api", "sklearn"),
 )
 # The same within a layer.
 SUBLAYERS = {

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from bigforest import Explanation
+    from bigforest import Explanation, Pictures
 
 
 RUN_FILE = "run.parquet"
@@ -234,6 +234,19 @@ class Forest(GrownForest):
         import bigforest  # whose functions stand above a forest
 
         return bigforest.explain_forest(self, data, out, **options)
+
+    @property
+    def plot(self) -> Pictures:
+        """Pictures of the forest, as Altair charts: `forest.plot.error()` and so on; needs the extra `plot`."""
+        import bigforest  # whose pictures stand above a forest
+
+        return bigforest.Pictures(self)
+
+    def report(self, data: Any = None, out: str | Path = "report.html", **options: Any) -> Path:
+        """One HTML file about the forest: `bigforest.report_forest` with its options and errors."""
+        import bigforest
+
+        return bigforest.report_forest(self, data, out, **options)
 
     @property
     def feature_importances(self) -> NDArray[np.float64]:

@@ -1,0 +1,1 @@
+"""Pictures of a forest: from tables to Altair charts, and charts to files."""

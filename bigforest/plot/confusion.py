@@ -1,0 +1,67 @@
+"""Which classes are voted to be which."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from bigforest.forest.contents import Contents
+from bigforest.plot.draw import altair, chart_of, finished, labels_of
+
+# Classes that are shown by themselves.
+MOST_CLASSES = 20
+OTHERS = "(others)"
+
+
+def confusion_table(forest: Contents, most: int = MOST_CLASSES) -> pl.DataFrame:
+    """Columns truth, prediction (texts), rows, and share: of the rows of the true class, by weight.
+
+    Of more than `most` classes those with the most wrong rows are shown by themselves, the others together.
+    """
+    found = forest.oob.confusion
+    assert found is not None
+    wrong = found.filter(pl.col("truth") != pl.col("prediction"))
+    ends = pl.concat([wrong.select("truth", "rows"), wrong.select(truth="prediction", rows="rows")])
+    sums = dict(ends.group_by("truth").agg(pl.col("rows").sum()).iter_rows())
+    shown = forest.classes
+    if len(shown) > most:
+        ranked = sorted(range(len(shown)), key=lambda code: (-sums.get(shown[code], 0), code))[:most]
+        shown = [shown[code] for code in sorted(ranked)]
+    names = dict(zip(shown, labels_of(shown), strict=True))
+    texts = [[names.get(label, OTHERS) for label in found[column]] for column in ("truth", "prediction")]
+    table = found.select("rows", "weight").with_columns(
+        truth=pl.Series(texts[0], dtype=pl.String), prediction=pl.Series(texts[1], dtype=pl.String)
+    )
+    table = table.group_by("truth", "prediction", maintain_order=True).agg(pl.col("rows", "weight").sum())
+    share = pl.col("weight") / pl.col("weight").sum().over("truth")
+    return table.select("truth", "prediction", "rows", share=share)
+
+
+def confusion_chart(forest: Contents) -> Any:
+    """Cells whose colour is the share of the true class, with the number of rows in them."""
+    alt = altair()
+    table = confusion_table(forest)
+    order = [name for name in labels_of(forest.classes) if name in set(table["truth"]) | set(table["prediction"])]
+    order += [OTHERS] if OTHERS in set(table["truth"]) | set(table["prediction"]) else []
+    side = max(160, min(26 * len(order) + 60, 600))
+    base = chart_of(table).encode(
+        x=alt.X(field="prediction", type="nominal", title="voted", sort=order, axis=alt.Axis(labelAngle=-40)),
+        y=alt.Y(field="truth", type="nominal", title="true class", sort=order),
+    )
+    cells = base.mark_rect().encode(
+        color=alt.Color(
+            field="share",
+            type="quantitative",
+            title="share of the class",
+            scale=alt.Scale(domain=[0, 1], range=["#eef3f8", "#00466e"]),
+        )
+    )
+    text = base.mark_text(fontSize=10).encode(
+        text=alt.Text(field="rows", type="quantitative", format=",d" if len(order) < 8 else ".2~s"),
+        color=alt.condition("datum.share > 0.5", alt.value("white"), alt.value("black")),
+    )
+    caption = ["numbers are rows out of bag"]
+    if OTHERS in order:
+        caption.append(f"the {MOST_CLASSES} classes with the most wrong rows; {OTHERS} are the rest")
+    return finished(alt.layer(cells, text).properties(width=side, height=side), "Confusion out of bag", caption)

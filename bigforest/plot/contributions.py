@@ -1,0 +1,128 @@
+"""What features add to answers: of one row as a waterfall, of many as a swarm of points."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.plot.draw import COLORS, FAINT, HEIGHT, INK, WIDTH, altair, chart_of, finished, labels_of, one_line
+
+_STEPS = 10
+_FEATURES = 15
+# Parts of the axis in which points are put beside each other.
+_BINS = 80
+_PREFIX = "c_"
+
+
+def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _STEPS) -> pl.DataFrame:
+    """Columns step (a text), begin, end and change, from the base to the prediction, the largest changes first.
+
+    found   the row of the table of contributions.
+    values  what the row has, by the name of the feature.
+    """
+    row = found.row(0, named=True)
+    changes = {name.removeprefix(_PREFIX): row[name] for name in found.columns if name.startswith(_PREFIX)}
+    ranked = sorted(changes, key=lambda name: -abs(changes[name]))
+    own = [(f"{one_line(name, 24)} = {one_line(values.get(name), 14)}", changes[name]) for name in ranked[:most]]
+    rest = ranked[most:]
+    if rest:
+        own.append((f"{len(rest)} others", sum(changes[name] for name in rest)))
+    texts, changed = labels_of([text for text, _ in own]), np.array([change for _, change in own])
+    ends = row["base"] + np.cumsum(changed)
+    return pl.DataFrame({"step": texts, "begin": ends - changed, "end": ends, "change": changed})
+
+
+def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> Any:
+    """Bars from the base to the prediction."""
+    alt = altair()
+    table = waterfall_table(found, values)
+    first = found.row(0, named=True)
+    base = chart_of(table).encode(y=alt.Y(field="step", type="nominal", title=None, sort=table["step"].to_list()))
+    low, high = table["begin"].to_list() + table["end"].to_list(), 0.0
+    high, lowest = max(low), min(low)
+    room = (high - lowest) * 0.12 or 0.1
+    scale = alt.Scale(domain=[lowest - room, high + room], zero=False, nice=False)
+    bars = base.mark_bar().encode(
+        x=alt.X(field="begin", type="quantitative", title="answer", scale=scale),
+        x2=alt.X2(field="end"),
+        color=alt.condition("datum.change > 0", alt.value(COLORS[0]), alt.value(COLORS[4])),
+    )
+    text = base.mark_text(align="left", dx=4, color=INK).encode(
+        x=alt.X(field="right", type="quantitative", scale=scale),
+        text=alt.Text(field="change", type="quantitative", format="+.3~g"),
+    )
+    text.data = chart_of(table.with_columns(right=pl.max_horizontal("begin", "end"))).data
+    whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
+    caption = [f"from {first['base']:.4g}, the answer without any feature, to {first['prediction']:.4g}{whose}"]
+    chart = alt.layer(bars, text).properties(width=WIDTH)
+    return finished(chart, f"Why row {row} gets its answer", caption)
+
+
+def swarm_table(found: pl.DataFrame, rows: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
+    """Columns feature (a text), change, offset (of points beside each other) and level, of the features that add most.
+
+    level  of numbers the share of the rows with a smaller value, the mean of ties; null of others and where missing.
+    rows   the rows that are explained, in their order.
+    """
+    names = [name for name in found.columns if name.startswith(_PREFIX)]
+    sizes = {name: float(np.abs(found[name].to_numpy()).mean()) for name in names}
+    ranked = sorted(names, key=lambda name: -sizes[name])[:most]
+    texts = labels_of([name.removeprefix(_PREFIX) for name in ranked])
+    largest = max((float(np.abs(found[name].to_numpy()).max()) for name in ranked), default=0.0) or 1.0
+    pieces = []
+    for name, text in zip(ranked, texts, strict=True):
+        change = found[name].to_numpy()
+        offset = _beside(np.round(change / largest * _BINS / 2).astype(np.int64))
+        own = rows[name.removeprefix(_PREFIX)] if name.removeprefix(_PREFIX) in rows.columns else None
+        level = pl.Series([None] * change.size, dtype=pl.Float64)
+        if own is not None and own.dtype.is_numeric():
+            own = own.cast(pl.Float64).fill_nan(None)
+            level = (own.rank("average") - 1) / max(1, own.count() - 1)
+        pieces.append(
+            pl.DataFrame({"feature": [text] * change.size, "change": change, "offset": offset, "level": level})
+        )
+    return pl.concat(pieces)
+
+
+def _beside(bins: Any) -> Any:
+    """Points of one bin go 0, 1, -1, 2, -2, ... and are pressed together where there are many: from -1 to 1."""
+    offset = np.zeros(bins.size)
+    largest = 1
+    for place in np.unique(bins):
+        own = np.flatnonzero(bins == place)
+        number = np.arange(own.size)
+        offset[own] = np.where(number % 2 == 1, (number + 1) // 2, -(number // 2))
+        largest = max(largest, own.size // 2)
+    return offset / max(largest, 6)
+
+
+def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
+    """A point per row and feature. `of`: rows of the table they were drawn from."""
+    alt = altair()
+    table = swarm_table(found, rows)
+    order = table["feature"].unique(maintain_order=True).to_list()
+    level = alt.Color(
+        field="level",
+        type="quantitative",
+        title="value",
+        scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
+        legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
+    )
+    points = (
+        chart_of(table)
+        .mark_circle(size=12, opacity=0.7, invalid=None)
+        .encode(
+            x=alt.X(field="change", type="quantitative", title="what the feature adds to the answer"),
+            y=alt.Y(field="feature", type="nominal", title=None, sort=order),
+            yOffset=alt.YOffset(field="offset", type="quantitative", scale=alt.Scale(domain=[-1.4, 1.4])),
+            color=alt.condition("datum.level !== null", level, alt.value(FAINT)),
+        )
+    )
+    zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X(field="at", type="quantitative"))
+    drawn = f"{rows.height:,} rows" + (f", drawn from {of:,}" if of > rows.height else "")
+    label = found["class"][0] if "class" in found.columns else None
+    whose = f" for class {one_line(label)}" if label is not None else ""
+    chart = alt.layer(zero, points).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
+    return finished(chart, f"What features add to answers{whose}", [f"{drawn}; categories and missing values are grey"])

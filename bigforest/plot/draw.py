@@ -1,0 +1,80 @@
+"""What all pictures share: Altair, colours, labels from data, and titles with captions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import polars as pl
+
+from bigforest.export.trees import library
+
+# Of text and lines, and of what stands behind. In a page they become the colour of its text: see `report/svg.py`.
+INK = "#1b1c1d"
+FAINT = "#8a8b8c"
+# Colours that readers who do not tell red from green can tell (Okabe and Ito 2008).
+COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b59f00", "#8a8b8c")
+WIDTH, HEIGHT = 420, 280
+# Characters of a name or a label that are shown.
+_SHOWN = 40
+
+
+def altair() -> Any:
+    """The library. Raises ConfigError where it is not installed."""
+    return library("altair", "plot")
+
+
+def one_line(value: object, most: int = _SHOWN) -> str:
+    """A value from data as a short text without control characters."""
+    text = "missing" if value is None else str(value)
+    text = "".join(letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}" for letter in text)
+    return text if len(text) <= most else text[: most - 1] + "\N{HORIZONTAL ELLIPSIS}"
+
+
+def labels_of(values: Sequence[object]) -> list[str]:
+    """Values as texts, which differ where the values do: axes put equal texts together."""
+    found: dict[str, None] = {}
+    for value in values:
+        text, number = one_line(value), 2
+        while text in found:
+            text, number = f"{one_line(value, _SHOWN - 6)} ({number})", number + 1
+        found[text] = None
+    return list(found)
+
+
+def data_of(table: pl.DataFrame) -> Any:
+    """The rows of a small table, for a chart; what is not finite is null."""
+    floats = [name for name, dtype in table.schema.items() if dtype.is_float()]
+    clean = table.with_columns(pl.when(pl.col(name).is_finite()).then(pl.col(name)) for name in floats)
+    return altair().Data(values=clean.to_dicts())
+
+
+def chart_of(table: pl.DataFrame) -> Any:
+    """A chart of the rows of a small table."""
+    return altair().Chart(data_of(table))
+
+
+def finished(chart: Any, title: str, caption: Sequence[str] = ()) -> Any:
+    """The chart with a title, lines below it, and the look of all pictures."""
+    alt = altair()
+    axis = {"labelColor": INK, "titleColor": INK, "domainColor": FAINT, "tickColor": FAINT, "gridColor": FAINT}
+    return (
+        chart.properties(
+            title=alt.Title(one_line(title, 90), subtitle=[one_line(line, 110) for line in caption], anchor="start")
+        )
+        .configure(background="white", font="sans-serif", padding=12)
+        .configure_axis(**axis, gridOpacity=0.25, labelFontSize=11, titleFontSize=12, titleFontWeight="normal")
+        .configure_title(color=INK, subtitleColor=INK, fontSize=14, subtitleFontSize=11, offset=12)
+        .configure_legend(labelColor=INK, titleColor=INK, titleFontWeight="normal")
+        .configure_header(labelColor=INK, titleColor=INK)
+        .configure_view(stroke=None)
+        .configure_range(category=list(COLORS))
+    )
+
+
+def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
+    """At most about so many of its rows, evenly, with the first and the last."""
+    if table.height <= most:
+        return table
+    step = -(-table.height // most)
+    return pl.concat([table[:-1].gather_every(step), table[-1:]])

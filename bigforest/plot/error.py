@@ -1,0 +1,59 @@
+"""Out-of-bag error against the number of trees."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from bigforest.forest.contents import Contents
+from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finished, thinned
+
+# Points of the curve that are drawn.
+_POINTS = 500
+
+
+def error_table(forest: Contents) -> pl.DataFrame:
+    """Columns trees, error, standard_error and rows, from the first tree on after which a row is out of bag.
+
+    standard_error  of a share of wrong rows: binomial. Of a mean squared error: as large a part of it as that of all
+                    trees, grown with fewer rows. Null where rows have weights, which the report does not keep.
+    """
+    curve, rows = forest.oob.curve, pl.col("rows")
+    error = pl.col("error" if not forest.is_regression else "mse")
+    if forest.oob.weighted:
+        spread = pl.lit(None, pl.Float64)
+    elif forest.is_regression:
+        squares = (pl.col("truth") - pl.col("prediction")) ** 2
+        heard = forest.oob.rows.filter(pl.col("trees") > 0)
+        mean, deviation = heard.select(squares.mean().alias("m"), squares.std().alias("s")).collect().row(0)
+        part = deviation / mean if mean and deviation is not None else None
+        spread = error * pl.lit(part, pl.Float64) / rows.sqrt()
+    else:
+        spread = (error * (1 - error) / rows).sqrt()
+    return curve.select("trees", error.alias("error"), spread.alias("standard_error"), "rows").filter(rows > 0)
+
+
+def error_chart(forest: Contents) -> Any:
+    """A line with a band of two standard errors, and the validation error where there is one."""
+    alt = altair()
+    what = "mean squared error" if forest.is_regression else "share of wrong rows"
+    table = thinned(error_table(forest), _POINTS).with_columns(
+        lower=(pl.col("error") - 2 * pl.col("standard_error")).clip(0.0),
+        upper=pl.col("error") + 2 * pl.col("standard_error"),
+        curve=pl.lit("out of bag"),
+    )
+    if forest.has_validation:
+        other = thinned(forest.validation.select("trees", "error"), _POINTS)
+        table = pl.concat([table, other.with_columns(curve=pl.lit("validation"))], how="diagonal")
+    base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
+    x = alt.X(field="trees", type="quantitative", title="trees")
+    color = alt.Color(field="curve", type="nominal", title=None, scale=alt.Scale(range=list(COLORS)))
+    line = base.mark_line(point=table.height < 3).encode(
+        x=x, y=alt.Y(field="error", type="quantitative", title=what), color=color
+    )
+    band = base.mark_area(opacity=0.2, color=INK).encode(
+        x=x, y=alt.Y(field="lower", type="quantitative"), y2=alt.Y2(field="upper"), color=color
+    )
+    caption = "rows count by their weights" if forest.oob.weighted else "the band is two standard errors to each side"
+    return finished(alt.layer(band, line), "Error out of bag against the number of trees", [caption])

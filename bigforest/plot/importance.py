@@ -1,0 +1,49 @@
+"""Importance of features, with error bars."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from bigforest.plot.draw import COLORS, INK, altair, chart_of, finished, labels_of
+
+# Features that are shown.
+MOST_FEATURES = 20
+TITLES = {
+    "importance": "Importance by decrease of impurity",
+    "unbiased": "Importance by decrease of impurity out of bag",
+    "permutation": "Importance by permutation out of bag",
+}
+
+
+def importance_table(found: pl.DataFrame, most: int = MOST_FEATURES) -> pl.DataFrame:
+    """The largest rows of a table of importance: feature (text), importance, lower and upper, by two standard errors.
+
+    found  columns feature, importance and standard_error, which is null or nan of one tree alone.
+    """
+    names = pl.Series("feature", labels_of(found["feature"].to_list()), dtype=pl.String)
+    error = 2 * pl.col("standard_error").fill_nan(None).fill_null(0.0)
+    return (
+        found.with_columns(names, pl.col("importance").fill_nan(None).fill_null(0.0))
+        .sort("importance", descending=True, maintain_order=True)
+        .head(most)
+        .select("feature", "importance", lower=pl.col("importance") - error, upper=pl.col("importance") + error)
+    )
+
+
+def importance_chart(found: pl.DataFrame, kind: str) -> Any:
+    """Bars of the most important features."""
+    alt = altair()
+    table = importance_table(found)
+    base = chart_of(table).encode(
+        y=alt.Y(field="feature", type="nominal", title=None, sort=table["feature"].to_list()),
+    )
+    bars = base.mark_bar(color=COLORS[0]).encode(x=alt.X(field="importance", type="quantitative", title="importance"))
+    spread = base.mark_rule(color=INK).encode(
+        x=alt.X(field="lower", type="quantitative", title="importance"), x2=alt.X2(field="upper")
+    )
+    caption = ["lines are two standard errors to each side, over the trees"]
+    if found.height > table.height:
+        caption.append(f"the {table.height} most important of {found.height} features")
+    return finished(alt.layer(bars, spread).properties(width=380), TITLES[kind], caption)

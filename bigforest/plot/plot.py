@@ -1,0 +1,176 @@
+"""`bigforest.plot_forest`: pictures of a forest in a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import ConfigError, OutputExistsError, shown
+from bigforest.common.events import Listener, silent
+from bigforest.plot.draw import altair
+from bigforest.plot.files import FORMATS, converter, write_chart
+from bigforest.plot.pictures import Pictures
+from bigforest.plot.tree import DEPTH
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.source import Source
+from bigforest.storage.atomic import check_output
+from bigforest.storage.paths import as_path, is_remote
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What is drawn: the options of `plot_forest`."""
+
+    data: Any
+    row: int
+    tree: int
+    depth: int
+    features: Sequence[str] | None
+    label: Any
+
+
+_MAKERS: Mapping[str, Callable[[Pictures, _Asked], Any]] = {
+    "error": lambda plot, _: plot.error(),
+    "confusion": lambda plot, _: plot.confusion(),
+    "reliability": lambda plot, _: plot.reliability(),
+    "roc": lambda plot, _: plot.roc(),
+    "precision-recall": lambda plot, _: plot.precision_recall(),
+    "importance": lambda plot, _: plot.importance(),
+    "unbiased": lambda plot, asked: plot.unbiased(asked.data),
+    "permutation": lambda plot, asked: plot.permutation(asked.data),
+    "dependence": lambda plot, asked: plot.dependence(asked.data, asked.features),
+    "waterfall": lambda plot, asked: plot.waterfall(asked.data, asked.row, asked.label),
+    "swarm": lambda plot, asked: plot.swarm(asked.data, asked.label),
+    "depth": lambda plot, _: plot.depth(),
+    "leaves": lambda plot, _: plot.leaves(),
+    "tree": lambda plot, asked: plot.tree(asked.tree, asked.depth),
+    "time": lambda plot, _: plot.time(),
+}
+PICTURES = tuple(_MAKERS)
+_OF_CLASSES = ("confusion", "reliability", "roc", "precision-recall")
+_OF_FOREST = ("importance", "depth", "leaves", "tree", "time")
+_OF_ROWS = ("dependence", "waterfall", "swarm")
+_OF_TRAINING = ("unbiased", "permutation")
+
+
+def plot_forest(
+    forest: Forest | str | Path,
+    data: Any = None,
+    *,
+    out: str | Path,
+    what: Iterable[str] | str | None = None,
+    format: str = "svg",
+    row: int = 0,
+    tree: int = 0,
+    depth: int = DEPTH,
+    features: Sequence[str] | None = None,
+    label: Any = None,
+    overwrite: bool = False,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    listener: Listener = silent,
+) -> list[Path]:
+    """Draw pictures of a forest into the folder `out`, each a file NAME.svg, .png or .html.
+
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        The forest, or the path of one.
+    data : path or table, optional
+        Rows: for dependence, waterfall and swarm any with the features of the forest, for unbiased and permutation the
+        table the forest was grown on, with the target.
+    out : str or Path
+        The folder; made if it is not there.
+    what : sequence of str or str, optional
+        Names of pictures, some of `PICTURES`; None for all that the forest and the rows allow.
+    format : {"svg", "png", "html"}, default="svg"
+        HTML shows values under the pointer, and needs no network.
+    row : int, default=0
+        Number of the row of the waterfall, from 0.
+    tree : int, default=0
+        Number of the tree that is drawn, from 0.
+    depth : int, default=3
+        Levels of it below the root that are drawn, at most 8.
+    features : sequence of str, optional
+        Features of dependence; None for the 10 that decrease impurity most.
+    label : optional
+        Class of waterfall and swarm; None for the second of two, of several the one of most rows.
+    overwrite : bool, default=False
+        Replace files that are already there.
+    threads, scratch, memory, listener : optional
+        As for `explain_forest`.
+
+    Returns
+    -------
+    list of Path
+        The files.
+
+    Raises
+    ------
+    ConfigError
+        For a picture that cannot be drawn, and where the extra `plot` is not installed.
+    DataError
+        For rows that do not fit.
+    FormatError
+        For a damaged forest.
+    OutputExistsError
+        When a file is there already.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"format must be one of {', '.join(FORMATS)}, not {shown(format)}")
+    altair()
+    converter()
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
+    names = _possible(plot, data) if what is None else _named(what)
+    paths = [folder_of(out) / f"{name}.{format}" for name in names]
+    for path in paths:
+        check_output(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file)
+    asked = _Asked(data, row, tree, depth, features, label)
+    for name, path in zip(names, paths, strict=True):
+        write_chart(_MAKERS[name](plot, asked), path, overwrite=overwrite)
+    return paths
+
+
+def _named(what: Iterable[str] | str) -> list[str]:
+    """The names, each once. Raises ConfigError for one that is none."""
+    given = [what] if isinstance(what, str) else list(what)
+    wrong = [name for name in given if name not in _MAKERS]
+    if wrong or not given:
+        raise ConfigError(f"what must be some of {', '.join(PICTURES)}" + (f", not {shown(wrong[0])}" if wrong else ""))
+    return list(dict.fromkeys(given))
+
+
+def _possible(plot: Pictures, data: Any) -> list[str]:
+    """The pictures that can be drawn, in their order."""
+    forest, found = plot.forest, set(_OF_FOREST)
+    if forest.has_oob and forest.oob.rows_used:
+        found |= {"error"} if forest.is_regression else {"error", *_OF_CLASSES}
+    if data is not None:
+        found |= set(_OF_ROWS)
+        with plot._source(data) as source:
+            found |= set(_OF_TRAINING) if is_training(forest, source) else set()
+    return [name for name in PICTURES if name in found]
+
+
+def is_training(forest: Forest, source: Source) -> bool:
+    """Whether a table looks like the one the forest was grown on, with bags that can be drawn again."""
+    spec = forest.spec
+    return forest.has_oob and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
+
+
+def folder_of(out: str | Path) -> Path:
+    """The folder, which is made. Raises ConfigError and OutputExistsError."""
+    folder = as_path(out)
+    if folder.exists() and not folder.is_dir():
+        raise OutputExistsError(f"{out} is a file; pictures are written into a folder: choose another output")
+    if not is_remote(folder):
+        try:
+            folder.mkdir(exist_ok=True)
+        except OSError as error:
+            raise ConfigError(f"the folder {out} cannot be made ({error.strerror}); choose another output") from error
+    return folder

@@ -1,0 +1,92 @@
+"""What the trees look like in numbers, and what the run took: depth, leaf sizes, time by stage."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from bigforest.forest.contents import Contents
+from bigforest.plot.draw import COLORS, HEIGHT, INK, WIDTH, altair, chart_of, finished, labels_of
+
+
+def depth_table(forest: Contents) -> pl.DataFrame:
+    """Columns depth, leaves (of all trees on this level) and trees (whose deepest leaf is there)."""
+    leaves = forest.nodes.filter(pl.col("left").is_null())
+    deepest = leaves.group_by("tree").agg(pl.col("depth").max()).group_by("depth").agg(trees=pl.len())
+    by_level = leaves.group_by("depth").agg(leaves=pl.len())
+    return (
+        by_level.join(deepest, on="depth", how="left")
+        .with_columns(pl.col("trees").fill_null(0))
+        .sort("depth")
+        .collect()
+    )
+
+
+def leaves_table(forest: Contents) -> pl.DataFrame:
+    """Columns from, to and leaves: leaves that hold from 1, 2, 4, ... on to before 2, 4, 8, ... rows of their bag."""
+    step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
+    weight = pl.col("weight").cast(pl.Float64) * step
+    place = weight.log(2).floor().cast(pl.Int32)
+    return (
+        forest.nodes.filter(pl.col("left").is_null())
+        .group_by(bin=place)
+        .agg(leaves=pl.len())
+        .sort("bin")
+        .select(pl.lit(2.0).pow("bin").alias("from"), pl.lit(2.0).pow(pl.col("bin") + 1).alias("to"), "leaves")
+        .collect()
+    )
+
+
+def time_table(forest: Contents) -> pl.DataFrame:
+    """Columns stage (a text) and seconds, in the order of the run."""
+    run = forest.run
+    return pl.DataFrame({"stage": labels_of(run["stage"].to_list()), "seconds": run["seconds"]})
+
+
+def depth_chart(forest: Contents) -> Any:
+    """Leaves by level, and the trees whose deepest leaf is there as a line."""
+    alt = altair()
+    table = depth_table(forest)
+    base = chart_of(table).encode(x=alt.X(field="depth", type="quantitative", title="level, the root has 0"))
+    bars = base.mark_bar(color=COLORS[0], size=max(1, min(20, 360 // table.height))).encode(
+        y=alt.Y(field="leaves", type="quantitative", title="leaves")
+    )
+    line = base.mark_line(color=COLORS[4], point=alt.OverlayMarkDef(color=COLORS[4], size=12)).encode(
+        y=alt.Y(field="trees", type="quantitative", title="trees (line)")
+    )
+    chart = alt.layer(bars, line).resolve_scale(y="independent").properties(width=WIDTH, height=HEIGHT)
+    return finished(chart, "Depth", ["bars: leaves of all trees; line: trees whose deepest leaf is there"])
+
+
+def leaves_chart(forest: Contents) -> Any:
+    """Leaves by the rows they hold, in powers of two."""
+    alt = altair()
+    table = leaves_table(forest)
+    texts = [f"{low:g}" if high - low <= 1 and low >= 1 else f"{low:g} to {high:g}" for low, high, _ in table.rows()]
+    chart = (
+        chart_of(table.with_columns(size=pl.Series(texts, dtype=pl.String)))
+        .mark_bar(color=COLORS[0])
+        .encode(
+            x=alt.X(field="size", type="nominal", title="rows of the bag in the leaf", sort=texts),
+            y=alt.Y(field="leaves", type="quantitative", title="leaves"),
+        )
+    )
+    weighed = ["rows count by their weights"] if forest.spec.weight is not None else []
+    return finished(chart.properties(width=WIDTH, height=HEIGHT), "Leaf sizes", weighed)
+
+
+def time_chart(forest: Contents) -> Any:
+    """Seconds of each stage of the run."""
+    alt = altair()
+    table = time_table(forest)
+    base = chart_of(table).encode(
+        y=alt.Y(field="stage", type="nominal", title=None, sort=table["stage"].to_list()),
+        x=alt.X(field="seconds", type="quantitative", title="seconds"),
+    )
+    text = base.mark_text(align="left", dx=4, color=INK).encode(
+        text=alt.Text(field="seconds", type="quantitative", format=".3~g")
+    )
+    threads = int(forest.run["threads"].to_numpy().max())
+    chart = alt.layer(base.mark_bar(color=COLORS[0]), text).properties(width=WIDTH)
+    return finished(chart, "Time by stage", [f"on {threads} threads"])

@@ -1,0 +1,108 @@
+"""What was trained on what, and how to make it again."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+from bigforest.forest.contents import Contents
+from bigforest.plot.draw import one_line
+from bigforest.report import page
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.train_options import OPTIONS
+
+_LISTED = 10
+_VERSIONS = ("bigforest", "python", "numpy", "numba", "polars")
+
+
+def card(forest: Contents) -> list[str]:
+    """The model card: table, target, features, trees, options."""
+    spec, config, origin = forest.spec, forest.config, forest.origin
+    grown_on = "a table in memory" if origin is None or origin.data is None else origin.data
+    if origin is not None and origin.merged:
+        grown_on = "; ".join(f"{piece.forest} ({piece.trees} trees)" for piece in origin.merged)
+    pairs = [
+        ("what it answers", f"{spec.target.name}: {_target(forest)}"),
+        ("grown on" if not (origin and origin.merged) else "merged from", grown_on),
+        ("rows", f"{spec.rows:,}" + (f", {spec.dropped:,} more without a target left out" if spec.dropped else "")),
+        ("features", f"{len(spec.features):,}: {_listed([feature.name for feature in spec.features])}"),
+        ("trees", f"{forest.trees:,}, family {config.family}"),
+    ]
+    if origin is not None and origin.exclude:
+        pairs.append(("columns left out", _listed(list(origin.exclude))))
+    if forest.revised:
+        pairs.append(("since then", forest.revised))
+    options = [
+        (name, _word(value)) for name, value in _set_options(config) if name not in ("trees", "family") and value != ()
+    ]
+    return [page.facts(pairs), page.folded("All options", page.facts(options))]
+
+
+def again(forest: Contents) -> list[str]:
+    """The command, the call, the versions, and what the table is known by."""
+    run, origin = forest.run.row(0, named=True), forest.origin
+    pairs = [("seed", str(forest.config.seed)), *((name, str(run[name])) for name in _VERSIONS)]
+    if origin is not None and origin.fingerprint:
+        pairs.append(("fingerprint of the table", origin.fingerprint))
+    if origin is not None and origin.merged:
+        told = page.text("The forest was merged from others; each has a seed and a table of its own.")
+        return [told, page.facts(pairs)]
+    return [
+        page.text("The same table, options and seed give the same forest, on any number of threads."),
+        page.code(shlex.join(command(forest))),
+        page.facts(pairs),
+    ]
+
+
+def command(forest: Contents) -> list[str]:
+    """The words of the command that grows the forest again; DATA stands for a table that was in memory."""
+    origin, config = forest.origin, forest.config
+    words = ["bigforest", "train", (origin.data if origin is not None else None) or "DATA"]
+    words += ["--target", forest.spec.target.name]
+    for column in origin.exclude if origin is not None else ():
+        words += ["--exclude", column]
+    plain = TrainConfig.of(family=config.family).settled(forest.spec.target.task)
+    for name, value in _set_options(config):
+        if name in ("trees", "seed", "task") or value != getattr(plain, name):
+            words += list(_flags(name, value))
+    return words
+
+
+def _flags(name: str, value: Any) -> Iterator[str]:
+    flag = f"--{name.replace('_', '-')}"
+    if isinstance(value, bool):
+        yield flag if value else f"--no-{name.replace('_', '-')}"
+    elif name == "class_weight" and isinstance(value, tuple):
+        yield from (flag, json.dumps({str(label): weight for label, weight in value}, ensure_ascii=False))
+    elif isinstance(value, tuple):
+        for one in value:
+            yield from (flag, str(one))
+    else:
+        yield from (flag, str(value))
+
+
+def _set_options(config: TrainConfig) -> list[tuple[str, Any]]:
+    """The options that the family has and that have a value."""
+    found = [(name, getattr(config, name)) for name, option in OPTIONS.items() if option.of(config.family)]
+    return [(name, value) for name, value in found if value is not None and value != ()]
+
+
+def _target(forest: Contents) -> str:
+    if forest.is_regression:
+        return "a number"
+    return f"{len(forest.classes):,} classes, {_listed(forest.classes)}"
+
+
+def _listed(values: list[Any]) -> str:
+    texts = [one_line(value) for value in values[:_LISTED]]
+    return ", ".join(texts) + (f" and {len(values) - _LISTED} more" if len(values) > _LISTED else "")
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(": ".join(map(str, one)) if isinstance(one, tuple) else str(one) for one in value)
+    return str(value)

@@ -1,0 +1,108 @@
+"""How good a forest is and how sure of that, and where it is wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from bigforest.plot.error import error_table
+from bigforest.plot.pictures import Pictures
+from bigforest.predict.forest import Forest
+from bigforest.report import page
+from bigforest.report.slices import LEAST_ROWS, slices, worst_rows
+from bigforest.source import Source
+
+_CLASSES = 10
+
+
+def quality(plot: Pictures) -> list[str]:
+    """The error out of bag with its standard error, metrics, curves."""
+    forest = plot.forest
+    if not forest.has_oob:
+        pieces = [page.text("There is no estimate out of bag: trees saw every row, or were merged or changed since.")]
+    elif not forest.oob.rows_used:
+        pieces = [page.text("There is no estimate: every row is in the bag of every tree.")]
+    else:
+        pieces = [page.text(_error(forest)), page.picture(plot.error(), "Error against the number of trees")]
+        pieces += [page.heading("Metrics out of bag"), _metrics(forest)]
+        if not forest.is_regression:
+            pieces += [
+                page.picture(plot.reliability(), "Reliability of the probabilities"),
+                page.picture(plot.roc(), "ROC curves"),
+                page.picture(plot.precision_recall(), "Precision and recall"),
+            ]
+    if forest.has_validation:
+        last = forest.validation.row(-1, named=True)
+        told = f"On the validation table the share of wrong rows is {page.number(last['error'])}, of {last['rows']:,}."
+        pieces.append(page.text(told))
+    return pieces
+
+
+def wrong(plot: Pictures, source: Source | None) -> list[str]:
+    """Worst classes, worst rows, worst slices of the training table."""
+    forest = plot.forest
+    if not forest.has_oob or not forest.oob.rows_used:
+        return []
+    pieces = []
+    if not forest.is_regression:
+        pieces += [page.picture(plot.confusion(), "Confusion of classes", wide=len(forest.classes) > 12)]
+        pieces += [page.heading("Worst classes"), _table(worst_classes(forest))]
+    pieces += [page.heading("Rows with the largest loss out of bag"), _table(worst_rows(forest))]
+    if source is not None:
+        found = slices(forest, source)
+        pieces.append(page.heading("Slices with the highest error out of bag"))
+        if found.height:
+            note = (
+                f"Parts of the table, by one feature, with {LEAST_ROWS} rows or more. excess: error above that of all "
+                "rows, in standard errors of the slice; of many slices a few are 2 above by chance."
+            )
+            pieces += [page.text(note), _table(found)]
+        else:
+            pieces.append(page.text("No slice has a higher error than all rows together."))
+    return pieces
+
+
+def worst_classes(forest: Forest) -> pl.DataFrame:
+    """Columns class, rows, recall, precision, f1 and most_often (what its wrong rows are voted to be), worst first."""
+    metrics, confusion = forest.oob.metrics, forest.oob.confusion
+    assert confusion is not None
+    wrong = confusion.filter(pl.col("truth") != pl.col("prediction")).sort("rows", descending=True, maintain_order=True)
+    often = wrong.group_by("truth", maintain_order=True).first().select("truth", most_often="prediction")
+    return (
+        metrics.filter(pl.col("class").is_not_null() & (pl.col("rows") > 0))
+        .select("class", "rows", "recall", "precision", "f1")
+        .join(often, left_on="class", right_on="truth", how="left", maintain_order="left")
+        .sort("recall", maintain_order=True)
+        .head(_CLASSES)
+    )
+
+
+def _error(forest: Forest) -> str:
+    last = error_table(forest).row(-1, named=True)
+    error, spread = last["error"], last["standard_error"]
+    what = "mean squared error" if forest.is_regression else "share of wrong rows"
+    sure = ", rows by their weights"
+    if spread is not None:
+        low, high = max(0.0, error - 1.96 * spread), error + 1.96 * spread
+        sure = (
+            f", standard error {page.number(spread, 2)}: 95 of 100 such intervals hold the true one, here "
+            f"{page.number(low)} to {page.number(high)}"
+        )
+    return f"Out of bag the {what} is {page.number(error)} on {last['rows']:,} rows{sure}."
+
+
+def _metrics(forest: Forest) -> str:
+    metrics = forest.oob.metrics
+    if not forest.is_regression and metrics.height > 31:
+        return _table(metrics.tail(1).with_columns(pl.lit("all").alias("class")))
+    texts: list[Any] = [
+        ["all" if cell is None and at == 0 else cell for at, cell in enumerate(row)] for row in metrics.rows()
+    ]
+    return page.table(metrics.columns, texts if not forest.is_regression else metrics.rows())
+
+
+def _table(frame: pl.DataFrame) -> str:
+    labels = [name for name in ("class", "truth", "prediction", "most_often") if name in frame.columns]
+    texts = frame.with_columns(pl.col(name).cast(pl.String) for name in labels if not frame.schema[name].is_float())
+    return page.table([name.replace("_", " ") for name in frame.columns], texts.rows())

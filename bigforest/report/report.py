@@ -1,0 +1,154 @@
+"""`bigforest.report_forest`: all there is to say about a forest, in one HTML file that loads nothing."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import ConfigError, shown
+from bigforest.common.events import Listener, silent
+from bigforest.explain.explain import explain_forest
+from bigforest.plot.draw import altair
+from bigforest.plot.files import converter
+from bigforest.plot.importance import importance_chart
+from bigforest.plot.pictures import Pictures
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.report import page
+from bigforest.report.card import again, card
+from bigforest.report.quality import quality, wrong
+from bigforest.source import Source
+from bigforest.storage.atomic import check_output, staged
+from bigforest.storage.paths import as_path
+
+_SUFFIX = ".html"
+_RULES = 10
+# Features in the table of importance.
+_SHOWN = 30
+
+
+def report_forest(
+    forest: Forest | str | Path,
+    data: Any = None,
+    out: str | Path = "report.html",
+    *,
+    trees: int = 3,
+    overwrite: bool = False,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    listener: Listener = silent,
+) -> Path:
+    """Write a report about a forest: one HTML file without scripts from elsewhere, for screens, phones and print.
+
+    It says what was trained on what, how good it is and how sure of that, where it is wrong, what matters, how answers
+    depend on it, what trees look like, and how to make it again.
+
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        The forest, or the path of one.
+    data : path or table, optional
+        The table the forest was grown on, for slices, importance by permutation, dependence and contributions. For a
+        forest without an out-of-bag report any rows with its features, for the last two.
+    out : str or Path, default="report.html"
+        The file, which ends in .html.
+    trees : int, default=3
+        Trees that are drawn, the first ones.
+    overwrite : bool, default=False
+        Replace a file that is already there.
+    threads, scratch, memory, listener : optional
+        As for `explain_forest`.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ConfigError
+        For unusable options, and where the extra `plot` is not installed.
+    DataError
+        For rows that do not fit: of a forest with an out-of-bag report, those of another table.
+    FormatError
+        For a damaged forest.
+    OutputExistsError
+        When `out` is taken.
+    """
+    if isinstance(trees, bool) or not isinstance(trees, int) or trees < 0:
+        raise ConfigError(f"trees must be a number of trees from 0 on, not {shown(trees)}")
+    out = as_path(out)
+    if out.suffix.lower() != _SUFFIX:
+        raise ConfigError(f"the name of a report ends in {_SUFFIX}, not {out.name!r}; choose another output")
+    check_output(out, overwrite=overwrite, kind="report", is_ours=Path.is_file)
+    altair()
+    converter()
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
+    with ExitStack() as stack:
+        source = None if data is None else stack.enter_context(plot._source(data))
+        made = _page(plot, data, source, trees)
+    with staged(out, overwrite=overwrite, kind="report", is_ours=Path.is_file) as path:
+        path.write_text(made, encoding="utf-8")
+    return out
+
+
+def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
+    forest = plot.forest
+    # First what is out of bag, which refuses a table that is not that of training.
+    matters = _matters(plot, data, source)
+    sections = [
+        ("What it is", card(forest)),
+        ("How good it is", quality(plot)),
+        ("Where it is wrong", wrong(plot, source)),
+        ("What matters", matters),
+        ("How answers depend on it", _dependence(plot, data)),
+        ("The trees", _trees(plot, trees)),
+        ("How to make it again", [*again(forest), page.picture(plot.time(), "Time by stage")]),
+    ]
+    return page.page(f"Forest for {forest.spec.target.name}", sections)
+
+
+def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
+    pieces = [page.picture(plot.importance(), "Importance by decrease of impurity")]
+    note = "The decrease of impurity favours features of many values"
+    if source is None or not plot.forest.has_oob:
+        return [*pieces, page.text(f"{note}; the training table gives importance out of bag, which does not.")]
+    found = explain_forest(plot.forest, data, parts="permutation", **(plot.how or {}))["permutation"]
+    rows = found.sort("importance", descending=True, nulls_last=True).head(_SHOWN)
+    drawn = importance_chart(found, "permutation")
+    return [
+        page.picture(drawn, "Importance by permutation"),
+        page.table([name.replace("_", " ") for name in rows.columns], rows.rows()),
+        page.text(f"{note}; permuting rows out of bag does not."),
+        *pieces,
+    ]
+
+
+def _dependence(plot: Pictures, data: Any) -> list[str]:
+    if data is None:
+        return [page.text("The training table shows how answers depend on features: give it to the report.")]
+    return [
+        page.picture(plot.dependence(data), "Partial dependence", wide=True),
+        page.picture(plot.swarm(data), "What features add to answers"),
+        page.picture(plot.waterfall(data), "Why the first row gets its answer"),
+    ]
+
+
+def _trees(plot: Pictures, trees: int) -> list[str]:
+    forest = plot.forest
+    pieces = [page.picture(plot.depth(), "Depth"), page.picture(plot.leaves(), "Leaf sizes")]
+    rules = explain_forest(forest, parts="trees", rules=_RULES, **(plot.how or {}))["rules"]
+    told = page.table(rules.columns, [tuple(_number(cell) for cell in row) for row in rules.rows()])
+    pieces.append(page.folded("Leaves that say most", told))
+    for number in range(min(trees, forest.trees)):
+        drawn = page.picture(plot.tree(number), f"Tree {number}", wide=True)
+        pieces.append(page.folded(f"Tree {number}", drawn))
+    return pieces
+
+
+def _number(cell: Any) -> Any:
+    """Labels of classes as text; numbers as they are."""
+    return cell if isinstance(cell, int | float) and not isinstance(cell, bool) else str(cell)

@@ -1,0 +1,93 @@
+"""bigforest plot"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+
+def plot(
+    forest: options.ForestFolder,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DATA]",
+            show_default=False,
+            help="Rows for dependence, waterfall, swarm; the table of training for unbiased and permutation.",
+        ),
+    ] = None,
+    what: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME,...",
+            help="error, confusion, reliability, roc, precision-recall, importance, unbiased, permutation, dependence, "
+            "waterfall, swarm, depth, leaves, tree, time; all that can be drawn unless given.",
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="DIR", help="Folder of the files; <stem of FOREST>.pictures unless given.")
+    ] = None,
+    format: Annotated[str, typer.Option(metavar="svg|png|html", help="Format of the files.")] = "svg",
+    row: Annotated[int, typer.Option(metavar="N", help="Row of the waterfall, from 0.")] = 0,
+    tree: Annotated[int, typer.Option(metavar="N", help="Tree that is drawn, from 0.")] = 0,
+    depth: Annotated[int, typer.Option(metavar="N", help="Levels of it that are drawn, at most 8.")] = 3,
+    features: Annotated[
+        list[str] | None, typer.Option("--feature", metavar="COL", help="Feature of dependence; repeat for more.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option("--class", metavar="CLASS", help="Class that waterfall and swarm explain.")
+    ] = None,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    threads: options.Threads = None,
+    scratch: options.Scratch = None,
+    memory: options.Memory = None,
+) -> None:
+    """Draw pictures of a forest into a folder; needs bigforest[plot].
+
+    Without --what, all that the forest and DATA allow.
+    Example: bigforest plot flights.forest flights.parquet --what error,roc,swarm --out pictures
+    """
+    import bigforest
+
+    from .progress import watching
+    from .show import show
+
+    begin = perf_counter()
+    with watching(quiet=quiet) as listener:
+        files = bigforest.plot_forest(
+            forest,
+            data,
+            out=out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.pictures",
+            what=None if what is None else what.split(","),
+            format=format,
+            row=row,
+            tree=tree,
+            depth=depth,
+            features=features,
+            label=label,
+            overwrite=overwrite,
+            threads=threads,
+            scratch=scratch,
+            memory=memory,
+            listener=listener,
+        )
+    facts = {"forest": forest, "files": [str(file) for file in files], "seconds": perf_counter() - begin}
+    show(facts, _draw, json=json, quiet=quiet)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import duration, lines
+
+    lines(console, [("files", "\n".join(facts["files"])), ("time", duration(facts["seconds"]))])

@@ -1,0 +1,78 @@
+"""bigforest report"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from time import perf_counter
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from . import options
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from .show import Facts
+
+
+def report(
+    forest: options.ForestFolder,
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[DATA]",
+            show_default=False,
+            help="The table the forest was grown on: then the report says where it is wrong and how answers depend.",
+        ),
+    ] = None,
+    out: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The page; <stem of FOREST>.html unless given.")
+    ] = None,
+    trees: Annotated[int, typer.Option(metavar="N", help="Trees that are drawn.")] = 3,
+    overwrite: options.Overwrite = False,
+    json: options.Json = False,
+    quiet: options.Quiet = False,
+    threads: options.Threads = None,
+    scratch: options.Scratch = None,
+    memory: options.Memory = None,
+) -> None:
+    """Write all there is to say about a forest into one HTML file; needs bigforest[plot].
+
+    The file loads nothing from elsewhere, prints, and follows the light or dark of the reader.
+    Example: bigforest report flights.forest flights.parquet --out report.html
+    """
+    import bigforest
+
+    from .progress import watching
+    from .show import show
+
+    begin = perf_counter()
+    with watching(quiet=quiet) as listener:
+        file = bigforest.report_forest(
+            forest,
+            data,
+            out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.html",
+            trees=trees,
+            overwrite=overwrite,
+            threads=threads,
+            scratch=scratch,
+            memory=memory,
+            listener=listener,
+        )
+    facts = {
+        "forest": forest,
+        "file": str(file),
+        "bytes": file.stat().st_size,
+        "seconds": perf_counter() - begin,
+    }
+    show(facts, _draw, json=json, quiet=quiet)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import duration, lines, size
+
+    lines(
+        console,
+        [("report", facts["file"]), ("size", size(facts["bytes"])), ("time", duration(facts["seconds"]))],
+    )

@@ -1,0 +1,202 @@
+"""What pictures show, against plain recomputation, and the files they are written to."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import roc_auc_score
+from typer.testing import CliRunner
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError
+from bigforest.plot.confusion import OTHERS, confusion_table
+from bigforest.plot.contributions import swarm_table, waterfall_table
+from bigforest.plot.draw import labels_of
+from bigforest.plot.error import error_table
+from bigforest.plot.files import html_of_chart
+from bigforest.plot.plot import PICTURES
+from bigforest.plot.scores import area_of, ranking_table, reliability_table
+from bigforest.plot.shape import depth_table, leaves_table, time_table
+from bigforest.plot.tree import tree_tables
+from cli.app import app
+
+EVIL = "</script><script>alert(1)</script>"
+
+
+def table(rows: int = 240, classes: int = 3) -> pl.DataFrame:
+    """Numbers, a category with missing values, and classes with hostile names."""
+    random = np.random.default_rng(7)
+    a, b = random.normal(size=(2, rows)).round(2)
+    names = np.array([EVIL, 'b"&', "c", "d"])[:classes]
+    c = [None if r < 0.1 else "<i>" if r < 0.5 else "z" for r in random.random(rows)]
+    y = np.digitize(a + random.normal(0, 0.7, rows), np.linspace(-0.7, 0.7, classes - 1))
+    return pl.DataFrame({"a<b>": a, "b.[0]": b, "c": c, "y": names[y]})
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def grown(request: Any) -> tuple[bf.Forest, pl.DataFrame]:
+    frame = table(classes=request.param)
+    return bf.train(frame, target="y", trees=12, threads=1), frame
+
+
+@pytest.fixture(scope="module")
+def numbers() -> tuple[bf.Forest, pl.DataFrame]:
+    frame = table().with_columns(y=pl.col("a<b>") * 2.5 + pl.col("b.[0]"))
+    return bf.train(frame, target="y", trees=12, threads=1), frame
+
+
+def heard(forest: bf.Forest) -> list[dict[str, Any]]:
+    return [row for row in forest.oob.rows.collect().to_dicts() if row["trees"]]
+
+
+def test_error__of_classes_is_that_of_the_report(grown: Any) -> None:
+    forest, _ = grown
+    rows, last = heard(forest), error_table(forest).row(-1, named=True)
+    wrong = np.array([row["truth"] != row["prediction"] for row in rows])
+    assert last["rows"] == len(rows) and last["error"] == pytest.approx(wrong.mean())
+    assert last["standard_error"] == pytest.approx(wrong.std() / len(rows) ** 0.5)
+
+
+def test_error__of_numbers_has_the_spread_of_squared_errors(numbers: Any) -> None:
+    squares = np.array([(row["truth"] - row["prediction"]) ** 2 for row in heard(numbers[0])])
+    last = error_table(numbers[0]).row(-1, named=True)
+    assert last["error"] == pytest.approx(squares.mean())
+    assert last["standard_error"] == pytest.approx(squares.std(ddof=1) / squares.size**0.5)
+
+
+def test_scores__are_those_of_the_rows_out_of_bag(grown: Any) -> None:
+    forest, _ = grown
+    for code, label in enumerate(forest.classes):
+        score = np.array([row[f"p_{label}"] for row in heard(forest)])
+        hit = np.array([row["truth"] == label for row in heard(forest)])
+        for row in reliability_table(forest, code).to_dicts():
+            own = np.minimum(np.floor(score * 10), 9) == row["bin"]
+            assert row["rows"] == own.sum()
+            assert (row["score"], row["share"]) == pytest.approx((score[own].mean(), hit[own].mean()))
+        steps, ranking = np.floor(score * 10_000), ranking_table(forest, code)
+        assert area_of(ranking) == pytest.approx(roc_auc_score(hit, steps))
+        for row in ranking.to_dicts():
+            chosen = steps >= round(row["score"] * 10_000)
+            assert row["precision"] == pytest.approx(hit[chosen].mean())
+            assert row["found"] == pytest.approx((hit & chosen).sum() / hit.sum())
+            assert row["false_alarms"] == pytest.approx((~hit & chosen).sum() / (~hit).sum())
+
+
+def test_confusion__counts_rows_and_puts_rare_classes_together(grown: Any) -> None:
+    forest, _ = grown
+    names = dict(zip(forest.classes, labels_of(forest.classes), strict=True))
+    pairs = [(names[row["truth"]], names[row["prediction"]]) for row in heard(forest)]
+    found = confusion_table(forest).to_dicts()
+    assert {(row["truth"], row["prediction"]): row["rows"] for row in found} == {p: pairs.count(p) for p in pairs}
+    for row in found:
+        assert row["share"] == pytest.approx(row["rows"] / sum(p[0] == row["truth"] for p in pairs))
+    few = confusion_table(forest, 1)
+    assert set(few["truth"]) - {OTHERS} and few["rows"].sum() == len(pairs) and few["truth"].n_unique() == 2
+
+
+def test_shape__counts_leaves(grown: Any) -> None:
+    forest, _ = grown
+    leaves = [row for row in forest.nodes.collect().to_dicts() if row["left"] is None]
+    depths = [row["depth"] for row in leaves]
+    deepest = [max(row["depth"] for row in leaves if row["tree"] == tree) for tree in range(forest.trees)]
+    for row in depth_table(forest).to_dicts():
+        assert (row["leaves"], row["trees"]) == (depths.count(row["depth"]), deepest.count(row["depth"]))
+    sizes = leaves_table(forest)
+    assert sizes["leaves"].sum() == len(leaves)
+    for row in sizes.to_dicts():
+        assert row["leaves"] == sum(row["from"] <= leaf["weight"] < row["to"] for leaf in leaves)
+    assert time_table(forest)["seconds"].to_list() == forest.run["seconds"].to_list()
+
+
+def test_tree__shows_its_nodes(grown: Any) -> None:
+    forest, _ = grown
+    nodes, bars, edges = tree_tables(forest, 3, 2)
+    own = {row["node"]: row for row in forest[3].nodes.to_dicts() if row["depth"] <= 2}
+    assert nodes["node"].to_list() == list(own) and edges.height == len(own) - 1
+    names = labels_of(forest.classes)
+    for bar in bars.to_dicts():
+        counts = own[bar["node"]]["counts"]
+        share = counts[names.index(bar["label"])] / sum(counts)
+        assert bar["end"] - bar["begin"] == pytest.approx(0.8 * share)
+
+
+def test_contributions__go_from_base_to_prediction(grown: Any) -> None:
+    forest, frame = grown
+    found = forest.explain(frame, parts="contributions", classes=[forest.classes[1]], threads=1)["contributions"]
+    steps = waterfall_table(found.filter(pl.col("row") == 5), frame.row(5, named=True), 2)
+    first = found.filter(pl.col("row") == 5).row(0, named=True)
+    assert steps["begin"][0] == pytest.approx(first["base"])
+    assert steps["end"][-1] == pytest.approx(first["prediction"])
+    assert steps["begin"].to_list()[1:] == pytest.approx(steps["end"].to_list()[:-1])
+    swarm = swarm_table(found.sort("row"), frame)
+    assert swarm.height == 3 * frame.height
+    sums = {name: swarm.filter(pl.col("feature") == name)["change"].sum() for name in ("a<b>", "b.[0]", "c")}
+    assert sums == pytest.approx({name: found[f"c_{name}"].sum() for name in sums})
+    assert swarm.filter(pl.col("feature") == "c")["level"].null_count() == frame.height
+
+
+def test_labels__differ_where_values_do() -> None:
+    long = ["x" * 50 + "1", "x" * 50 + "2", "a\x00b", None]
+    assert len(set(labels_of(long))) == 4 and all(text.isprintable() for text in labels_of(long))
+
+
+@pytest.mark.parametrize("kind", ["svg", "png", "html"])
+def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str) -> None:
+    forest, frame = grown
+    files = bf.plot_forest(forest, frame, out=tmp_path / "out", format=kind, threads=1)
+    assert [file.stem for file in files] == list(PICTURES)
+    assert sorted(files) == sorted((tmp_path / "out").iterdir())  # and nothing half made
+    begins = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE"}[kind]
+    for file in files:
+        content = file.read_bytes()
+        assert content.startswith(begins) and b"<script>alert" not in content, file
+    with pytest.raises(bf.OutputExistsError):
+        bf.plot_forest(forest, out=tmp_path / "out", what="time", format=kind)
+
+
+def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path: Path) -> None:
+    forest, frame = numbers
+    names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", threads=1)}
+    assert names == set(PICTURES) - {"confusion", "reliability", "roc", "precision-recall"}
+    for family in ("sparse-oblique", "tree"):
+        clean = frame.drop("c") if family == "sparse-oblique" else frame
+        target = clean.with_columns(y=pl.col("y") > 0)
+        other = bf.train(target, target="y", trees=1, family=family, bootstrap=False, threads=1)
+        files = bf.plot_forest(other, target, out=tmp_path / family, threads=1)
+        assert {"tree", "swarm", "depth"} <= {file.stem for file in files} and not other.has_oob
+
+
+def test_html__keeps_data_within_its_script(grown: Any) -> None:
+    page = html_of_chart(grown[0].plot.confusion())
+    assert page.count("</script>") == 2 and " src=" not in page.split("<body>")[1]
+
+
+def test_wrong_input__is_one_line(grown: Any, tmp_path: Path) -> None:
+    forest, _ = grown
+    forest.write(tmp_path / "a.forest")
+    for words, told in (
+        (["--what", "nonsense"], "--what must be some of"),
+        (["--format", "gif"], "--format must be one of"),
+        (["--what", "dependence"], "give data"),
+        (["--what", "tree", "--tree", "99"], "--tree must be a number from 0 to 11"),
+        (["--what", "tree", "--depth", "9"], "--depth must be"),
+    ):
+        run = CliRunner().invoke(app, ["plot", str(tmp_path / "a.forest"), "--out", str(tmp_path / "o"), *words])
+        assert run.exit_code == 2 and told in run.output and run.output.count("\n") == 1, run.output
+    with pytest.raises(ConfigError, match="row must be"):
+        forest.plot.waterfall(grown[1], row=10**6)
+
+
+def test_missing_extra__is_told() -> None:
+    code = (
+        "import sys; sys.modules['altair'] = None\nfrom bigforest.plot.draw import altair\n"
+        "try:\n    altair()\nexcept Exception as error:\n    print(error)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "pip install 'bigforest[plot]'" in run.stdout

@@ -1,0 +1,117 @@
+"""The report: slices and rows against plain recomputation, and the page."""
+
+from __future__ import annotations
+
+import shlex
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import bigforest as bf
+from bigforest.report.card import command
+from bigforest.report.slices import slices, worst_rows
+from bigforest.source import open_source
+from cli.app import app
+from tests.plot.test_pictures import heard, table
+
+VOID = {"meta", "br", "link", "img", "input", "hr"}
+
+
+class Reader(HTMLParser):
+    """Checks that elements close, and keeps what could load something."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.loads: list[str] = []
+        self.tags: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.open += [] if tag in VOID else [tag]
+        for name, value in attrs:
+            assert not name.startswith("on"), name
+            if name in ("src", "href", "xlink:href", "data", "action") and not (value or "").startswith("#"):
+                self.loads.append(f"{name}={value}")
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+def read(path: Path) -> Reader:
+    reader, text = Reader(), path.read_text(encoding="utf-8")
+    reader.feed(text)
+    assert not reader.open and not reader.loads
+    assert reader.tags.count("script") == 1 and "<i>" not in text and "://" not in text
+    return reader
+
+
+def test_page__escapes_loads_nothing_and_closes(tmp_path: Path) -> None:
+    for classes in (2, 3):
+        frame = table(classes=classes)
+        forest = bf.train(frame, target="y", trees=8, threads=1)
+        page = read(forest.report(frame, tmp_path / f"{classes}.html", threads=1))
+        assert page.tags.count("svg") >= 14 and page.tags.count("details") == 5
+        assert "viewport" in (tmp_path / f"{classes}.html").read_text(encoding="utf-8")
+
+
+def test_page__of_numbers_oblique_and_without_report(tmp_path: Path) -> None:
+    frame = table().with_columns(y=pl.col("a<b>") * 2)
+    read(bf.train(frame, target="y", trees=5, threads=1).report(frame, tmp_path / "a.html", threads=1))
+    flat = table().drop("c")
+    read(bf.train(flat, target="y", trees=5, family="sparse-oblique", threads=1).report(out=tmp_path / "b.html"))
+    alone = bf.train(table(), target="y", family="tree", threads=1)
+    read(alone.report(table().drop("y"), tmp_path / "c.html", threads=1))
+
+
+def test_slices__and_worst_rows_are_those_of_the_rows(tmp_path: Path) -> None:
+    frame = table(400).with_columns(y=pl.when(pl.int_range(400) % 9 == 0).then(None).otherwise(pl.col("y")))
+    forest = bf.train(frame, target="y", trees=12, threads=1)
+    rows = heard(forest)
+    wrong = {row["row"]: row["truth"] != row["prediction"] for row in rows}
+    found = slices(forest, open_source(frame, scratch=tmp_path), 50).filter(pl.col("feature") == "c")
+    for row in found.to_dicts():
+        value = None if row["slice"] == "missing" else row["slice"].removeprefix("is ")
+        own = [error for at, error in wrong.items() if frame["c"][at] == value]
+        assert (row["rows"], row["error"]) == (len(own), pytest.approx(np.mean(own)))
+        assert row["error"] > np.mean(list(wrong.values()))
+    numbers = slices(forest, open_source(frame, scratch=tmp_path), 50)
+    assert numbers.height and numbers["rows"].min() >= 20  # type: ignore[operator]
+    worst = worst_rows(forest, 3)
+    with np.errstate(divide="ignore"):
+        losses = sorted((float(-np.log(row[f"p_{row['truth']}"])) for row in rows), reverse=True)
+    assert worst["loss"].to_list() == pytest.approx(losses[:3])
+    assert all(frame["y"][row["row"]] == row["truth"] for row in worst.to_dicts())
+
+
+def test_command__grows_the_same_forest(tmp_path: Path) -> None:
+    table().write_parquet(tmp_path / "t.parquet")
+    options: dict[str, Any] = {"exclude": ["b.[0]"], "class_weight": {"c": 2.0}, "min_leaf": 3, "replace": False}
+    forest = bf.train(tmp_path / "t.parquet", target="y", trees=4, seed=5, threads=1, **options)
+    words = shlex.split(shlex.join(command(forest)))[1:]
+    run = CliRunner().invoke(app, [*words, "--out", str(tmp_path / "again.forest"), "--quiet"])
+    assert run.exit_code == 0, run.output
+    again = bf.read_forest(tmp_path / "again.forest")
+    assert again.config == forest.config and again.nodes.collect().equals(forest.nodes.collect())
+
+
+def test_command_line__writes_and_refuses(tmp_path: Path) -> None:
+    frame = table()
+    bf.train(frame, target="y", trees=4, threads=1, out=tmp_path / "f.forest")
+    frame.head(50).write_parquet(tmp_path / "half.parquet")
+    out = ["--out", str(tmp_path / "r.html")]
+    for words, told in (
+        ([str(tmp_path / "half.parquet"), *out], "training"),
+        (["--out", str(tmp_path / "r.pdf")], "ends in .html"),
+        ([*out, "--trees", "-1"], "--trees must be"),
+    ):
+        run = CliRunner().invoke(app, ["report", str(tmp_path / "f.forest"), *words])
+        assert run.exit_code == 2 and told in run.output, run.output
+        assert not list(tmp_path.glob("*r.*"))
+    assert CliRunner().invoke(app, ["report", str(tmp_path / "f.forest"), *out]).exit_code == 0
+    assert CliRunner().invoke(app, ["report", str(tmp_path / "f.forest"), *out]).exit_code == 2
