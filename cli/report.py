@@ -37,9 +37,9 @@ def report(
     scratch: options.Scratch = None,
     memory: options.Memory = None,
 ) -> None:
-    """Write all there is to say about a forest into one HTML file; needs bigforest[plot].
+    """Write what there is to say about a forest into one HTML file.
 
-    The file loads nothing from elsewhere, prints, and follows the light or dark of the reader.
+    Needs bigforest[plot]. The file loads nothing from elsewhere, prints, and follows the light or dark of the reader.
     Example: bigforest report flights.forest flights.parquet --out report.html
     """
     import bigforest

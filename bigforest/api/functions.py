@@ -457,8 +457,7 @@ def predict_file(
         crew_of(scheduler, resources, as_path(out), listener, beside=True) as resources,
         TemporaryFolder(resources.scratch) as work,
     ):
-        _tell_of_training(forest, data, listener)
-        return predict_source(
+        done = predict_source(
             forest,
             open_source(data, scratch=work, memory=resources.memory),
             out,
@@ -474,6 +473,8 @@ def predict_file(
             listener=listener,
             overwrite=overwrite,
         )
+        _tell_of_training(forest, data, listener)
+        return done
 
 
 def _tell_of_training(forest: Forest, data: Any, listener: Listener) -> None:
