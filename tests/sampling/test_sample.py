@@ -179,6 +179,9 @@ class Table(NamedTuple):
     def shape(self) -> Shape:
         return Shape(rows=self.rows, widths=(), codes=0, classes=len(self.spec.target.classes))
 
+    def labels(self, start: int, stop: int) -> np.ndarray:
+        return self.target[start:stop]
+
 
 def sampler(target: Any, config: TrainConfig) -> Sampler:
     target = np.asarray(target, np.uint16)
@@ -367,7 +370,7 @@ def test_train__out_of_bag_of_groups_is_honest(tmp_path: Path) -> None:
         ({"group": "one"}, "all rows are of the one group 1"),
         ({"group": "who", "sampling": "balanced"}, "whole groups cannot be drawn by class"),
         ({"group": "who", "bootstrap": False}, "bootstrap is off"),
-        ({"group": 3}, "group must be the name of a column"),
+        ({"group": 3}, "group: a column cannot be made of int; give an array"),
     ],
 )
 def test_train__unusable_groups(changes: dict[str, Any], words: str) -> None:

@@ -210,7 +210,7 @@ def test_train__overwrite_replaces_a_forest(tmp_path: Path) -> None:
     [
         ({"tres": 3}, "no option 'tres'; did you mean trees"),
         ({"targt": "kind"}, "did you mean target"),
-        ({"xyzzy": 1}, "the options are data, target, trees, seed"),
+        ({"xyzzy": 1}, "the options are trees, seed, family"),
         ({"trees": 0}, "trees must be"),
         ({"threads": 0}, "threads must be"),
         ({"scratch": "/nowhere/at/all"}, "scratch folder"),
