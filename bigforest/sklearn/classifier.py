@@ -54,6 +54,12 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
     vote : {"soft", "hard"}, default="soft"
         Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in prediction
         unless asked otherwise.
+    shrink : {"auto", "off"} or float, default="off"
+        Move the values of leaves to those of the nodes above: by so many rows, or as rows out of bag say. Hierarchical
+        shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
+        above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0, 0.1,
+        1, 3, 10 and 50; 0 where no row is out of bag, with hard votes, of more than 64 classes, and of more than
+        4,194,304 rows times classes.
     stop_oob : float or None, default=None
         Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
         after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
@@ -67,6 +73,8 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
         levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
         10 for 1,000. Only of the families axis and tree.
+    keep_votes : bool, default=False
+        Keep the leaf of every out-of-bag row in each tree, as a table.
     projections : str or int, default="p^2/3"
         Columns of a node's random matrix: a count, or ceil(p^E) of p features. Only of the family sparse-oblique.
     projection_kind : {"rerf", "sporf", "gaussian", "very-sparse"}, default="rerf"
@@ -217,10 +225,12 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         ranks: bool = False,
         constants: Literal["redraw", "count"] = "redraw",
         vote: Literal["soft", "hard"] = "soft",
+        shrink: Literal["auto", "off"] | float = "off",
         stop_oob: float | None = None,
         replace: bool = True,
         sampling: Literal["uniform", "stratified", "balanced"] = "uniform",
         min_level: int = 5,
+        keep_votes: bool = False,
         projections: str | int = "p^2/3",
         projection_kind: Literal["rerf", "sporf", "gaussian", "very-sparse"] = "rerf",
         density: float | None = None,
