@@ -252,3 +252,9 @@ def test_scripts__take_names_that_there_are(path: Path) -> None:
             if sibling.is_file() and name not in _defined(sibling):
                 missing.add((module, name))
     assert not missing
+
+
+def test_packages__are_all_installed() -> None:
+    listed = set(tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"])
+    folders = {".".join(path.parent.relative_to(ROOT).parts) for path in PACKAGE.rglob("__init__.py")}
+    assert listed == folders | {"bigforest_cli"}
