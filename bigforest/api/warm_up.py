@@ -24,6 +24,7 @@ from bigforest.execution.dask_cluster import Cluster
 from bigforest.execution.resources import Resources
 from bigforest.grow.forest import compile_for
 from bigforest.grow.warm_up import kernels_of
+from bigforest.storage.atomic import TemporaryFolder
 
 # Whether there are categories and missing values, whether numbers are predicted, and options of training.
 KINDS: dict[str, tuple[bool, bool, dict[str, Any]]] = {
@@ -96,22 +97,38 @@ def _warm_all(kinds: Sequence[str], passes: bool, cluster: Cluster | None, progr
 
 def warm_here(kind: str, passes: bool = False) -> None:
     """Compile the kernels of this kind in this process, or load them from the cache."""
-    from bigforest.api.functions import train
+    from bigforest.api.functions import predict_file, train
 
     mixed, numbers, options = KINDS[kind]
+    if numbers:
+        options = {**options, "keep_targets": True}
+    extras = Extras(("level",) if mixed else (), category=4 if mixed else 0, numbers=numbers)
+    with TemporaryFolder(None) as folder:
+        # Rows without and with weights, two classes and more: these have kernels of their own.
+        for weighted in (False,) if "subspace" in kind else (False, True):
+            for classes in (0,) if numbers else (2, 5):
+                table, out = _small_table(mixed, classes), folder / f"{weighted}-{classes}.forest"
+                weight: dict[str, Any] = {"weight": "weight"} if weighted else {}
+                features = table if weighted else table.drop("weight")
+                forest = train(
+                    features, "y", trees=1, scheduler="threads", listener=silent, out=out, **options, **weight
+                )
+                forest.predict(table, quantiles=[0.5] if numbers else [])
+                predict_file(out, table, folder / "predictions.parquet", overwrite=True, listener=silent)
+        if passes:
+            with announced(kernels_of(extras, forest.config, passes=True), silent):
+                compile_for(extras, forest.config, passes=True, scratch=None)
+
+
+def _small_table(mixed: bool, classes: int) -> pl.DataFrame:
+    """Numbers, a category with a missing level where `mixed`, weights, and a target: of numbers without classes."""
     draw = np.random.default_rng(0)
     number = np.arange(_ROWS) % 16 / 2.0
-    table = pl.DataFrame({"a": number, "b": draw.permutation(number)})
+    table = pl.DataFrame({"a": number, "b": draw.permutation(number), "weight": draw.random(_ROWS) + 0.1})
     if mixed:
-        level = pl.Series([None, *("abcd"[row % 4] for row in range(1, _ROWS))])
-        table = table.with_columns(level=level)
-    target = draw.permutation(number) if numbers else draw.permutation(_ROWS) % 2
-    forest = train(table.with_columns(y=target), "y", trees=1, scheduler="threads", listener=silent, **options)
-    forest.predict(table)
-    if passes:
-        extras = Extras(("level",) if mixed else (), category=4 if mixed else 0, numbers=numbers)
-        with announced(kernels_of(extras, forest.config, passes=True), silent):
-            compile_for(extras, forest.config, passes=True, scratch=None)
+        table = table.with_columns(level=pl.Series([None, *("abcd"[row % 4] for row in range(1, _ROWS))]))
+    target = draw.permutation(_ROWS) % classes if classes else draw.permutation(number)
+    return table.with_columns(y=target)
 
 
 def _warm_apart(kind: str, passes: bool) -> None:

@@ -110,9 +110,9 @@ def _mark_of(path: Path) -> Any:
 
 
 class Explanation:
-    """The tables of an explanation, by name: `explanation["permutation"]` is a DataFrame.
+    """The tables of an explanation, by name: for example `["permutation"]`, a DataFrame.
 
-    path  the folder of their files, NAME.parquet, or NAME/part-*.parquet of those with many rows.
+    path  the folder of their files: `NAME.parquet`, or `NAME/part-N.parquet` of those with many rows.
     """
 
     def __init__(self, path: Path, holding: object = None) -> None:

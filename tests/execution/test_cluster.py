@@ -268,7 +268,7 @@ def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_ali
     data = pl.concat([mixed_table()] * 23)  # two blocks
     store = bigforest.encode_store(data, tmp_path / "s", scheduler="threads", **told)
     columns = {name: value for name, value in told.items() if name not in ("target", "exclude")}
-    config = TrainConfig(trees=2, seed=3, max_depth=6, **columns)
+    config = TrainConfig(trees=2, seed=3, max_depth=6, **columns).settled(store.spec.target.task)
     (tmp_path / "scratch").mkdir()
     cluster = Resources(threads=1, scratch=tmp_path / "scratch", cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
