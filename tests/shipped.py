@@ -2,8 +2,8 @@
 
     NUMBA_CACHE_DIR=EMPTY python tests/shipped.py
 
-Prints the kernels that were compiled, and exits with 1 if there are any. Not a test by itself: CI runs it with a wheel
-that `python -m bigforest.api.ship` made, in a fresh environment.
+Prints the kernels that were compiled, and exits with 1 if there are any. Not a test by itself: run it with a wheel that
+`python -m bigforest.api.ship` made, in a fresh environment. CI does so for the first forest of README.md alone.
 """
 
 from __future__ import annotations
