@@ -159,7 +159,8 @@ def test_kernel_grow_trees__several_in_a_call_as_each_alone(
         patch.setattr(family, "_ROWS_TOGETHER", rows)
         config = replace(config, splitter=splitter, trees=trees.stop)
         store, config = store_of(data, config, Path(folder), numbers=numbers, weighted=False, seed=first)
-        ways = [grow_trees(store, config, trees), (grow_tree(store, config, tree) for tree in trees)]
+        together = (grown.trees for grown in grow_trees(store, config, trees))
+        ways = [together, (grow_tree(store, config, tree) for tree in trees)]
         for way in range(2):
             (Path(folder) / str(way)).mkdir()
         one, other = (
