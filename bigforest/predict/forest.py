@@ -411,7 +411,7 @@ class Forest(GrownForest):
                 target = copy / source.relative_to(self.directory)
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with open_regular(local_path(source)):
-                    check_bytes(source)  # before the copy: what is no file of ours may be of any size
+                    check_bytes(source)  # before the copy: another file may have any size
                 copy_regular(source, target)
                 # The copy, which nobody else changes, is what is looked at.
                 check_bytes(target)

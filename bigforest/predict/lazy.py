@@ -86,7 +86,7 @@ def _has_more(rule: VoteRule) -> bool:
 
 
 def _row_numbers(given: pl.Series) -> NDArray[np.uint64]:
-    """The numbers of rows, uint64 [rows]. Raises DataError where they are none."""
+    """The numbers of rows, uint64 [rows]. Raises DataError where they are not row numbers."""
     try:
         if not given.null_count():
             found: NDArray[np.uint64] = given.cast(pl.UInt64).to_numpy()

@@ -38,7 +38,7 @@ _HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 # What a file of Arrow begins with, but for one in the streaming format.
 _ARROW = b"ARROW1"
 
-# Where a table belongs, a folder of ours was meant for something else.
+# Where a table belongs, one of bigforest's folders was meant for something else.
 _MEANT = {
     "a forest": "give the rows to learn from or to predict for; resuming the forest adds trees to it",
     "a store": "it is for training only, so give the table it was made of",

@@ -20,7 +20,7 @@ from bigforest.common.errors import ConfigError, OutputExistsError, StorageError
 from bigforest.storage.owned_folders import Held, hold, remove_tree, sweep
 from bigforest.storage.paths import as_path, copy, free_bytes, is_folder, is_remote, local_workdir, remove_folder
 
-# Names that end so promise what no output of ours is: these are Parquet files, or folders.
+# A name with such an ending promises another format than we write: Parquet files, or folders.
 _OTHER_KINDS = (".csv", ".tsv", ".json", ".ndjson", ".jsonl", ".arrow", ".feather", ".ipc", ".xlsx")
 
 # Where an output that is replaced is for an instant, in the hidden folder in which the new one is made.

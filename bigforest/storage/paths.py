@@ -35,7 +35,7 @@ _LAST = ("manifest.json", "run.parquet")
 _HALF_MADE = ".tmp"
 # What the folder of a run is called, after its output.
 UNFINISHED = ".unfinished"
-# What is in each kind of folder of ours, together, and in no other.
+# What is in each kind of folder that bigforest writes, and in no other.
 _INSIDE = {
     "a forest": ("run.parquet", "trees"),
     "a store": ("manifest.json", "checksums.bin"),
@@ -70,7 +70,7 @@ def is_folder(path: Path) -> bool:
 
 
 def known_folder(folder: Path) -> str | None:
-    """What a folder of ours is, of whatever version and state: "a forest" and so on; None for others."""
+    """What a folder that bigforest wrote is, of whatever version and state: "a forest" and so on; None for others."""
     return next((kind for kind, names in _INSIDE.items() if all((folder / name).exists() for name in names)), None)
 
 

@@ -231,7 +231,7 @@ def replace_file(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def file_kind(path: Path) -> str | None:
-    """The kind that a file of ours, of whatever version, says it is; None for any other file."""
+    """The kind that a file of bigforest, of whatever version, says it is; None for any other file."""
     try:
         if not path.is_file():  # a pipe would be waited for
             return None

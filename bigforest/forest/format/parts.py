@@ -20,7 +20,7 @@ from bigforest.schema.options import MAX_TREES
 from bigforest.storage.paths import UNFINISHED, known_folder
 
 _PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
-# What to do with other folders of ours where a forest is asked for.
+# What to do with other folders of bigforest where a forest is asked for.
 _INSTEAD: dict[str | None, str] = {
     "a store": "it is a store; train one on it first",
     "an unfinished run": "it is an unfinished run; resume it first",

@@ -1,6 +1,6 @@
 """Give the levels of a category in a node slots, and sum what the rows of each hold. Scratch: ordering.py Levels.
 
-No loop over rows branches on whether a level has been seen, which is hard to guess.
+No loop over rows branches on whether a level is new, which is hard to predict.
 
 Oracle: tests/naive/levels.py.
 """
@@ -12,7 +12,7 @@ import numpy as np
 from bigforest.kernels.common.node_scan import BITS16, ONE, TWO, ZERO, ZERO_I64, class_of
 from bigforest.kernels.compiler.jit import inlined
 
-# Codes within so many are counted in several tables, and levels looked for by code and not by row.
+# Up to this many codes are counted in several tables, and levels looked for by code and not by row.
 CLOSE = 128
 _LOG_HALF = np.uint64(5)
 _BITS = np.int64(32)

@@ -26,7 +26,7 @@ from bigforest.kernels.common.node_scan import ONE, SHIFT32, ZERO, ZERO_I64
 from bigforest.kernels.common.rng import level_number
 from bigforest.kernels.compiler.jit import helper, inlined
 
-# Up to so many levels an insertion sort beats one by digits, for which means are divided, too.
+# Up to this many levels an insertion sort beats one by digits, for which means are divided, too.
 _FEW = np.uint64(48)
 _DIGIT_BITS = np.uint64(8)
 _DIGIT = np.uint64(0xFF)

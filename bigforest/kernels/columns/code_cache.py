@@ -48,7 +48,7 @@ class CodeCache(NamedTuple):
 
 
 def make_code_cache(codes: Codes, rows: int, numbers: bool) -> CodeCache:
-    """Room for the copy of a part of so many rows; numbers: whether these are predicted."""
+    """Room for the copy of a part with `rows` rows; numbers: whether these are predicted."""
     return empty_code_cache(codes, min(COPY_BYTES // row_bytes(codes), rows), numbers)
 
 

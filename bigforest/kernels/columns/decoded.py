@@ -1,6 +1,6 @@
 """The values of columns of many different ones, by columns, for projections.
 
-A code of four bytes is one of so many that looking its value up misses the core's cache: 5 to 10 ns a row, where
+A code of four bytes has a large dictionary, so that looking its value up misses the core's cache: 5 to 10 ns a row, where
 reading the value beside those of its neighbours takes 0.5 to 2.5.
 """
 
@@ -33,7 +33,7 @@ class DecodedColumns(NamedTuple):
 
 
 def no_decoded_columns(features: int) -> DecodedColumns:
-    """Values of no column, for so many features: all are looked up."""
+    """Values of no column, for `features` features: all are looked up."""
     return DecodedColumns(np.empty((0, 0), np.float32), np.empty((0, 0)), np.zeros((features, 2), np.uint32))
 
 

@@ -28,7 +28,7 @@ _FEW = np.uint64(12)
 
 
 class ProjectionScratch(NamedTuple):
-    """The projections of a node on the direction in hand, and what ordering them needs; `rows` are the root's.
+    """The projections of a node on the current direction, and what ordering them needs; `rows` are the root's.
 
     value        float64 [rows], in the order of the node's items
     row          uint32 [rows + 1], positions in `value`, ordered in stretches from entry 1 or 0 on

@@ -35,7 +35,7 @@ class CodeValues(NamedTuple):
     wide: DecodedColumns
 
 
-# Sums of so many whole numbers, each of at most so much in size, are exact in float64, and their differences too.
+# Sums of up to this many whole numbers of at most this size are exact in float64, and their differences too.
 MOST_TERMS = 2**20
 MOST_WHOLE = 2.0**31
 

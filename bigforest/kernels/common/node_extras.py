@@ -14,7 +14,7 @@ _OF_NODES = ("threshold", "size", "missing")
 
 
 def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
-    """The pool with room for so many nodes, and for so many entries besides those used; a half or more of it is new."""
+    """The pool with room for more nodes and more entries besides those used; a half or more of it is new."""
     used = int(pool.used[0])
     needed = {name: nodes if name in _OF_NODES else used + entries for name in pool._fields if name != "used"}
     short = [name for name, size in needed.items() if getattr(pool, name).size < size]
@@ -22,7 +22,7 @@ def with_room(pool: Entries, nodes: int, entries: int) -> Entries:
 
 
 def trimmed(pool: Entries, nodes: int) -> Entries:
-    """The pool without the room that so many nodes do not need."""
+    """The pool without the room that its nodes do not need."""
     sizes = {name: nodes if name in _OF_NODES else int(pool.used[0]) for name in pool._fields if name != "used"}
     return pool._replace(**{name: first(getattr(pool, name), size) for name, size in sizes.items()})  # type: ignore[no-any-return]
 
@@ -35,5 +35,5 @@ def twice_as_long(array: NDArray[Any]) -> NDArray[Any]:
 
 
 def first(array: NDArray[Any], count: int) -> NDArray[Any]:
-    """Its first so many entries; the others, of a large array, were never written and take no memory."""
+    """Its first entries; the others, of a large array, were never written and take no memory."""
     return array[:count]

@@ -74,7 +74,7 @@ class BestSplit(NamedTuple):
 class ScanScratch(NamedTuple):
     """Scratch of one growing tree, allocated once. `rows` below is the size of the root, at least PAIRS.
 
-    codes                uint32 [rows], codes of the feature in hand, in the order of the node's items
+    codes                uint32 [rows], codes of the current feature, in the order of the node's items
     add                  uint64 [rows], few classes: multiplicity, shifted by class, see prepare in
                          kernels/scan/features.py
     keys                 uint64 [rows + 1], sort keys; entry 0 is a rubbish bin while buckets are opened

@@ -18,7 +18,7 @@ DIGIT_BITS = 11
 FLAG_BITS = 8
 FEW = 32
 _FLAGS = 1 << FLAG_BITS
-# Four digits in place sort 32 bits; every one leaves at most so many parts waiting.
+# Four digits in place sort 32 bits; each leaves at most this many parts waiting.
 WAITING = 4 * _FLAGS
 
 _EIGHT = np.uint64(FLAG_BITS)

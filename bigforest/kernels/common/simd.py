@@ -74,7 +74,7 @@ class Lanes:
 
     @contextmanager
     def blocks(self, rows: Any) -> Iterator[Any]:
-        """A loop over the places where a block of so many rows begins."""
+        """A loop over the places where a block of `rows` rows begins."""
         first, step = ir.Constant(rows.type, 0), ir.Constant(rows.type, LANES)
         with cgutils.for_range_slice(self.builder, first, rows, step, inc=True) as (base, _):
             yield base
@@ -92,7 +92,7 @@ class Lanes:
         return self.builder.sitofp(vector, kind)
 
     def inside(self, base: Any, rows: Any) -> Any:
-        """Which lanes of the block at `base` are of the so many rows."""
+        """Which lanes of the block at `base` belong to the rows."""
         places = self.builder.add(self.splat(base), ir.Constant(VECTOR, list(range(LANES))))
         return self.builder.icmp_signed("<", places, self.splat(rows))
 

@@ -41,7 +41,7 @@ def transpose(table, items, start, stop, out, first):
 
 
 def row_items(rows: int) -> NDArray[np.uint64]:
-    """Items that number so many rows, in order."""
+    """The items of `rows` rows, numbered in order."""
     return np.arange(rows, dtype=np.uint64) << _SHIFT32
 
 

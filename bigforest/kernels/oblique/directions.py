@@ -49,7 +49,7 @@ class Drawn(NamedTuple):
     """Scratch of the directions of a node.
 
     cells    uint64 [Sparse.cells], ascending
-    feature  uint32 [2, features], terms of the direction in hand and of the best
+    feature  uint32 [2, features], terms of the current direction and of the best
     weight   float64 [2, features]
     size     uint64 [2], number of terms
     """

@@ -54,7 +54,7 @@ class Means(NamedTuple):
 
 
 def max_pairs(pairing: int, classes: int) -> int:
-    """Pairs of so many classes that have rows."""
+    """Pairs of classes that have rows."""
     return {NO_PAIRS: 0, ALL: classes * (classes - 1) // 2}.get(pairing, classes - 1)
 
 

@@ -52,7 +52,7 @@ class Oblique(NamedTuple):
     local      a copy of the rows of a small subtree
     drawn      scratch of the directions
     projected  scratch of the projections; its `value` is not used, but a row of `value`
-    value      float64 [2, rows], projections on the direction in hand and on the best
+    value      float64 [2, rows], projections on the current direction and on the best
     """
 
     sparse: Sparse
@@ -82,7 +82,7 @@ class DirectionExtras(NamedTuple):
 
 
 def make_direction_extras(nodes: int, features: int) -> DirectionExtras:
-    """Room for so many nodes, and for the terms of some."""
+    """Room for nodes, and for the terms of some."""
     room = max(2 * nodes, 2 * features)
     return DirectionExtras(
         np.empty(nodes),
@@ -126,7 +126,7 @@ def with_value(projected, value):
 
 @inlined
 def is_whole(oblique, which, size):
-    """Whether projections on the direction in hand are whole numbers, exact, and so are their differences."""
+    """Whether projections on the current direction are whole numbers, exact, and so are their differences."""
     if size > np.uint64(MOST_TERMS):
         return False
     for term in range(size):

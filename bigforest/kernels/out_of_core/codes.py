@@ -38,7 +38,7 @@ _PRIME = np.uint64(0x100000001B3)
 # How a split sends rows: by their codes; so, but those without a value, of code 0, to the right; or by whether their
 # level is listed, the listed ones to the left, or to the right.
 BY_CODE, MISSING_RIGHT, LISTED_LEFT, LISTED_RIGHT = range(4)
-# What stands for the code of a missing value that goes right. No feature has so many codes.
+# What stands for the code of a missing value that goes right. No feature has a code this large.
 AFTER_ALL = 0xFFFFFFFF
 
 
@@ -134,7 +134,7 @@ def pack_places(items, places):
 
 @kernel
 def unpack_places(places, size, target, items):
-    """Inverse of `pack_places` in a block of so many rows; False where a row is none of them.
+    """Inverse of `pack_places` in a block of `rows` rows; False where a row is outside it.
 
     target  their classes, uint16 [size]; None where there are no classes
     """

@@ -39,7 +39,7 @@ def place_means(subspace, total, sums):
 
 @kernel
 def place_axis(subspace, first, second):
-    """Make the difference of two class means (uint64) the direction in hand; returns where they are on it, and their
+    """Make the difference of two class means (uint64) the current direction; returns where they are on it, and their
     stops are placed."""
     aim_axis(subspace, first, second)
     begin, end = weigh_mean(subspace, first), weigh_mean(subspace, second)
@@ -61,7 +61,7 @@ def place_sides(subspace, total, first, second):
 
 @kernel
 def learn_rows(before, now, items, cut_before, cut, left):
-    """Go on with a pass of training over these rows, from the direction in hand of `now`; returns its cut then.
+    """Go on with a pass of training over these rows, from the current direction of `now`; returns its cut then.
 
     before  Subspace of the same columns with the direction that the last pass ended with, whose left is counted
     left    int64 [classes], added to

@@ -255,7 +255,7 @@ def fits_narrow(wide, narrow):
 
 @kernel
 def narrow_nodes(wide, features, narrow):
-    """Write the nodes of `wide` on so many used features into the layout `narrow`; False if a node does not fit.
+    """Write the nodes of `wide` on `used` features into the layout `narrow`; False if a node does not fit.
 
     The nodes may be written over the front half of their own, in which case they must fit. A threshold becomes the
     largest float32 that is not above it. Oracle: tests/naive/predict.py round_down.
@@ -293,7 +293,7 @@ def narrow_nodes(wide, features, narrow):
 
 @inlined
 def words_of(codes):
-    """Words that a set of so many ascending codes takes: bits over their span, or the codes where these are fewer."""
+    """Words that a set of ascending codes takes: bits over their span, or the codes where these are fewer."""
     span = np.int64(codes[codes.size - 1]) - np.int64(codes[0]) + 1
     return min(codes.size, (span + 31) // 32)
 

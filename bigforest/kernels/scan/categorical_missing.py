@@ -55,7 +55,7 @@ def make_categorical_missing(kind: NDArray[np.uint8], codes: int, rows: int, cla
 
 
 def make_subsets(nodes: int, most: int) -> Subsets:
-    """Room for so many nodes, and for the levels of some, of which a node has `most` at most."""
+    """Room for nodes, and for the levels of some, of which a node has `most` at most."""
     room = 2 * max(nodes, most)
     return Subsets(
         np.empty(nodes, np.uint8), np.empty(nodes, np.uint32), np.empty(room, np.uint32), np.zeros(1, np.uint64)

@@ -35,7 +35,7 @@ class FeatureDraw(NamedTuple):
 
 
 def make_feature_draw(features: int) -> FeatureDraw:
-    """Scratch to draw from so many features."""
+    """Scratch to draw from `features` features."""
     return FeatureDraw(np.arange(features), np.empty(features, np.uint64))
 
 
@@ -54,7 +54,7 @@ def draw_feature(draw, drawn, state):
 
 @inlined
 def put_back(draw, drawn):
-    """Undo so many draws, so that the next node's depend on its key alone."""
+    """Undo the draws, so that the next node's depend on its key alone."""
     perm = draw.perm
     while drawn > ZERO:
         drawn -= ONE

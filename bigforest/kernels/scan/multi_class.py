@@ -33,7 +33,7 @@ _FEW = np.uint64(80)
 _LOOP = np.uint64(2)
 _SORT = np.uint64(9)
 _ONCE = np.uint64(180)
-# Weights of so many classes, each below 2**16, share 64 bits: work.add has that of class k 16 k bits higher.
+# Weights of this many classes, each below 2**16, share 64 bits: work.add has that of class k 16 k bits higher.
 _PACKED = 4
 _PACKED_WEIGHT = 65_536
 _LOG_WIDTH = np.uint64(4)
@@ -223,7 +223,7 @@ def set_above_apart(low, items, work):
 
 @inlined
 def sort_and_walk(low, high, above, node, min_leaf, feature, best, work):
-    """scan_many for up to SORTED rows of which so many are `above` the smallest code: only these are sorted."""
+    """scan_many for up to SORTED rows of which `above` exceed the smallest code: only these are sorted."""
     work.keys[ZERO] = as_key(low, ZERO)  # stands for all the others, which are never moved
     set_above_apart(low, node.items, work)
     keys, items = work.keys[ONE:], work.above_item[:above]

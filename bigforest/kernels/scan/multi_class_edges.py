@@ -26,7 +26,7 @@ _LANES = np.uint64(LANES)
 
 @inlined
 def stride_for(buckets):
-    """From one row of a histogram of so many buckets (uint64) to the next."""
+    """From one row of a histogram of `buckets` buckets (uint64) to the next."""
     return (buckets + _LANES - ONE) // _LANES * _LANES + ONE
 
 

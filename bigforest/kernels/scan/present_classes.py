@@ -21,7 +21,7 @@ _CLASS = np.uint64(0xFFFF) << SHIFT16
 class PresentClasses(NamedTuple):
     """Scratch of one growing tree.
 
-    items   uint64 [HELD_ROWS], those of the node in hand, with new classes
+    items   uint64 [HELD_ROWS], those of the current node, with new classes
     total   int64 [classes], weights of the new classes
     number  uint64 [classes], the new number of each class, shifted to where items have it
     """
@@ -32,7 +32,7 @@ class PresentClasses(NamedTuple):
 
 
 def make_present_classes(classes: int) -> PresentClasses:
-    """Scratch for so many classes."""
+    """Scratch for `classes` classes."""
     return PresentClasses(np.empty(HELD_ROWS, np.uint64), np.empty(classes, np.int64), np.empty(classes, np.uint64))
 
 

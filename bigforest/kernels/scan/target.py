@@ -143,7 +143,7 @@ def node_stats(nodes, number, total, value):
 def view_node(items, total, weight, sq, value, sums):
     """The Node of the items, whose `total`, `weight` and `sq` are known, and whether its numbers are all the same.
 
-    value  the numbers, by the rows of the items. sums.rows is filled. Classes are never the same, which has been seen.
+    value  the numbers, by the rows of the items. sums.rows is filled. Classes never reach this with one value only.
     """
     if value is None:
         return Node(items, total, weight, sq), False

@@ -23,7 +23,7 @@ from bigforest.kernels.scan.two_class_small import (
     walk_two,
 )
 
-# Codes within so many have a bucket each, so that none is opened: one that most rows have would make that dear.
+# Up to this many codes have a bucket each, so that none is opened: one that most rows have would make that dear.
 _FEW_CODES = np.uint64(256)
 # Two classes share 64 bits: work.add has the weight of class 1 this power of two of bits higher.
 _LOG_HALF = np.uint64(5)

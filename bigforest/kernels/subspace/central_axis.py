@@ -18,7 +18,7 @@ MOST_WEIGHT = 2.0**30
 
 @inlined
 def aim_axis(subspace, first, second):
-    """Make the difference of two class means the direction in hand: that of `second` less that of `first`.
+    """Make the difference of two class means the current direction: that of `second` less that of `first`.
 
     Between bits the weights are whole numbers: the difference times the power of two that makes the largest, times the
     number of columns, at most MOST_WEIGHT and more than half of it; rounded.
@@ -44,7 +44,7 @@ def aim_axis(subspace, first, second):
 
 @inlined
 def weigh_mean(subspace, k):
-    """Projection of the mean of class k on the direction in hand."""
+    """Projection of the mean of class k on the current direction."""
     total = 0.0
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])

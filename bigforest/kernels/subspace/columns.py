@@ -43,7 +43,7 @@ class Subspace(NamedTuple):
 
     space    the columns of the tree
     drawn    uint64, columns that a node draws from them; all of them are always the same
-    size     uint64 [1], columns of the node in hand: `drawn`, or all where these cannot split it
+    size     uint64 [1], columns of the current node: `drawn`, or all where these cannot split it
     steps    into which the way from mean to mean is divided (`cut_axis`)
     epochs   of a perceptron (perceptron.py); 0 for none
     column   uint32 [columns], those of the node: the first `size`, ascending
@@ -51,7 +51,7 @@ class Subspace(NamedTuple):
     start    int64 [classes + 1], where the rows of a class begin in `order`
     order    uint32 [rows], rows of the table, by class
     mean     float64 [classes, width], means of the classes less `low`
-    weight   float64 [width], of the direction in hand; of other columns anything
+    weight   float64 [width], of the current direction; undefined for other columns
     whole    int32 [width], the same where there are bits; of other columns 0
     kept     float64 [width], weights of the best perceptron so far
     value    float64 [rows], projections, in the order of the items
@@ -202,7 +202,7 @@ def farthest_classes(subspace, total):
 
 @inlined
 def weigh_row(subspace, row):
-    """Projection of a row of the table (uint64) on the direction in hand, float64."""
+    """Projection of a row of the table (uint64) on the current direction, float64."""
     if has_bits(subspace):
         return np.float64(weigh_bits(subspace.space.bits[row], subspace.whole))
     total = 0.0

@@ -25,7 +25,7 @@ def choose_sides(subspace, total, first, second):
 
 @inlined
 def add_row(subspace, row, sign):
-    """Add a row of the table times sign, int32, to the direction in hand."""
+    """Add a row of the table times sign, int32, to the current direction."""
     space = subspace.space
     if has_bits(subspace):
         for number in range(np.uint64(space.bits.shape[1])):
@@ -39,7 +39,7 @@ def add_row(subspace, row, sign):
 
 @inlined
 def learn_row(subspace, row, far, cut):
-    """Correct the direction in hand if it sends a row (uint64) to the wrong side; returns the cut then, and whether it
+    """Correct the current direction if it sends a row (uint64) to the wrong side; returns the cut then, and whether it
     did. far: whether the row belongs on the far side."""
     if (weigh_row(subspace, row) > cut) == far:
         return cut, False
@@ -49,7 +49,7 @@ def learn_row(subspace, row, far, cut):
 
 @inlined
 def count_errors(subspace, items, cut):
-    """Rows that the direction in hand sends to the other side than that of their class."""
+    """Rows that the current direction sends to the other side than that of their class."""
     errors = ZERO
     for i in range(np.uint64(items.size)):
         errors += np.uint64((weigh_row(subspace, items[i] >> SHIFT32) > cut) != subspace.far[class_of(items[i])])
@@ -58,7 +58,7 @@ def count_errors(subspace, items, cut):
 
 @inlined
 def keep_direction(subspace):
-    """Remember the direction in hand."""
+    """Remember the current direction."""
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         subspace.kept[c] = np.float64(subspace.whole[c]) if has_bits(subspace) else subspace.weight[c]
@@ -66,7 +66,7 @@ def keep_direction(subspace):
 
 @inlined
 def take_kept(subspace):
-    """Make the direction that was kept the one in hand."""
+    """Make the remembered direction the current one."""
     for j in range(subspace.size[0]):
         c = np.uint64(subspace.column[j])
         subspace.weight[c] = subspace.kept[c]
@@ -76,7 +76,7 @@ def take_kept(subspace):
 
 @inlined
 def train_perceptron(subspace, items):
-    """Learn which rows are on the far side; the best direction is left in hand, and its cut is returned.
+    """Learn which rows are on the far side; the best direction becomes the current one, and its cut is returned.
 
     Stops after a pass that leaves no error, or `epochs` passes. The best has the fewest errors after a pass, the
     first of equals.

@@ -28,7 +28,7 @@ from bigforest.kernels.subspace.perceptron import cut_perceptron
 
 
 def smallest_subspace(features: int, rows: int) -> Subspace:
-    """A Subspace to compile with, for a table of so many features."""
+    """A Subspace to compile with, for a table of `features` features."""
     numbers = np.zeros(features)
     space = SubspaceColumns(
         np.arange(features, dtype=np.int32), np.zeros((rows, 1), np.uint64), np.empty((0, features)), *[numbers] * 3

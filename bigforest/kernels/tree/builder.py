@@ -52,7 +52,7 @@ class Roots(NamedTuple):
 
     @classmethod
     def one(cls, rows: int, key: np.uint64, depth: int = 0, constant: NDArray[np.bool_] | None = None) -> Roots:
-        """The topmost node of one tree, or part of one, of so many rows."""
+        """The topmost node of one tree, or part of one, with `rows` rows."""
         return cls(np.array([0, rows], np.uint64), np.array([key], np.uint64), depth, constant)
 
     @property
@@ -109,7 +109,7 @@ class TreeBuilder(NamedTuple):
 
 
 def make_tree_builder(rows: int, trees: int, classes: int, numbers: bool, words: int) -> TreeBuilder:
-    """Room for trees of so many rows together, without a pool and their roots.
+    """Room for trees that have `rows` rows in all, without a pool and their roots.
 
     numbers  whether these are predicted; then classes is 1. words: of Stack.constant.
     """

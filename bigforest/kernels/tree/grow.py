@@ -65,7 +65,7 @@ from bigforest.kernels.tree.builder import (
 
 
 class GrowScratch(NamedTuple):
-    """Scratch of one growing tree; what is in it belongs to the node in hand.
+    """Scratch of one growing tree; its content belongs to the current node.
 
     total     int64 [see kernels/scan/target.py], what the node holds; total_l: its left child
     constant  uint64 [words], features known to be constant, see axis.look_up
