@@ -1,7 +1,7 @@
 """The values of columns of many different ones, by columns, for projections.
 
-A code of four bytes has a large dictionary, so that looking its value up misses the core's cache: 5 to 10 ns a row, where
-reading the value beside those of its neighbours takes 0.5 to 2.5.
+A code of four bytes has a large dictionary, so that looking its value up misses the core's cache: 5 to 10 ns a row.
+Reading the value beside those of its neighbours takes 0.5 to 2.5.
 """
 
 from __future__ import annotations
