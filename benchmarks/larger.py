@@ -71,7 +71,7 @@ _PEERS = ("scikit_learn", "ydf", "lightgbm", "xgboost")
 
 
 def table_of(folder: Path, rows: int) -> Path:
-    """The table of so many rows, made if it is not there."""
+    """The table of `rows` rows, made if it is not there."""
     path = folder / f"table-{rows}.parquet"
     if not path.exists():
         made = measure("make", None, table=str(path.with_suffix(".part")), rows=rows)

@@ -41,7 +41,7 @@ class Done:
 
 
 def measure(job: str, limit: int | None, timeout: float | None = None, *, threads: int = 2, **arguments: Any) -> Done:
-    """Do a job on so many threads, with the arguments of its function.
+    """Do a job on `threads` threads, with the arguments of its function.
 
     limit    bytes that its process may hold, page cache included, or None.
     timeout  seconds after which it is killed, or None.

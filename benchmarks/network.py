@@ -110,7 +110,7 @@ def link(host: str, state: str) -> None:
 
 
 def start(host: str, folder: Path, *words: str) -> subprocess.Popen[bytes]:
-    """A process on a host; what it has to say goes to a file in the folder."""
+    """A process on a host; its output goes to a file in the folder."""
     with (folder / f"{host}.log").open("ab") as log:
         command = ["ip", "netns", "exec", PREFIX + host, sys.executable, "-m", *words]
         return subprocess.Popen(command, stdout=log, stderr=log, env={**os.environ, **IMPATIENT})

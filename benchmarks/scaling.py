@@ -41,7 +41,7 @@ COLUMNS = {
 
 
 def table(rows: int) -> pl.DataFrame:
-    """The synthetic set with so many rows; beyond its own they come again."""
+    """The synthetic set with `rows` rows; beyond its own they come again."""
     data = synthetic(Path())
     frame = pl.concat([data.train, data.test])
     return frame.sample(rows, with_replacement=rows > frame.height, seed=1)
@@ -87,7 +87,7 @@ def run(rows: int, trees: int, rounds: int, memory: str | None) -> pl.DataFrame:
 
 @contextmanager
 def cluster(workers: int) -> Iterator[Client]:
-    """A client of so many worker processes of one thread, for as long as the block runs."""
+    """A client of some worker processes of one thread, for as long as the block runs."""
     options = {"threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
     with LocalCluster(n_workers=workers, **options) as made, Client(made, set_as_default=False) as client:
         yield client

@@ -93,7 +93,7 @@ def work(options: argparse.Namespace) -> None:
 
 
 def chosen_sets(options: argparse.Namespace) -> Iterator[Set]:
-    """The sets that are asked for: by name or kind, of a half, of so many rows."""
+    """The sets that are asked for: by name or kind, of a half, by number of rows."""
     wanted = options.sets.split(",")
     for name, found in sets_of(options.data).items():
         if not any(name == one or name.startswith(one + "/") for one in wanted):
@@ -139,7 +139,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--trees", type=int, default=100)
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--max-rows", type=int, default=1 << 40, help="draw so many rows of larger sets")
+    parser.add_argument("--max-rows", type=int, default=1 << 40, help="draw this number of rows of larger sets")
     parser.add_argument("--least-rows", type=int, default=0, help="pass over smaller sets")
     parser.add_argument("--work", help=argparse.SUPPRESS)
     options = parser.parse_args()

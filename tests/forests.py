@@ -27,7 +27,7 @@ def random_tree(
 ) -> TreeArrays:
     """A tree with `splits` inner nodes, some leaves pure and some mixed; thresholds are drawn from `thresholds`.
 
-    weights  of oblique nodes, about half of the inner ones; there are none if it is empty.
+    weights  of oblique nodes, about half of the inner ones; without any if it is empty.
     """
     nodes: list[list[object]] = []
     terms: dict[int, list[tuple[int, float]]] = {}

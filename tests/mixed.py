@@ -57,7 +57,7 @@ def mixed_names() -> dict[int, list[str | None]]:
 def mixed_tree(
     random: np.random.Generator, splits: int, thresholds: list[float], regression: bool = False, codes: Codes = CODES
 ) -> TreeArrays:
-    """A tree with `splits` inner nodes on these features; categories have so many codes, missing counted."""
+    """A tree with `splits` inner nodes on these features; categories have this number of codes, missing counted."""
     nodes: list[list[Any]] = []
     lists: list[list[int]] = []
 
@@ -133,7 +133,7 @@ def write_mixed(
 
 
 def mixed_table(rows: int, seed: int = 0, unseen: bool = True) -> pl.DataFrame:
-    """Rows with missing values in all features and, if `unseen`, levels that are none of the categories'."""
+    """Rows with missing values in all features and, if `unseen`, levels that no category has."""
     random = np.random.default_rng(seed)
     missing = random.random((rows, 4)) < 0.2
 

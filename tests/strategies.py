@@ -271,7 +271,7 @@ def rotation_configs(draw: st.DrawFn) -> TrainConfig:
 
 @st.composite
 def subspace_configs(draw: st.DrawFn, features: int) -> TrainConfig:
-    """Configurations of the families in subspaces, for tables of so many features."""
+    """Configurations of the families in subspaces, for tables of `features` features."""
     family = draw(st.sampled_from(["subspace-cap", "subspace-perceptron"]))
     per = draw(st.sampled_from(["tree", "node"]))
     return TrainConfig(

@@ -69,7 +69,7 @@ def _texts(**options: int) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A simulation of so many dimensions, transformed."""
+    """A simulation of some dimensions, transformed."""
 
     kind: str
     dims: int
@@ -184,7 +184,7 @@ def measure_sets(options: Options, sets: Path, folder: Path, first: int | None) 
 
 
 def collect(folder: Path, mark: dict[str, str]) -> pl.DataFrame | None:
-    """All results in the folder that have this mark; None where there are none."""
+    """All results in the folder that have this mark; None without any."""
     found = [pl.read_parquet(path) for path in sorted(folder.glob("*.parquet")) if _is_of(path, mark)]
     return pl.concat(found) if found else None
 

@@ -46,7 +46,7 @@ TABLE_1 = {
     ),
 }
 
-# Accuracy of CAP trees in subspaces of 100 of f1 on MNIST after so many trees, by a plain numpy program: with ties
+# Accuracy of CAP trees in subspaces of 100 of f1 on MNIST by the number of trees, by a plain numpy program: with ties
 # rejected, and with ties to the lowest class.
 TRIAL = {
     "reject": {1: 0.822, 2: 0.732, 3: 0.874, 4: 0.894, 5: 0.912, 10: 0.938, 20: 0.950},

@@ -88,7 +88,7 @@ def curve_text(curves: pl.DataFrame) -> str:
         trial = {"run": "numpy trial, CAP-f1-100"} | {str(trees): share for trees, share in TRIAL[ties].items()}
         wide = pl.concat([wide, pl.DataFrame([trial])], how="diagonal")
         columns = {"run": ("run", "{}")} | {str(trees): (f"{trees}", "{:.4f}") for trees in steps}
-        parts.append(f"## Accuracy after so many trees, ties: {ties}\n\n{markdown(wide, columns)}")
+        parts.append(f"## Accuracy by number of trees, ties: {ties}\n\n{markdown(wide, columns)}")
     trained = curves.filter(rows="train").group_by("run", maintain_order=True).agg(pl.col("accuracy").first())
     worst = trained.filter(pl.col("accuracy") < 1.0)
     rest = ", ".join(f"{run} {accuracy:.5f}" for run, accuracy in worst.iter_rows())

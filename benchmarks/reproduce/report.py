@@ -17,7 +17,7 @@ from runs import machine
 from tables import markdown
 
 SETTING = ["kind", "dims", "transform", "method"]
-# Results further than so many standard errors from the reference are pointed out.
+# Results further than this number of standard errors from the reference are pointed out.
 NEAR = 2.0
 
 

@@ -3,7 +3,7 @@
     python benchmarks/reproduce/shapes.py [--rows 2000] [--junk 0,2,8,32] [--trees 64] [--repeats 5] [--out FOLDER]
 
 Trains a single tree, the same tree pruned by a third of the rows, a random forest, a rotation forest and a
-sparse-oblique forest on `bigforest simulate shapes`, with 10% of the labels wrong and so many columns of junk
+sparse-oblique forest on `bigforest simulate shapes`, with 10% of the labels wrong and some columns of junk
 beside the plane. Writes FOLDER/shapes.parquet and shapes.md (accuracy against labels without noise, on 20,000 fresh
 rows) and one picture per number of junk columns: the surface that is shown is that of junk values 0.
 """

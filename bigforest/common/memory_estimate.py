@@ -52,7 +52,7 @@ class Shape:
     classes  classes of the target.
     sizes    bytes of a value of each feature in the table that is presorted; empty where that is done.
     bits     whether all values are known to be 0 or 1, but for features of a single value.
-    extras   what it has that needs more than numbers and classes do, as far as it is known.
+    extras   what needs more memory than numbers and classes do, as far as it is known.
     """
 
     rows: int

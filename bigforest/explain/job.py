@@ -70,7 +70,7 @@ class ExplainJob:
 
     @cached_property
     def table(self) -> RowTable:
-        """The rows. Raises ConfigError where there are none."""
+        """The rows. Raises ConfigError where no table was given."""
         if self.source is None:
             raise ConfigError("this needs rows: give data, a table with the features of the forest")
         used = self.stock.trees.used

@@ -124,7 +124,7 @@ def _numbers(batch: pa.RecordBatch, key: np.uint64) -> CalibrationRows:
 
 
 def _shares(batch: pa.RecordBatch, key: np.uint64, known: pa.Array) -> CalibrationRows:
-    """Raises ValueError for labels that are no classes, and shares that are none."""
+    """Raises ValueError for labels that are not classes and shares outside 0 to 1."""
     truth, prediction = (pc.index_in(batch.column(name), value_set=known) for name in ("truth", "prediction"))
     if truth.null_count or prediction.null_count:
         raise ValueError("a truth or prediction is none of the classes")

@@ -29,7 +29,7 @@ LAMBDAS = (0.0, 0.1, 1.0, 3.0, 10.0, 50.0)
 MOST_CELLS = 1 << 22
 MOST_CLASSES = 64
 
-# All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits: so many steps are 1.
+# All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
 _STEPS = 2.0**56
 _PIECE = 1 << 16
 # The golden ratio as a fraction of 2**64: multiples of it fall into the halves of this range in no period.

@@ -193,7 +193,7 @@ def _describe(group: CodeTrees, path: Path, store: Store, config: TrainConfig, h
 
 
 def _pieces(path: Path, store: Store, found: _Described, held: NDArray[np.int64]) -> Iterator[pa.Table]:
-    """The nodes of the part at `path`, some at a time, with what they hold in the place of what they have."""
+    """The nodes of the part at `path`, some at a time, with the exact weights in the place of those of the search."""
     names = [feature.name for feature in store.spec.features]
     done = 0
     for batch in batches(whole_parts([path])[0], len(store.spec.target.classes)):

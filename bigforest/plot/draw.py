@@ -73,7 +73,7 @@ def finished(chart: Any, title: str, caption: Sequence[str] = ()) -> Any:
 
 
 def thinned(table: pl.DataFrame, most: int) -> pl.DataFrame:
-    """At most about so many of its rows, evenly, with the first and the last."""
+    """At most about `most` of its rows, evenly, with the first and the last."""
     if table.height <= most:
         return table
     step = -(-table.height // most)

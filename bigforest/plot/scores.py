@@ -52,7 +52,7 @@ def ranking_table(forest: Contents, code: int) -> pl.DataFrame:
     """Columns score, found, false_alarms and precision: of the rows whose score, rounded down, is this or more.
 
     found         share of the rows of the class (recall, true positive rate); null where it has none
-    false_alarms  share of the other rows (false positive rate); null where there are none
+    false_alarms  share of the other rows (false positive rate); null without other rows
     """
     step = (pl.col("score") * STEPS).floor().cast(pl.Int32)
     counted = (

@@ -62,7 +62,7 @@ class ScoreWeights(NamedTuple):
     """How the rows of a table are weighed.
 
     name     the column of weights
-    classes  weights of the classes besides; none where there are none
+    classes  weights of the classes besides; empty where classes have no weights
     step     what one of the whole numbers that stand for weights is
     total    what these come to together at most
     """
@@ -83,7 +83,7 @@ class ScoreWeights(NamedTuple):
 def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
     """How the rows of a table are weighed, of which this reads the weights; None where they are not.
 
-    Raises DataError for weights that are none.
+    Raises DataError for weights that are not numbers of 0 or more.
     """
     known = spec.weight
     if known is None or known.name is None or not {known.name, spec.target.name} <= set(source.schema):
@@ -99,7 +99,7 @@ def score_weights(spec: DataSpec, source: Source) -> ScoreWeights | None:
 
 
 def score_of(spec: DataSpec, source: Source) -> Score | NumberScore:
-    """What judges the predictions for a table, if it has the target, and no weights that are none."""
+    """What judges the predictions for a table, if it has the target, and its weights can be used."""
     try:
         return new_score(spec, source, score_weights(spec, source))
     except DataError:

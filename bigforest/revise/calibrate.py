@@ -32,7 +32,7 @@ def calibrate_forest(
 ) -> Forest:
     """Give every leaf of a forest the classes of the rows of `data` that end in it, into the forest `out`.
 
-    A leaf that none of them reaches keeps what it has. All of the forest is in memory meanwhile.
+    A leaf that none of them reaches stays as it is. All of the forest is in memory meanwhile.
 
     forest     a Forest or the path of one.
     data       a table as for `train`, with the target, of rows the forest was not grown on.

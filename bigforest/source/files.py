@@ -116,7 +116,7 @@ def _typed(values: pl.Series) -> pl.Series:
 
 
 def find_files(path: str | Path) -> tuple[str, list[Path]]:
-    """The name of the table at `path` and its files, sorted by name. Raises DataError when there are none."""
+    """The name of the table at `path` and its files, sorted by name. Raises DataError when there is no file."""
     try:
         return _files_of(path)
     except OSError as error:

@@ -197,7 +197,7 @@ class Store:
 
     def labels(self, start: int, stop: int) -> NDArray[Any]:
         """The target of the rows from `start` to before `stop`, read-only, in memory where nobody can change it:
-        kernels count by class. Raises FormatError for classes that are none."""
+        kernels count by class. Raises FormatError for numbers that are not classes."""
         self.fetch([], range(start // self.block_rows, -(-stop // self.block_rows)))
         target = self._target[start:stop].copy()
         target.flags.writeable = False  # as those of a file, or kernels would be compiled apart
@@ -208,7 +208,7 @@ class Store:
 
     def groups_of(self, start: int, stop: int) -> NDArray[np.uint32]:
         """The groups of the rows from `start` to before `stop`, in memory where nobody can change them; the store has
-        some. Raises FormatError for groups that are none."""
+        some. Raises FormatError for numbers that are not groups."""
         self.fetch_whole(GROUPS)
         assert self._groups is not None
         assert self.spec.group is not None

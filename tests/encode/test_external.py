@@ -31,7 +31,7 @@ from tests.strategies import cuts, mixed_frames
 
 
 def on_disk(patch: pytest.MonkeyPatch, most: int, slice_rows: int, cell_bits: int) -> None:
-    """Let no column be in memory, and at most so many rows of one at once."""
+    """Let no column be in memory, and at most this number of rows of one at once."""
     patch.setattr(EncodePlan, "in_memory", lambda *_: False)
     patch.setattr(EncodePlan, "rows_at_once", lambda *_: most)
     patch.setattr(memory, "SLICE_ROWS", slice_rows)

@@ -281,7 +281,7 @@ def test_predict_file__scores_numbers(threads: int, tmp_path: Path, monkeypatch:
 
 
 def rewrite(path: Path, change: Callable[[pa.Table], pa.Table], rows: int | None = None) -> None:
-    """Write a changed table, in row groups of so many rows, as a file without a checksum."""
+    """Write a changed table, in row groups of `rows` rows, as a file without a checksum."""
     table, metadata = pq.read_table(path), pq.read_schema(path).metadata
     pq.write_table(change(table).replace_schema_metadata(metadata), path, row_group_size=rows)
 

@@ -331,7 +331,7 @@ DAMAGE: dict[str, tuple[Callable[[pa.Table], pa.Table], str]] = {
 
 
 def _rewrite(path: Path, change: Callable[[pa.Table], pa.Table], rows: int | None = None) -> None:
-    """Write a changed table, in row groups of so many rows, as a file without a checksum."""
+    """Write a changed table, in row groups of `rows` rows, as a file without a checksum."""
     table = pq.read_table(path)
     metadata = pq.read_schema(path).metadata
     pq.write_table(change(table).replace_schema_metadata(metadata), path, row_group_size=rows)

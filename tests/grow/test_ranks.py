@@ -18,7 +18,7 @@ from bigforest.kernels.presort.ranking import find_bins, rank_cells
 
 
 def ranked(values: NDArray[Any], pieces: int = 1) -> tuple[NDArray[Any], NDArray[np.float64]]:
-    """Ranks of the values and the distinct ones; their keys are made in so many pieces."""
+    """Ranks of the values and the distinct ones; their keys are made in `pieces` pieces."""
     series = pl.Series("x", values)
     maker = KeyMaker("x", series.dtype)
     keys = np.empty(len(series), maker.key_type)

@@ -23,7 +23,7 @@ KINDS = ("<i8", "<u4", "<f4", "<f8", "<u2", "<u1")
 def spread_of(
     columns: list[int], sizes: list[list[int]], seed: int
 ) -> tuple[list[BlockRows], list[list[tuple[list[NDArray[np.generic]], NDArray[np.uint64]]]]]:
-    """Blocks with so many rows of each node, and by block and node the cells and tags."""
+    """Blocks with some rows of each node, and by block and node the cells and tags."""
     random = np.random.default_rng(seed)
     blocks, expected = [], []
     for of_block in sizes:

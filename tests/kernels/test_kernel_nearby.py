@@ -21,7 +21,7 @@ def _copy(by_row, items, nearby):
 
 
 def _codes(columns: dict[int, int], rows: int) -> Codes:
-    """Random codes, so many columns of each width in bytes."""
+    """Random codes, some columns of each width in bytes."""
     random = np.random.default_rng(sum(columns.values()) * 1000 + rows)
     kinds = {1: np.uint8, 2: np.uint16, 4: np.uint32}
     matrices = [random.integers(0, 256**width, (columns[width], rows), dtype=kinds[width]) for width in kinds]

@@ -68,7 +68,7 @@ def codes(column: list[Any], max_bins: str | int) -> tuple[list[int], list[float
 
 
 def classes(column: list[object]) -> tuple[list[object], list[int], list[int]]:
-    """The labels ascending, the rows that have one, and the class of each of those; None and NaN are none."""
+    """The labels ascending, the rows that have one, and the class of each of those; None and NaN are not labels."""
     kept = [row for row, label in enumerate(column) if label is not None and label == label]
     labels = sorted({column[row] for row in kept})  # type: ignore[type-var]
     return labels, kept, [labels.index(column[row]) for row in kept]

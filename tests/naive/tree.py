@@ -122,7 +122,7 @@ def find_split(
 
 
 def must_be_leaf(targets: int, weight: int, depth: int, config: TrainConfig) -> bool:
-    """Whether a node of so many different targets is a leaf before any feature is looked at."""
+    """Whether a node with this number of different targets is a leaf before any feature is looked at."""
     return targets == 1 or weight < config.min_split or weight < 2 * config.min_leaf or depth == config.max_depth
 
 

@@ -1,4 +1,4 @@
-"""Growing until the out-of-bag error has settled: the rule, and the forest, which is that of exactly so many trees."""
+"""Growing until the out-of-bag error has settled: the rule, and the forest, which has exactly that number of trees."""
 
 from __future__ import annotations
 

@@ -45,8 +45,8 @@ class Nodes(NamedTuple):
     weight      uint64, what the rows of the bag in the node weigh
     counts      uint32, or uint64 of wide weights [nodes, classes], without classes where numbers are predicted
     value       float64, finite; None where classes are predicted
-    levels      what nodes on categories list; None when there are none
-    terms       the directions of oblique nodes; None when there are none
+    levels      what nodes on categories list; None without such nodes
+    terms       the directions of oblique nodes; None without such nodes
     """
 
     tree: int

@@ -202,7 +202,7 @@ def _moved(path: Path, header: Header, offset: int, places: NDArray[np.uint32]) 
 
 
 def _parts(directory: Path) -> list[Path]:
-    """The files of the leaves in the order of their trees. Raises FormatError if there are none."""
+    """The files of the leaves in the order of their trees. Raises FormatError without any."""
     found = numbered_parts(directory / FOLDER)
     if not found:
         raise FormatError(f"{directory} has no files {FOLDER}/part-*.parquet; the forest is damaged")

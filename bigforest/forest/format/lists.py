@@ -23,7 +23,7 @@ def cut_lists(lists: Lists, begin: int, end: int) -> Lists:
 
 
 def join_lists(parts: Sequence[Lists | None], sizes: Sequence[int]) -> Lists | None:
-    """The lists of nodes that follow each other, of which each part has this many; None when there are none."""
+    """The lists of nodes that follow each other, of which each part has this many; None without any."""
     found = [part for part in parts if part is not None]
     if not found:
         return None

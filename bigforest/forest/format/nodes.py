@@ -36,8 +36,8 @@ class TreeArrays(NamedTuple):
     weight        uint64
     counts        uint32 [nodes, classes], without classes where numbers are predicted
     value         float64, mean of the target; None where classes are predicted
-    levels        what nodes on categories list; None when there are none
-    terms         the directions of oblique nodes; None when there are none
+    levels        what nodes on categories list; None without such nodes
+    terms         the directions of oblique nodes; None without such nodes
     """
 
     feature: NDArray[np.int32]
@@ -89,7 +89,7 @@ def write_part(
 ) -> Path:
     """Write trees `first_tree`, `first_tree` + 1, ... as one part of the forest `directory`; returns its path.
 
-    levels  of the categories; None where there are none.
+    levels  of the categories; None for a table without categories.
 
     The trees come in pieces of consecutive nodes, each a tree, some of one, or several; left and right are numbers
     within the tree. Memory: two pieces, and a row group. May be called from any thread; writing the same part again

@@ -41,7 +41,7 @@ class Span(NamedTuple):
 
 
 def part_paths(directory: Path) -> list[Path]:
-    """The parts of the forest `directory` in the order of their trees; FormatError if there are none."""
+    """The parts of the forest `directory` in the order of their trees; FormatError without any."""
     if not directory.is_dir():
         what = "it is a file" if directory.exists() else "there is no such folder"
         begun = known_folder(directory.with_name(directory.name + UNFINISHED)) is not None

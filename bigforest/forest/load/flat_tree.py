@@ -19,8 +19,8 @@ class FlatTrees(NamedTuple):
 
     wide    the nodes, for any values; None when `narrowed` has put others in their place
     narrow  the nodes, for values that are all float32; None when they do not fit this form, as oblique ones do not
-    directions  of the oblique nodes; None when there are none
-    sets    of the nodes on categories; None when there are none
+    directions  of the oblique nodes; None for trees without such nodes
+    sets    of the nodes on categories; None for trees without such nodes
     roots   uint64 [trees]
     used    int64 [used features], positions in the dataspec, ascending; never empty
     counts  uint32, or uint64 of wide weights [mixed leaves, classes], class counts of the leaves that hold more than

@@ -127,7 +127,7 @@ def choose_passes(
 def whole_estimate(trees: Trees, workers: int, held: int = 0) -> MemoryEstimate:
     """What a forest needs that answers pieces of a lazy query, besides what Polars keeps of the query.
 
-    held  bytes of what it has beside its trees.
+    held  bytes of the forest beside its trees.
     """
     room = BASE_BYTES + held + workers * max(LOADING_BYTES, 2 * CHUNK_BYTES)
     memory = room + int(trees.sizes().sum()) + 8 * int(trees.nodes.sum())

@@ -35,7 +35,7 @@ class VoteRule:
     unseen  what a level of a category is that was not there in training: it goes with the "larger" child of every node
           on the category, is as if it were "missing", or an "error".
     quantiles  of the numbers that trees predict, besides: shares from 0 to 1 (Meinshausen 2006).
-    trees  numbers of the trees that answer, ascending; all where there are none.
+    trees  numbers of the trees that answer, ascending; empty for all trees.
     conformal  intervals of numbers, or sets of classes, besides.
     least_share  of the votes: a row whose predicted class has less is REJECTED.
     """

@@ -33,7 +33,7 @@ _GROUP_ROWS = 1 << 18
 
 
 def votes_files(directory: Path) -> list[Path]:
-    """The files of the kept votes of a forest, in the order of their trees. Raises FormatError if there are none."""
+    """The files of the kept votes of a forest, in the order of their trees. Raises FormatError without any."""
     found = numbered_parts(directory / VOTES_FOLDER)
     if not found:
         raise FormatError(f"{directory} has no files {VOTES_FOLDER}/part-*.parquet; the forest is damaged")

@@ -198,7 +198,7 @@ class DirectionSearch(HistogramSearch):
     directions  by number, that are not asked about yet
     numbers     of all directions that there may be
     fallback    features in the order in which they are drawn where no direction tells rows apart
-    means       gives directions of class means from the sums of the node; None where there are none
+    means       gives directions of class means from the sums of the node; None without such directions
     known       directions by number, that have been asked about
     """
 

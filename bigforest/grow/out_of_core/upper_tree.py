@@ -97,7 +97,7 @@ class UpperTree:
     nodes     parents before their children, the root first.
     row_nodes  where its rows stand, but for the newest splits: a file (row_nodes.py) by the first block of each run of
               blocks, none before the first splits.
-    own       what it has of its own besides, see grow/families/oblique/base.py.
+    own       what only its family has, see grow/families/oblique/base.py.
     """
 
     own: Any = None

@@ -33,7 +33,7 @@ def tree_arrays(
 ) -> TreeArrays:
     """The trees `nodes`, grown on codes under `criterion`, in the values of `dictionaries`.
 
-    pool     what their oblique nodes have besides; None where there are none.
+    pool     what oblique nodes have besides; None for other trees.
     known    their thresholds, where they have been looked up or drawn already.
     subsets  what their nodes have besides where features may be missing, or are categories; None where none is.
     scale    offset and step of numbers to predict, see TargetSpec.
@@ -66,7 +66,7 @@ def tree_arrays(
 
 
 class Ends(NamedTuple):
-    """The neighbouring values that nodes keep apart, float64 [nodes]; without meaning where there are none."""
+    """The neighbouring values that nodes keep apart, float64 [nodes]; undefined for nodes without such values."""
 
     below: NDArray[np.float64]
     above: NDArray[np.float64]

@@ -67,7 +67,7 @@ class Steps(NamedTuple):
     """How values are counted in steps, see means.Means.step.
 
     origin  float64 [features], the smallest value
-    span    float64 [features], the range that has STEPS steps; 0 where every unit is one, and -1 where there are none
+    span    float64 [features], the range that has STEPS steps; 0 where every unit is one, and -1 without units
     rate    float64 [features], steps to a unit (space.Space.per_step); 0 where `span` says it
     """
 

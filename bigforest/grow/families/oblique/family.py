@@ -74,7 +74,7 @@ class ProjectionFamily(Family):
         )
 
     def grown_terms(self, shape: Shape, config: TrainConfig, splits: int) -> int:
-        """Bytes of the terms of a tree of so many splits."""
+        """Bytes of the terms of a tree with `splits` splits."""
         terms = math.ceil(splits * self.max_terms(shape.features, config))
         return terms * _TERM + min(terms, GROUP_ENTRIES) * _WRITTEN_TERM
 
