@@ -106,7 +106,9 @@ def _sum_of_squares(numbers: NDArray[np.int64]) -> int:
     """The sum of the squares of numbers of at most 62 bits, exactly."""
     high, low = numbers >> 31, numbers & (2**31 - 1)
     products = (high * high, 62), (high * low, 32), (low * low, 0)
-    return sum((int((each >> 32).sum()) << 32 + bits) + (int((each & (2**32 - 1)).sum()) << bits) for each, bits in products)
+    return sum(
+        (int((each >> 32).sum()) << 32 + bits) + (int((each & (2**32 - 1)).sum()) << bits) for each, bits in products
+    )
 
 
 def _total(store: Store) -> int:
