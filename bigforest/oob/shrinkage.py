@@ -51,7 +51,7 @@ class LambdaLosses(NamedTuple):
 
     def plus(self, other: LambdaLosses) -> LambdaLosses:
         """Those of the rows of both."""
-        return LambdaLosses(*(own + theirs for own, theirs in zip(self, other, strict=True)))
+        return LambdaLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
 def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:

@@ -55,7 +55,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in prediction
         unless asked otherwise.
     shrink : {"auto", "off"} or float, default="auto"
-        Shrink the values of leaves towards those of the nodes above: by LAMBDA rows, or as out-of-bag rows decide.
+        Shrink the values of leaves towards those of the nodes above, by LAMBDA rows or as out-of-bag rows decide.
         Hierarchical shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from
         the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of
         0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as

@@ -141,7 +141,7 @@ class Loader:
         return choose_passes(shape(trees.used), resources, trees, held, load_group, len(rule.quantiles))
 
     def _leaf_means(self, packed: FlatTrees) -> NDArray[np.float64]:
-        """The means of the leaves of all trees as they are grown, float64 [leaves]; read once where leaves are shrunk."""
+        """The means of all leaves as they are grown, float64 [leaves]; read once where leaves are shrunk."""
         if not self._lambdas:
             return packed.counts[:, 0]
         with self._lock:
