@@ -192,7 +192,7 @@ class TrainOptions:
         Option(
             panel=TREES,
             metavar="auto|off|LAMBDA",
-            help="Shrink the values of leaves towards those of the nodes above, by LAMBDA rows or as out-of-bag rows decide.",
+            help="Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows.",
             more=(
                 "Hierarchical shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it "
                 'apart from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean '
