@@ -63,7 +63,7 @@ def fit_min_leaf(train: pl.DataFrame, asked: Asked) -> Predict:
 
 
 def fit_flat(train: pl.DataFrame, asked: Asked, *, rows: float, uniform: bool) -> Predict:
-    """A forest of ours whose leaves have so many rows more: of each class alike (Laplace, where they are as many as
+    """A forest of ours whose leaves get `rows` rows more: of each class alike (Laplace, where they are as many as
     classes), or like the root of the tree (m-estimate). Of numbers the latter."""
     import bigforest
 
@@ -87,6 +87,52 @@ def fit_flat(train: pl.DataFrame, asked: Asked, *, rows: float, uniform: bool) -
         return found[:, [forest.classes.index(label) for label in asked.classes]]
 
     return predict
+
+
+def fit_calibrated(train: pl.DataFrame, asked: Asked, *, method: Callable[..., Any]) -> Predict:
+    """A forest of ours whose shares are calibrated by `method` on those of the rows out of bag; of numbers as it is."""
+    import bigforest
+
+    task = "classification" if asked.classes else "regression"
+    forest = bigforest.train(
+        train, target=TARGET, task=task, trees=asked.trees, seed=asked.seed, threads=asked.threads, shrink="off"
+    )
+    if not asked.classes:
+        return lambda frame: forest.predict(frame, threads=asked.threads)["prediction"].to_numpy()
+    names = [f"p_{label}" for label in asked.classes]
+    rows = forest.oob.rows.drop_nulls("prediction").select("truth", *names).collect()
+    adjust = method(rows.select(names).to_numpy(), np.searchsorted(asked.classes, rows["truth"].cast(pl.Int64)))
+    return lambda frame: adjust(forest.predict_proba(frame, threads=asked.threads).select(names).to_numpy())
+
+
+def bostrom(shares: NDArray[np.float64], truth: NDArray[np.int64]) -> Callable[[NDArray[np.float64]], Any]:
+    """Boström 2008: the largest share p becomes p + r (1 - p), the others p (1 - r); r by the least Brier score."""
+
+    def adjusted(some: NDArray[np.float64], r: float) -> NDArray[np.float64]:
+        found = some * (1 - r)
+        found[np.arange(len(some)), some.argmax(axis=1)] += r
+        return found
+
+    own = np.eye(shares.shape[1])[truth]
+    best = min(np.linspace(-1, 1, 201).tolist(), key=lambda r: float(((adjusted(shares, r) - own) ** 2).sum()))
+    return lambda some: np.clip(adjusted(some, best), 0.0, 1.0)
+
+
+def isotonic(shares: NDArray[np.float64], truth: NDArray[np.int64]) -> Callable[[NDArray[np.float64]], Any]:
+    """An isotonic regression for each class against the rest, made to add up to 1."""
+    from sklearn.isotonic import IsotonicRegression
+
+    curves = [
+        IsotonicRegression(y_min=0.0, y_max=1.0, out_of_bounds="clip").fit(column, truth == label)
+        for label, column in enumerate(shares.T)
+    ]
+
+    def adjusted(some: NDArray[np.float64]) -> NDArray[np.float64]:
+        found = np.stack([curve.predict(column) for curve, column in zip(curves, some.T, strict=True)], axis=1)
+        total = found.sum(axis=1, keepdims=True)
+        return np.where(total > 0, found / np.where(total > 0, total, 1.0), 1.0 / some.shape[1])
+
+    return adjusted
 
 
 def fit_sklearn(train: pl.DataFrame, asked: Asked) -> Predict:
@@ -173,6 +219,8 @@ SMOOTHED: dict[str, Callable[..., Predict]] = {
     "bigforest-min-leaf": fit_min_leaf,
     "bigforest-laplace": partial(fit_flat, rows=1.0, uniform=True),
     "bigforest-m-estimate": partial(fit_flat, rows=1.0, uniform=False),
+    "bigforest-bostrom": partial(fit_calibrated, method=bostrom),
+    "bigforest-isotonic": partial(fit_calibrated, method=isotonic),
 }
 FORESTS = ("bigforest", "scikit-learn", "ydf", "lightgbm-rf")
 

@@ -20,7 +20,7 @@ CONFIG: dict[str, Choice] = {
     "ranks": option(bool | None, None, None, "Split on the ranks of the values in the training table instead of the values.  [default: off]", panel="the trees"),
     "constants": option(str | None, None, "redraw|count", "Whether a feature that is constant in the node uses up a draw (count) or not (redraw).  [default: redraw]", panel="the trees"),
     "vote": option(str | None, None, "soft|hard", "Average the posteriors of the leaves (soft), or count one vote per tree (hard).  [default: soft]", panel="the trees"),
-    "shrink": option(str | None, None, "auto|off|LAMBDA", "Move the values of leaves to those of the nodes above: by so many rows, or as rows out of bag say.  [default: off]", panel="the trees", read=number_or_word),
+    "shrink": option(str | None, None, "auto|off|LAMBDA", "Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows.  [default: auto]", panel="the trees", read=number_or_word),
     "stop_oob": option(float | None, None, "TOLERANCE", "Stop once 20 more trees lower the out-of-bag error by this share of it or less.  [default: grow all trees]", panel="the trees"),
     "bootstrap": option(bool | None, None, None, "Grow each tree on a random bag of the rows, or on all rows.  [default: on; tree, subspace-cap, subspace-perceptron: off]", panel="rows and bags"),
     "sample_fraction": option(float | None, None, "F", "Size of a bag as a fraction of the rows.  [default: 1.0]", panel="rows and bags"),

@@ -45,7 +45,7 @@ class FrameNamespace:
         ranks: bool = False,
         constants: Literal["redraw", "count"] = "redraw",
         vote: Literal["soft", "hard"] = "soft",
-        shrink: Literal["auto", "off"] | float = "off",
+        shrink: Literal["auto", "off"] | float = "auto",
         stop_oob: float | None = None,
         bootstrap: bool = True,
         sample_fraction: float = 1.0,
@@ -135,12 +135,13 @@ class FrameNamespace:
         vote : {"soft", "hard"}, default="soft"
             Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in
             prediction unless asked otherwise.
-        shrink : {"auto", "off"} or float, default="off"
-            Move the values of leaves to those of the nodes above: by so many rows, or as rows out of bag say.
-            Hierarchical shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart
-            from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of
-            numbers, of 0, 0.1, 1, 3, 10 and 50; 0 where no row is out of bag, with hard votes, of more than 64 classes,
-            and of more than 4,194,304 rows times classes.
+        shrink : {"auto", "off"} or float, default="auto"
+            Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows. Hierarchical
+            shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
+            above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0,
+            0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as
+            where no row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times
+            classes.
         stop_oob : float or None, default=None
             Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
             after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20

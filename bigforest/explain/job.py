@@ -56,7 +56,7 @@ class ExplainJob:
 
     @cached_property
     def stock(self) -> TreeStock:
-        """The trees, whose leaves answer with shares of classes."""
+        """The trees as they are grown, whose leaves answer with shares of classes."""
         directory = self.forest.directory
         if self.resources.cluster is not None and self.forest.is_temporary:
             directory = self.work / "forest"
@@ -64,9 +64,15 @@ class ExplainJob:
         return TreeStock(survey(directory, self.resources.workers), True)
 
     @property
+    def shrunk(self) -> TreeStock:
+        """The trees, whose leaves answer with shares of classes, shrunk as the forest is."""
+        amount = self.forest.shrinkage.amount
+        return self.stock._replace(trees=self.stock.trees._replace(lambdas=(amount,))) if amount else self.stock
+
+    @property
     def voting(self) -> TreeStock:
         """The trees, whose leaves answer as the forest votes."""
-        return self.stock._replace(soft=self.forest.is_regression or self.forest.config.vote != "hard")
+        return self.shrunk._replace(soft=self.forest.is_regression or self.forest.config.vote != "hard")
 
     @cached_property
     def table(self) -> RowTable:

@@ -76,7 +76,7 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
 
 
 def _losses(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> TreeLosses:
-    judged, stock = job.judged, job.stock
+    judged, stock = job.judged, job.shrunk
     shape = (stock.tree_count, len(groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
     widest = max(len(group.places) for group in groups)

@@ -63,7 +63,7 @@ def write_proximities(job: ExplainJob) -> None:
     """`neighbors`, `proximity-classes`, `outliers` and, of classes, `prototypes`.
 
     neighbors  of each row the rows of largest proximity p (RF-GAP: kernels/explain/neighbors.py), the nearest first.
-    proximity-classes  what p comes to over the rows of each class: what the forest answers out of bag.
+    proximity-classes  p summed over the rows of each class: what the forest answers out of bag, before shrinkage.
     outliers   rows of the class / the sum of p^2 over the rows of the class, less its median over the class, in units
                of the mean absolute deviation from that (Breiman and Cutler): large for rows unlike all others.
     prototypes  of each class rows among whose neighbors the class weighs most; the next is the best by those neighbors

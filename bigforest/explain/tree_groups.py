@@ -64,7 +64,7 @@ class LoadedTree(NamedTuple):
     walked      the nodes of the group; those from begin to before end are the tree's.
     weight      float64 [nodes of the tree], what the bag weighs in each.
     answer      float64 [nodes of the tree, classes]; of numbers [nodes, 1]. An inner node answers the mean of its
-                leaves over the bag: for shares of classes, that is its own share.
+                leaves over the bag: for shares of classes that are not shrunk, that is its own share.
     """
 
     number: int

@@ -76,14 +76,7 @@ def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
 def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> ExportedTree:
     left = nodes["left"].cast(pl.Int64).fill_null(-1).to_numpy()
     right = nodes["right"].cast(pl.Int64).fill_null(-1).to_numpy()
-    if forest.is_regression:
-        votes = nodes["value"].to_numpy()[:, None].astype(np.float64)
-    else:
-        counts = np.array(nodes["counts"].to_list(), np.float64)
-        votes = counts / counts.sum(axis=1, keepdims=True)
-    if forest.shrinkage.amount:
-        rows = nodes["weight"].to_numpy() * weight_unit(forest.spec)
-        votes = _shrunk(votes, left, right, rows / (rows + forest.shrinkage.amount))
+    votes = node_values(nodes, forest)
     if not forest.is_regression and forest.config.vote == "hard":
         largest = votes.argmax(axis=1)
         votes = np.zeros(votes.shape)
@@ -98,6 +91,23 @@ def _tree(nodes: pl.DataFrame, place: dict[str, int], forest: GrownForest) -> Ex
         votes,
         nodes["weight"].to_numpy().astype(np.float64),
     )
+
+
+def node_values(nodes: pl.DataFrame, forest: GrownForest) -> NDArray[np.float64]:
+    """What the nodes of a tree answer, [nodes, classes] or [nodes, 1] of numbers, shrunk as the forest is.
+
+    nodes  those of one tree, in preorder, as `Forest.nodes` has them.
+    """
+    if forest.is_regression:
+        values = nodes["value"].to_numpy()[:, None].astype(np.float64)
+    else:
+        counts = np.array(nodes["counts"].to_list(), np.float64)
+        values = counts / counts.sum(axis=1, keepdims=True)
+    if not forest.shrinkage.amount:
+        return values
+    left, right = (nodes[side].cast(pl.Int64).fill_null(-1).to_numpy() for side in ("left", "right"))
+    rows = nodes["weight"].to_numpy() * weight_unit(forest.spec)
+    return _shrunk(values, left, right, rows / (rows + forest.shrinkage.amount))
 
 
 def _shrunk(

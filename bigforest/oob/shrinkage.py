@@ -1,9 +1,10 @@
 """Choosing lambda, by which the values of leaves are shrunk, by the rows that are out of bag.
 
 Each of a few lambdas has votes of its own while the report is made (accumulator.py), so the trees are gone down once.
-The lambda with the least log loss, or mean squared error of numbers, is taken; the report is that of its votes. As the
-same rows choose lambda and are judged by it, its loss is also given cross-fitted: each half of the rows by the lambda
-that is best for the other half.
+The lambda with the least log loss, or mean squared error of numbers, is taken if it lowers the loss of the leaves as
+grown by more than the standard error of the difference, paired by row; else leaves stay as grown. The report is that of
+its votes. As the same rows choose lambda and are judged by it, its loss is also given cross-fitted: each half of the
+rows by the lambda that the other half chooses.
 
 Losses are added up as whole numbers, so that neither the order of the rows nor their pieces show.
 """
@@ -37,18 +38,20 @@ _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
 class LambdaLosses(NamedTuple):
-    """Losses of rows by each lambda.
+    """Losses of rows by each lambda, the first of which is 0.
 
     losses   int64 [2, lambdas], of each half of the rows, by their weights, as whole numbers.
+    squares  int objects [2, lambdas], of the differences of the losses of each row to those by the first lambda.
     weights  int64 [2], what these rows weigh.
     """
 
     losses: NDArray[np.int64]
+    squares: NDArray[np.object_]
     weights: NDArray[np.int64]
 
     def plus(self, other: LambdaLosses) -> LambdaLosses:
         """Those of the rows of both."""
-        return LambdaLosses(self.losses + other.losses, self.weights + other.weights)
+        return LambdaLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
 def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
@@ -68,7 +71,8 @@ def losses_of(store: Store, first: int, accumulator: OobAccumulator, lambdas: in
 
     unit  by what errors of numbers are multiplied before they are squared (error_unit).
     """
-    found = LambdaLosses(np.zeros((2, lambdas), np.int64), np.zeros(2, np.int64))
+    none = np.zeros((2, lambdas), np.int64)
+    found = LambdaLosses(none, none.astype(object), none[:, 0])
     for start in range(0, accumulator.voters.size, _PIECE):
         piece = accumulator.part(start, start + _PIECE)
         found = found.plus(_losses(store, first + start, piece, lambdas, unit))
@@ -90,9 +94,20 @@ def _losses(store: Store, first: int, accumulator: OobAccumulator, lambdas: int,
         losses = log_losses(means[np.arange(used.size), :, truth]) * (own * (_STEPS / _total(store)))[:, None]
     whole = np.rint(losses).astype(np.int64)
     second = in_second_half(np.arange(first, last, dtype=np.uint64)[used])
+    halves = whole[~second], whole[second]
     return LambdaLosses(
-        np.stack([whole[~second].sum(axis=0), whole[second].sum(axis=0)]),
+        np.stack([half.sum(axis=0) for half in halves]),
+        np.array([[_sum_of_squares(column) for column in (half - half[:, :1]).T] for half in halves], object),
         np.array([own[~second].sum(), own[second].sum()], np.int64),
+    )
+
+
+def _sum_of_squares(numbers: NDArray[np.int64]) -> int:
+    """The sum of the squares of numbers of at most 62 bits, exactly."""
+    high, low = numbers >> 31, numbers & (2**31 - 1)
+    products = (high * high, 62), (high * low, 32), (low * low, 0)
+    return sum(
+        (int((each >> 32).sum()) << 32 + bits) + (int((each & (2**32 - 1)).sum()) << bits) for each, bits in products
     )
 
 
@@ -108,15 +123,26 @@ def in_second_half(rows: NDArray[np.uint64]) -> NDArray[np.bool_]:
 
 
 def choose(tried: tuple[float, ...], found: LambdaLosses, store: Store, unit: float) -> Shrinkage:
-    """The lambda with the least loss, the smallest of equals; 0 where no row is out of bag."""
+    """The lambda that the losses choose (module docstring); 0 where no row is out of bag."""
     weight = int(found.weights.sum())
     if not weight:
         return Shrinkage(0.0, tried)
     one, two = found.losses
-    total = one + two
-    crossed = int(one[two.argmin()]) + int(two[one.argmin()])
-    losses = tuple(_mean(int(loss), weight, store, unit) for loss in total)
-    return Shrinkage(tried[total.argmin()], tried, losses, _mean(crossed, weight, store, unit))
+    of_one, of_two = found.squares
+    crossed = int(one[_chosen(two, of_two)]) + int(two[_chosen(one, of_one)])
+    losses = tuple(_mean(int(loss), weight, store, unit) for loss in one + two)
+    amount = tried[_chosen(one + two, of_one + of_two)]
+    return Shrinkage(amount, tried, losses, _mean(crossed, weight, store, unit))
+
+
+def _chosen(losses: NDArray[np.int64], squares: NDArray[np.object_]) -> int:
+    """The place of the least loss, the first of equals, if it is below the first by more than its standard error.
+
+    The error is the root of the sum of the squares of the differences, as if their mean were 0.
+    """
+    best = int(losses.argmin())
+    gain = int(losses[0]) - int(losses[best])
+    return best if gain * gain > squares[best] else 0
 
 
 def _mean(whole: int, weight: int, store: Store, unit: float) -> float:

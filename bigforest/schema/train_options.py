@@ -192,15 +192,16 @@ class TrainOptions:
         Option(
             panel=TREES,
             metavar="auto|off|LAMBDA",
-            help="Move the values of leaves to those of the nodes above: by so many rows, or as rows out of bag say.",
+            help="Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows.",
             more=(
                 "Hierarchical shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it "
                 'apart from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean '
-                "squared error of numbers, of 0, 0.1, 1, 3, 10 and 50; 0 where no row is out of bag, with hard votes, "
-                "of more than 64 classes, and of more than 4,194,304 rows times classes."
+                "squared error of numbers, of 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard "
+                "error of the difference; else 0, as where no row is out of bag, with hard votes, more than 64 "
+                "classes, or more than 4,194,304 rows times classes."
             ),
         ),
-    ] = "off"
+    ] = "auto"
     stop_oob: Annotated[
         float | None,
         Option(

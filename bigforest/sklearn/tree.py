@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.export.trees import node_values
 from bigforest.predict.forest import Tree
 
 
@@ -18,7 +19,8 @@ class FittedArrays(NamedTuple):
     feature         int64, place of the column of X; -2 in leaves and where a node is oblique
     threshold       float64, rows with at most this go left; -2.0 in leaves, NaN in nodes on categories
     missing_go_to_left  uint8
-    value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the number predicted
+    value           float64 [nodes, 1, classes], shares of the classes, or [nodes, 1, 1], the number predicted; shrunk
+                    where the forest is
     weighted_n_node_samples  float64, weight of the bag rows; without weights their number
     """
 
@@ -53,11 +55,9 @@ class FittedTree:
         spec = self._tree.forest.spec
         place = {feature.name: names.index(feature.column or feature.name) for feature in spec.features}
         leaf = nodes["left"].is_null().to_numpy()
-        if self._tree.forest.is_regression:
-            value = nodes["value"].to_numpy()[:, None]
-        else:
-            counts = np.array(nodes["counts"].to_list(), np.float64)
-            value = self._estimator._of_all_classes(counts / counts.sum(axis=1, keepdims=True))
+        value = node_values(nodes, self._tree.forest)
+        if not self._tree.forest.is_regression:
+            value = self._estimator._of_all_classes(value)
         return FittedArrays(
             nodes["left"].cast(int).fill_null(-1).to_numpy(),
             nodes["right"].cast(int).fill_null(-1).to_numpy(),

@@ -16,12 +16,12 @@ import bigforest as bf
 from bigforest.common.errors import ConfigError
 from tests.explain.made import Case, mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
-from tests.naive.explain import answers, path_contributions, shapley
+from tests.naive.explain import Vote, answers, path_contributions, shapley
 
 FEATURES = ["c_x0", "c_c1", "c_c2", "c_x3"]
 
 
-def check(case: Case, part: str, vote: str = "soft") -> None:
+def check(case: Case, part: str, vote: Vote = "soft") -> None:
     """Assert that the table is that of the definition, and adds up."""
     classes = case.forest.classes or None
     found = case.forest.explain(case.frame, parts=part, classes=classes, threads=1)[part]
@@ -65,6 +65,14 @@ def test_shap__is_that_over_all_subsets(seed: int, rows: int, kind: str) -> None
     with tempfile.TemporaryDirectory() as folder:
         hard = {"vote": "hard"} if kind == "hard" else {}
         check(mixed_case(Path(folder), rows, seed, kind == "numbers", **hard), "shap", "hard" if hard else "soft")
+
+
+@settings(max_examples=8)
+@given(st.integers(0, 10_000), st.sampled_from(["classes", "numbers"]), st.sampled_from(["contributions", "shap"]))
+def test_contributions__of_shrunk_leaves(seed: int, kind: str, part: str) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        case = mixed_case(Path(folder), 5, seed, kind == "numbers")
+        check(case._replace(forest=case.forest.shrink(2.5)), part, 2.5)
 
 
 def test_shap__of_grown_trees() -> None:

@@ -101,7 +101,7 @@ def grown_case(rows: int = 300, **options: Any) -> Case:
     regression = options.get("task") == "regression"
     labels = pl.Series(numbers if regression else np.where(numbers > 0.5, "high", "low"))
     frame = frame.with_columns(y=pl.when(pl.Series(random.random(rows) < 0.05)).then(None).otherwise(labels))
-    forest = bf.train(frame, "y", trees=6, threads=1, **options)
+    forest = bf.train(frame, "y", trees=6, threads=1, **{"shrink": "off"} | options)
     classes = forest.classes
     truth = [own if own is None or regression else classes.index(own) for own in frame["y"].to_list()]
     words = {2: [None, "x", "y"]}
@@ -252,7 +252,7 @@ def test_explain__weights_of_rows() -> None:
     case = grown_case(250)
     random = np.random.default_rng(0)
     frame = case.frame.with_columns(w=pl.Series(random.choice([0.0, 0.25, 1.0, 3.0], 250)))
-    forest = bf.train(frame, "y", trees=4, weight="w", threads=1)
+    forest = bf.train(frame, "y", trees=4, weight="w", threads=1, shrink="off")
     trees = trees_of(forest)
     bags = bags_of(forest, range(4), None)
     kept, weights = bags["row"].to_list(), frame["w"].to_list()

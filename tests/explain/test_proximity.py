@@ -58,7 +58,7 @@ def test_proximities__weigh_rows() -> None:
     case = grown_case(120)
     weights = np.random.default_rng(0).choice([0.25, 1.0, 3.0], 120)
     frame = case.frame.with_columns(w=pl.Series(weights))
-    forest = bf.train(frame, "y", trees=5, weight="w", threads=1)
+    forest = bf.train(frame, "y", trees=5, weight="w", threads=1, shrink="off")
     found = forest.explain(frame, parts="proximities", neighbors=120)
     check_answers(forest, frame, found["neighbors"], found)
 

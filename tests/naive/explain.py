@@ -12,14 +12,17 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from tests.naive import rng
 from tests.naive.predict import Names, find_leaf, goes_left
+from tests.naive.shrinkage import shrunk
 
 PURPOSE_PERMUTE = 101
 NO_NAMES: Names = MappingProxyType({})
 Answers = list[list[float]]
 Row = Sequence[Any]
+# How leaves answer: "soft", "hard", or the lambda by which their shares or numbers are shrunk.
+Vote = str | float
 
 
-def answers(tree: TreeArrays, vote: str = "soft") -> Answers:
+def answers(tree: TreeArrays, vote: Vote = "soft") -> Answers:
     """What every node answers: the ballot of a leaf, and of an inner node the mean of its leaves over the bag."""
     found: Answers = []
     for node in range(tree.feature.size):
@@ -32,7 +35,9 @@ def answers(tree: TreeArrays, vote: str = "soft") -> Answers:
     return found
 
 
-def _ballot(tree: TreeArrays, leaf: int, vote: str) -> list[float]:
+def _ballot(tree: TreeArrays, leaf: int, vote: Vote) -> list[float]:
+    if isinstance(vote, float):
+        return [float(share) for share in shrunk(tree, leaf, vote)]
     if tree.value is not None:
         return [float(tree.value[leaf])]
     counts = tree.counts[leaf].tolist()
@@ -112,7 +117,7 @@ def permuted_change(
 
 
 def path_contributions(
-    tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: str = "soft"
+    tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: Vote = "soft"
 ) -> Answers:
     """By how much each feature changes the answer along the path, [features][classes]."""
     known = answers(tree, vote)
@@ -145,7 +150,7 @@ def oob_decrease(
 
 
 def expectation(
-    tree: TreeArrays, row: Row, known: set[int], node: int = 0, names: Names = NO_NAMES, vote: str = "soft"
+    tree: TreeArrays, row: Row, known: set[int], node: int = 0, names: Names = NO_NAMES, vote: Vote = "soft"
 ) -> list[float]:
     """What the tree answers where only the features `known` of a row are: other nodes go both ways, by their bags."""
     if tree.feature[node] == LEAF:
@@ -161,7 +166,7 @@ def expectation(
     return [(a * x + b * y) / (a + b) for x, y in pairs]
 
 
-def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: str = "soft") -> Answers:
+def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: Vote = "soft") -> Answers:
     """Shapley values of the features by their definition, over all subsets, [features][classes]."""
     found: Answers = []
     for place in range(features):

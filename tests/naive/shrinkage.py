@@ -111,15 +111,21 @@ def mean_loss(by_row: Sequence[float | None], weights: Sequence[float]) -> float
     return math.fsum(loss * weight for loss, weight in used) / math.fsum(weight for _, weight in used)
 
 
+def chosen(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]) -> int:
+    """The place of the lambda of least loss, if it gains more than a standard error on the first; else 0."""
+    used = [row for row, loss in enumerate(by_lambda[0]) if loss is not None]
+    sums = [math.fsum(float(own[row] or 0) * weights[row] for row in used) for own in by_lambda]
+    best = sums.index(min(sums))
+    gains = [(float(by_lambda[0][row] or 0) - float(by_lambda[best][row] or 0)) * weights[row] for row in used]
+    return best if math.fsum(gains) ** 2 > math.fsum(gain**2 for gain in gains) else 0
+
+
 def cross_fitted(by_lambda: Sequence[Sequence[float | None]], weights: Sequence[float]) -> float:
-    """The loss where each half of the rows is judged by the lambda that is best for the other half."""
-    sums = [
-        [
-            math.fsum(own * weights[row] for row, own in enumerate(by_row) if own is not None and half(row) == side)
-            for by_row in by_lambda
-        ]
+    """The loss where each half of the rows is judged by the lambda that the other half chooses."""
+    sides = [
+        [[loss if half(row) == side else None for row, loss in enumerate(by_row)] for by_row in by_lambda]
         for side in (0, 1)
     ]
-    total = math.fsum(weight for own, weight in zip(by_lambda[0], weights, strict=True) if own is not None)
-    one, two = sums
-    return (one[two.index(min(two))] + two[one.index(min(one))]) / total
+    one, two = (chosen(side, weights) for side in sides)
+    crossed = [by_lambda[one if half(row) else two][row] for row in range(len(weights))]
+    return mean_loss(crossed, weights)

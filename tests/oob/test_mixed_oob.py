@@ -63,7 +63,7 @@ def test_write_oob__equals_a_recomputation(store: Store, tmp_path: Path) -> None
     regression = store.spec.target.task == "regression"
     frame, trees = table(regression), trees_for(store, regression)
     assert [feature.missing for feature in store.spec.features] == [True] * 4
-    forest = write_mixed(tmp_path, trees, store.spec, (3,), store.levels(), bootstrap=True, seed=5)
+    forest = write_mixed(tmp_path, trees, store.spec, (3,), store.levels(), bootstrap=True, seed=5, shrink="off")
     write_oob(store, forest.config, tmp_path, resources=Resources(threads=2), listener=silent)
     bags = [bag(ROWS, tree, forest.config).tolist() for tree in range(len(trees))]
     rows = mixed_rows(frame.drop("y"))

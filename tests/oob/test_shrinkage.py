@@ -32,7 +32,7 @@ from bigforest.oob.shrinkage import LAMBDAS, MOST_CELLS, MOST_CLASSES, in_second
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-from tests.naive.shrinkage import cross_fitted, half, losses, mean_loss, out_of_bag
+from tests.naive.shrinkage import chosen, cross_fitted, half, losses, mean_loss, out_of_bag
 from tests.oob.test_oob import CLASSES, FILES, data, forest_in, store_of, trees
 
 AUTO = TrainConfig(shrink="auto")
@@ -81,7 +81,7 @@ def test_write_oob__chooses_as_a_recomputation_does(kind: str, stores: dict[str,
     means = [mean_loss(own, ones) for own in each]
     assert found.tried == LAMBDAS
     assert found.losses == pytest.approx(means, rel=1e-9)
-    assert found.amount == LAMBDAS[means.index(min(means))]
+    assert found.amount == LAMBDAS[chosen(each, ones)]
     assert found.amount > 0  # else nothing is shown: leaves of random trees are no answers
     assert found.cross_fitted == pytest.approx(cross_fitted(each, ones), rel=1e-9)
     report = pl.read_parquet(tmp_path / "f" / "oob" / "rows.parquet")

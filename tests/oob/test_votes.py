@@ -168,7 +168,7 @@ def test_leaf_files__of_some_trees_are_found_again(tmp_path: Path) -> None:
 def test_leaf_files__damaged_ones_are_refused(ending: str, tmp_path: Path) -> None:
     frame = table().select("a", "b", "few", "two")
     store = bf.encode_store(frame, tmp_path / "t.store", target="two")
-    config = bf.TrainConfig(trees=4).settled("classification")
+    config = bf.TrainConfig(trees=4, shrink="off").settled("classification")
     (tmp_path / "f").mkdir()
     grow_forest(store, config, tmp_path / "f", resources=Resources(threads=1), listener=silent)
     path = sorted((tmp_path / "f" / FOLDER).glob(f"*.{ending}"))[0]

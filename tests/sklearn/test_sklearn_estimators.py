@@ -116,7 +116,7 @@ def test_classes__of_every_type_come_back(labels: Any) -> None:
     ours = BigForestClassifier(n_estimators=8).fit(X, labels)
     assert np.array_equal(ours.classes_, np.unique(np.asarray(labels)))
     assert ours.predict(X).dtype.kind == np.asarray(labels).dtype.kind
-    assert ours.score(X, labels) > 0.95
+    assert ours.score(X, labels) > 0.9
 
 
 @pytest.mark.parametrize("form", ["pandas", "polars", "lazy", "arrow", "batch"])

@@ -42,6 +42,7 @@ class Loader:
         self._packed: FlatTrees | None = None
         self._trees: Trees | None = None
         self._targets: LeafTargets | None = None
+        self._means: NDArray[np.float64] | None = None
 
     def whole(self) -> FlatTrees:
         """All trees, read once by whichever thread comes first. Raises FormatError."""
@@ -85,7 +86,7 @@ class Loader:
         packed = self.whole()
         group_leaf_targets = None
         if targets is not None:
-            mean, step = packed.counts[:, 0], self._spec.target.step
+            mean, step = self._leaf_means(packed), self._spec.target.step
             group_leaf_targets = GroupLeafTargets.of(targets, range(packed.roots.size), packed, mean, step)
         if rule.trees:
             packed = packed._replace(roots=packed.roots[list(rule.trees)])
@@ -115,6 +116,8 @@ class Loader:
         held += 0 if ranks is None else ranks.nbytes
         targets = self.targets(rule, resources)
         held += 0 if targets is None else targets.held
+        if targets is not None and self._lambdas:
+            trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets have the means of leaves as grown
         all_narrow = narrow()
         kept: dict[range, Predictor] = {}
 
@@ -123,18 +126,29 @@ class Loader:
                 kept.clear()
                 packed = trees.load(entries, resources.workers)
                 pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-                packed = packed.narrowed() if all_narrow else packed
-                mixed = packed.ballots(rule.ballots)
-                packed = packed._replace(counts=packed.counts[:0].copy())
                 own = None
                 if targets is not None:
                     numbers, step = trees.numbers(entries), self._spec.target.step
-                    own = GroupLeafTargets.of(targets, numbers, packed, mixed[:, 0], step)
+                    own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step)
+                packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
+                packed = packed.narrowed() if all_narrow else packed
+                mixed = packed.ballots(rule.ballots)
+                packed = packed._replace(counts=packed.counts[:0].copy())
                 kept[entries] = Predictor(packed, mixed, rule, self._spec, trees.header.config.trees, ranks, own)
             return kept[entries]
 
         assert trees.used is not None
         return choose_passes(shape(trees.used), resources, trees, held, load_group, len(rule.quantiles))
+
+    def _leaf_means(self, packed: FlatTrees) -> NDArray[np.float64]:
+        """The means of all leaves as they are grown, float64 [leaves]; read once where leaves are shrunk."""
+        if not self._lambdas:
+            return packed.counts[:, 0]
+        with self._lock:
+            if self._means is None:
+                grown = load(whole_parts(self._parts), self._header, 0, available_threads())
+                self._means = grown.counts[:, 0]
+            return self._means
 
     def _survey(self, workers: int) -> Trees:
         """Where the trees are and what they take, found once."""

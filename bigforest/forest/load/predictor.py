@@ -61,10 +61,10 @@ class GroupLeafTargets(NamedTuple):
     ) -> GroupLeafTargets:
         """Those of these trees, which are packed.
 
-        mean  float64 [leaves], what the leaves predict
+        mean  float64 [leaves], of the leaves as they are grown
         step  of the targets, see TargetSpec
 
-        Raises FormatError where they are of other leaves, or their mean by weight is not what a leaf predicts.
+        Raises FormatError where they are of other leaves, or their mean by weight is not that of the leaf.
         """
         begin, end = targets.first[[trees.start, trees.stop]].tolist()
         leaves = packed.leaf_nodes()
@@ -74,7 +74,7 @@ class GroupLeafTargets(NamedTuple):
         ):
             raise FormatError("there are targets of other leaves than those of the trees; the forest is damaged")
         if not targets.have_means(mean, begin, step):
-            raise FormatError("the targets of a leaf have not the mean that it predicts; the forest is damaged")
+            raise FormatError("the targets of a leaf do not have the mean of the leaf; the forest is damaged")
         return cls(targets, trees.start, begin)
 
     def noted(self, cast: Votes, leaves: NDArray[np.uint32]) -> LeafNumbers:
