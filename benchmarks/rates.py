@@ -65,7 +65,7 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
     """CPU seconds by task function; trees that passes have sent down, and bytes of histograms."""
     spent: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    kept = crews.Threads._each, crews.Threads._in_order, level.tell
+    kept = crews.Threads._each, crews.Threads._in_order, level.score
 
     def timed(job: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -79,18 +79,19 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
 
         return job._replace(function=call)
 
-    def tell(*arguments: Any) -> None:
+    def score(*arguments: Any) -> Any:
         begin = time.process_time()
-        kept[2](*arguments)
-        spent["client"] += time.process_time() - begin
+        scored = kept[2](*arguments)
+        spent["score"] += time.process_time() - begin
+        return scored
 
-    level.tell = tell
+    level.score = score
     crews.Threads._each = lambda crew, job, on_result: kept[0](crew, timed(job), on_result)  # type: ignore[method-assign]
     crews.Threads._in_order = lambda crew, job: kept[1](crew, timed(job))  # type: ignore[method-assign]
     try:
         yield spent, asked
     finally:
-        crews.Threads._each, crews.Threads._in_order, level.tell = kept  # type: ignore[method-assign]
+        crews.Threads._each, crews.Threads._in_order, level.score = kept  # type: ignore[method-assign]
 
 
 def measure(rows: int, trees: int) -> Rates:
@@ -118,9 +119,9 @@ def measure(rows: int, trees: int) -> Rates:
             encode=encode,
             route=spent["answer"] / (asked["trees"] * DISTINCT * rows),
             spill=spent["spill"] / (bag * 28),
-            visit=sum(spent[name] for name in ("grow_seedling", "look_up_some", "write_stems")) / (bag * mtry * below),
+            visit=sum(spent[name] for name in ("grow_subtree_task", "look_up_some", "write_stems")) / (bag * mtry * below),
             judge=judged / ((1.0 - DISTINCT) * rows * trees * levels),
-            score=spent["client"] / asked["bytes"],
+            score=spent["score"] / asked["bytes"],
             report=report / rows,
             task=_task_seconds(),
             levels=levels,
