@@ -38,6 +38,8 @@ DISTINCT = 1.0 - math.exp(-1.0)
 TASKS = 400
 # Subtrees have at most such a part of the rows while rates are measured.
 ROWS_SHARE = 8
+# The tasks that grow subtrees and finish them.
+SUBTREES = ("grow_subtree_task", "look_up_some", "write_stems")
 
 
 class Rates(NamedTuple):
@@ -119,7 +121,7 @@ def measure(rows: int, trees: int) -> Rates:
             encode=encode,
             route=spent["answer"] / (asked["trees"] * DISTINCT * rows),
             spill=spent["spill"] / (bag * 28),
-            visit=sum(spent[name] for name in ("grow_subtree_task", "look_up_some", "write_stems")) / (bag * mtry * below),
+            visit=sum(spent[name] for name in SUBTREES) / (bag * mtry * below),
             judge=judged / ((1.0 - DISTINCT) * rows * trees * levels),
             score=spent["score"] / asked["bytes"],
             report=report / rows,
