@@ -2,11 +2,11 @@
 
     python benchmarks/who_pays.py [--rows 1000000] [--trees 8] [--memory 340MB] [--workers 2 6] [--rounds 2]
 
-All are processes of this machine with one thread each. Processor time is counted, so workers may be more than processors;
-but these then wait for each other, and while they do, Dask goes on looking after itself. What it takes for that is
-measured first, while nothing is done, and said beside. --quiet lets Dask look after itself less often, as the guide on
-clusters advises. A first tree is grown in each cluster, so that modules are imported and kernels read from their cache;
---cold counts that instead. All forests must be the same.
+All are processes of this machine with one thread each. Processor time is counted, so workers may be more than
+processors; but these then wait for each other, and while they do, Dask goes on looking after itself. What it takes for
+that is measured first, while nothing is done, and said beside. --quiet lets Dask look after itself less often, as the
+guide on clusters advises. A first tree is grown in each cluster, so that modules are imported and kernels read from
+their cache; --cold counts that instead. All forests must be the same.
 """
 
 from __future__ import annotations
