@@ -53,7 +53,7 @@ PASSES = {
     "trees": ("trees", "{}"),
     "nodes": ("nodes", "{}"),
     "formula": ("histograms (MB)", "{:.3f}"),
-    "asked": ("with questions and keys (MB)", "{:.3f}"),
+    "asked": ("with questions (MB)", "{:.3f}"),
     "wire": ("on the wire (MB)", "{:.3f}"),
     "ratio": ("wire / histograms", "{:.1f}"),
 }
@@ -161,28 +161,28 @@ def watch_passes() -> list[dict[str, float]]:
     from bigforest.grow.out_of_core import levels as level
 
     rows: list[dict[str, float]] = []
-    reduce = Executor.reduce
+    reduce_parts = Executor.reduce_parts
 
-    def measured(executor: Any, function: Any, arguments: Any, merge: Any, shared: Any = ()) -> Any:
+    def measured(executor: Any, function: Any, *arguments: Any) -> Any:
         before = wire_bytes()
-        replies = reduce(executor, function, arguments, merge, shared)
+        found = reduce_parts(executor, function, *arguments)
         if function is level.answer:
-            rows.append({"pass": len(rows) + 1, **_figures(shared[1], replies, wire_bytes() - before)})
-        return replies
+            rows.append({"pass": len(rows) + 1, **_figures(arguments[-1][1], wire_bytes() - before)})
+        return found
 
-    Executor.reduce = measured  # type: ignore[method-assign]
+    Executor.reduce_parts = measured  # type: ignore[method-assign]
     return rows
 
 
-def _figures(questions: Any, replies: Any, wire: int) -> dict[str, float]:
-    histograms = sum(reply.counts.nbytes for reply in replies)
+def _figures(questions: Any, wire: int) -> dict[str, float]:
+    cells = sum(int(asked.counts.buckets.sum()) * asked.stats.parts for asked in questions)
+    histograms = cells * np.dtype(questions[0].stats.cell).itemsize
     asked = sum(array.nbytes for asked in questions for part in (asked.counts, asked.collects) for array in part)
-    keys = sum(array.nbytes for reply in replies for collected in reply.keys for array in collected)
     return {
         "trees": len(questions),
         "nodes": sum(np.unique(np.append(asked.counts.node, asked.collects.node)).size for asked in questions),
         "formula": histograms / 1e6,
-        "asked": (histograms + asked + keys) / 1e6,
+        "asked": (histograms + asked) / 1e6,
         "wire": wire / 1e6,
         "ratio": wire / histograms if histograms else float("nan"),
     }

@@ -6,15 +6,13 @@ its work is measured with two workers on this machine.
 
 from __future__ import annotations
 
-import math
-import operator
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import polars as pl
 from datasets import TARGET
@@ -32,40 +30,21 @@ from bigforest.grow.out_of_core import levels as level
 from bigforest.oob.pipeline import write_oob
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
+from bigforest.training.projection import DISTINCT, Rates
 
-# Share of different rows among as many draws with replacement.
-DISTINCT = 1.0 - math.exp(-1.0)
 TASKS = 400
 # Subtrees have at most such a part of the rows while rates are measured.
 ROWS_SHARE = 8
-
-
-class Rates(NamedTuple):
-    """CPU seconds of one thread, and the levels they were measured at (mean depth of a row's leaf).
-
-    encode: row x feature. route: row of a bag x pass. spill: row of a bag x feature. visit: row x feature looked at x
-    level in subtrees. judge: row out of bag x tree x level. score: byte of histograms. report: row. task: wall seconds
-    of a Dask task besides its work.
-    """
-
-    encode: float
-    route: float
-    spill: float
-    visit: float
-    judge: float
-    score: float
-    report: float
-    task: float
-    levels: float
-    rows: int
+# The tasks that grow subtrees and finish them.
+SUBTREES = ("grow_subtree_task", "look_up_some", "write_stems")
 
 
 @contextmanager
 def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
-    """CPU seconds by task function; trees that passes have sent down, and bytes of histograms."""
+    """CPU seconds by task function; trees that passes have sent down, bytes of histograms, nodes that asked."""
     spent: Counter[str] = Counter()
     asked: Counter[str] = Counter()
-    kept = crews.Threads._each, crews.Threads._in_order, level.tell
+    kept = crews.Threads._each, crews.Threads._in_order, level.score, level._ask
 
     def timed(job: Any) -> Any:
         def call(*arguments: Any) -> Any:
@@ -79,18 +58,26 @@ def timed_tasks() -> Iterator[tuple[Counter[str], Counter[str]]]:
 
         return job._replace(function=call)
 
-    def tell(*arguments: Any) -> None:
+    def score(*arguments: Any) -> Any:
         begin = time.process_time()
-        kept[2](*arguments)
-        spent["client"] += time.process_time() - begin
+        scored = kept[2](*arguments)
+        spent["score"] += time.process_time() - begin
+        return scored
 
-    level.tell = tell
+    def ask(*arguments: Any) -> None:
+        before = spent["score"] + spent["answer"]
+        begin = time.process_time()
+        kept[3](*arguments)
+        spent["client"] += time.process_time() - begin - (spent["score"] + spent["answer"] - before)
+        asked["nodes"] += sum(len(entries) for _, entries in arguments[2])
+
+    level.score, level._ask = score, ask
     crews.Threads._each = lambda crew, job, on_result: kept[0](crew, timed(job), on_result)  # type: ignore[method-assign]
     crews.Threads._in_order = lambda crew, job: kept[1](crew, timed(job))  # type: ignore[method-assign]
     try:
         yield spent, asked
     finally:
-        crews.Threads._each, crews.Threads._in_order, level.tell = kept  # type: ignore[method-assign]
+        crews.Threads._each, crews.Threads._in_order, level.score, level._ask = kept  # type: ignore[method-assign]
 
 
 def measure(rows: int, trees: int) -> Rates:
@@ -118,10 +105,11 @@ def measure(rows: int, trees: int) -> Rates:
             encode=encode,
             route=spent["answer"] / (asked["trees"] * DISTINCT * rows),
             spill=spent["spill"] / (bag * 28),
-            visit=sum(spent[name] for name in ("grow_seedling", "look_up_some", "write_stems")) / (bag * mtry * below),
+            visit=sum(spent[name] for name in SUBTREES) / (bag * mtry * below),
             judge=judged / ((1.0 - DISTINCT) * rows * trees * levels),
-            score=spent["client"] / asked["bytes"],
+            score=spent["score"] / asked["bytes"],
             report=report / rows,
+            node=spent["client"] / asked["nodes"],
             task=_task_seconds(),
             levels=levels,
             rows=rows,
@@ -148,9 +136,9 @@ def _levels(forest: Path, most: int) -> tuple[float, float]:
 
 
 def _task_seconds() -> float:
-    """Wall seconds of a task that does nothing, of many, with their merging."""
+    """Processor seconds of the client and the scheduler for a task that does nothing, of many."""
     with cluster(2) as client:
-        crew = ClusterExecutor(Cluster(client), 1)
-        begin = time.perf_counter()
-        crew.reduce(abs, [(-number,) for number in range(TASKS)], operator.add)
-        return (time.perf_counter() - begin) / TASKS
+        executor = ClusterExecutor(Cluster(client), 1)
+        begin = time.process_time()
+        executor.run(abs, [(-number,) for number in range(TASKS)], lambda *_: None)
+        return (time.process_time() - begin) / TASKS

@@ -40,10 +40,29 @@ def plan(
     memory: options.Memory = None,
     threads: options.Threads = None,
     scratch: options.ScratchBeside = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Also say what it would take on a cluster of N workers, each with --threads and --memory.",
+            rich_help_panel=options.RUN,
+        ),
+    ] = None,
+    link: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEED",
+            help="Link of each worker of that cluster; 10Gbit unless given.",
+            rich_help_panel=options.RUN,
+        ),
+    ] = None,
 ) -> None:
     """Say what training would take: disk, memory, passes, time.
 
     Exits with 1 when it would not fit. Times are estimates, within a factor of two or three.
+
+    With --workers it says besides what it would take on a cluster, by stage: time of the workers and of the client,
+    tasks, and bytes over the link and on the disk of each worker.
 
     Example: bigforest plan flights.parquet --target late --memory 1GB
     """
@@ -60,6 +79,8 @@ def plan(
         threads=threads,
         scratch=scratch,
         exclude=exclude or (),
+        workers=workers,
+        link=link,
         **config,
     )
     show(_facts(found), _draw, json=json)
@@ -68,7 +89,10 @@ def plan(
 
 
 def _facts(found: Plan) -> dict[str, Any]:
-    return {**asdict(found), "seconds": found.seconds, "fits": found.fits}
+    facts = {**asdict(found), "seconds": found.seconds, "fits": found.fits}
+    if found.cluster is not None:
+        facts["cluster"] |= {"seconds": found.cluster.seconds, "client_share": found.cluster.client_share}
+    return facts
 
 
 def _draw(console: Console, facts: Facts) -> None:
@@ -96,6 +120,42 @@ def _draw(console: Console, facts: Facts) -> None:
         console,
         ["stage", "passes", "trees a pass", "memory", "at least", "scratch", "about"],
         list(map(_stage, facts["stages"])),
+    )
+    if facts["cluster"] is not None:
+        _draw_cluster(console, facts["cluster"])
+
+
+def _draw_cluster(console: Console, cluster: Facts) -> None:
+    from .show import count, duration, lines, size, table
+
+    ways = "trees whole, a task each part"
+    if cluster["by_passes"]:
+        ways = f"by {count(cluster['passes'])} passes, which {count(cluster['group'])} trees share"
+    client = sum(stage["client"] for stage in cluster["stages"])
+    console.print()
+    lines(
+        console,
+        [
+            ("cluster", f"{count(cluster['workers'], 'worker')} of {count(cluster['threads'], 'thread')}"),
+            ("grown", ways),
+            ("tasks", count(round(sum(stage["tasks"] for stage in cluster["stages"])))),
+            ("client", f"{duration(client)}, {100 * cluster['client_share']:.1f}% of what the workers compute"),
+            ("time", f"about {duration(cluster['seconds'])}, if nothing were done side by side"),
+        ],
+    )
+    console.print()
+    table(
+        console,
+        ["stage", "computing", "client", "moving", "network", "disk", "tasks"],
+        [
+            [
+                stage["stage"],
+                *(duration(stage[name]) for name in ("computing", "client", "moving")),
+                *(size(round(stage[name])) for name in ("network", "disk")),
+                count(round(stage["tasks"])),
+            ]
+            for stage in cluster["stages"]
+        ],
     )
 
 

@@ -5,6 +5,7 @@ python examples/cluster.py
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from pathlib import Path
 
@@ -18,8 +19,10 @@ DIGITS = Path(__file__).parent / "data" / "digits.parquet"
 
 def main() -> None:
     """Two worker processes on this machine; on a cluster, give the scheduler's address to Client instead."""
+    here = {"n_workers": 2, "threads_per_worker": 1, "memory_limit": 0, "dashboard_address": None}
     with (
-        Client(n_workers=2, threads_per_worker=1, memory_limit=0, dashboard_address=None),  # Client("tcp://host:8786")
+        # At the end workers may miss a scheduler that has closed before them, of which there is no need to hear.
+        Client(**here, silence_logs=logging.CRITICAL),  # Client("tcp://host:8786") on a cluster
         tempfile.TemporaryDirectory() as folder,  # on a disk that all workers share
     ):
         forest = bf.train(DIGITS, out=Path(folder) / "digits.forest", trees=50)

@@ -32,6 +32,7 @@ from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.job import TrainingJob, agreed, open_table
 from bigforest.training.plan import Plan, make_plan
+from bigforest.training.projection import machines_of
 from bigforest.training.resumable_run import named_output
 from bigforest.training.run import Clock, train_new, train_temporary
 from bigforest.training.run import resume as resume_run
@@ -539,8 +540,13 @@ def plan_training(
     memory: str | int | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
+    workers: int | None = None,
+    link: str | None = None,
 ) -> Plan:
     """What `train` with the same arguments will take, and whether it fits: see `Plan`.
+
+    workers  of a cluster, for a projection of what it would take there, `Plan.cluster`: each with `threads` threads, a
+             budget of `memory` and a `link` such as "10Gbit", which is that unless given. None for no projection.
 
     Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
     Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
@@ -548,13 +554,14 @@ def plan_training(
     data, target, options = _table_of(data, target, given(locals()))
     job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)
     resources = resources_of(threads, scratch, memory)
+    machines = machines_of(workers, link, resources)
     home = Path.cwd() if out is None else as_path(out).resolve().parent
     if not is_folder(home):
         raise ConfigError(f"the folder {home} of the output does not exist; create it first")
     with TemporaryFolder(resources.scratch) as work:
         table = open_table(data, work, verify=False)
         settled = agreed(table, job) if isinstance(table, Store) else job.config
-        return make_plan(table, data, job.target, job.exclude, settled, resources, home)
+        return make_plan(table, data, job.target, job.exclude, settled, resources, home, machines)
 
 
 def _with_trees(forest: Forest, trees: FlatTrees | None) -> Forest:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from bigforest.execution.threads import run
 
 Result = TypeVar("Result")
+Part = TypeVar("Part")
 
 
 class TaskBatch(NamedTuple, Generic[Result]):
@@ -24,9 +26,17 @@ class TaskBatch(NamedTuple, Generic[Result]):
     shared: tuple[Any, ...]
 
 
+class PartBatch(NamedTuple, Generic[Part, Result]):
+    """What is made of the parts of one call, see Executor.reduce_parts: `finish(*shared, *own[i], parts[i])`."""
+
+    merge: Callable[[Part, Part], Part]
+    finish: Callable[..., Result]
+    own: Sequence[tuple[Any, ...]]
+
+
 class Executor(ABC):
-    """Does tasks: `run`, `reduce`, `map` and `run_on_all_workers` for its users, of which `_each` and so on do the
-    work.
+    """Does tasks: `run`, `reduce`, `reduce_parts`, `map` and `run_on_all_workers` for its users, of which `_each` and
+    so on do the work.
 
     In all methods `shared` are the first arguments of every task, the same for all of them.
 
@@ -69,6 +79,23 @@ class Executor(ABC):
         """The results of all tasks, one at least, merged in pairs, in any order; `merge` leaves what it is given."""
         return self._merged(TaskBatch(function, arguments, shared), merge)
 
+    def reduce_parts(
+        self,
+        function: Callable[..., list[Part]],
+        arguments: Sequence[tuple[Any, ...]],
+        merge: Callable[[Part, Part], Part],
+        finish: Callable[..., Result],
+        own: Sequence[tuple[Any, ...]],
+        shared: tuple[Any, ...] = (),
+    ) -> list[Result]:
+        """What `finish(*shared, *own[i], parts[i])` gives, for every i and in order.
+
+        The results of `function` are lists with an entry for every i; parts[i] are these entries of all of them, merged
+        in pairs, in any order. `merge` leaves what it is given. On a cluster each part has an owner, a worker to which
+        the others hand their entries and which finishes it. There are tasks and parts, one at least.
+        """
+        return self._parts(TaskBatch(function, arguments, shared), PartBatch(merge, finish, own))
+
     def map(
         self, function: Callable[..., Result], arguments: Sequence[tuple[Any, ...]], shared: tuple[Any, ...] = ()
     ) -> Iterator[Result]:
@@ -86,6 +113,10 @@ class Executor(ABC):
     @abstractmethod
     def _merged(self, job: TaskBatch[Result], merge: Callable[[Result, Result], Result]) -> Result:
         """See reduce."""
+
+    @abstractmethod
+    def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
+        """See reduce_parts."""
 
     @abstractmethod
     def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
@@ -126,7 +157,18 @@ class Threads(Executor):
         self._each(job, add)
         return merged[0]
 
+    def _parts(self, job: TaskBatch[list[Part]], of_parts: PartBatch[Part, Result]) -> list[Result]:
+        """One part after the other, for the sake of memory."""
+        parts = self._merged(job, partial(merge_lists, of_parts.merge))
+        own = reversed(of_parts.own)
+        return [of_parts.finish(*job.shared, *each, parts.pop()) for each in own][::-1]
+
     def _in_order(self, job: TaskBatch[Result]) -> Iterator[Result]:
         """Each task is done when its result is asked for, in the calling thread."""
         for own in job.arguments:
             yield job.function(*job.shared, *own)
+
+
+def merge_lists(merge: Callable[[Part, Part], Part], one: list[Part], two: list[Part]) -> list[Part]:
+    """Both lists merged entry by entry."""
+    return [merge(first, second) for first, second in zip(one, two, strict=True)]

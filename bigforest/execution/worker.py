@@ -8,13 +8,16 @@ import platform
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 
 from bigforest.common.errors import BigForestError, ClusterError, StorageError
 from bigforest.common.version import __version__
+from bigforest.execution import exchange
+from bigforest.execution.threads import run
 from bigforest.storage.paths import as_path
 
 # Runs that were stopped and are remembered, so that their tasks which wait in a queue do not begin.
@@ -22,7 +25,7 @@ _REMEMBERED = 256
 
 
 class Order(NamedTuple):
-    """Goes with every task. run: of which it is a part; slots: tasks of it at once in a process; versions: needed."""
+    """Goes with every task. run: of which it is a part; slots: calls of it at once in a process; versions: needed."""
 
     run: str
     slots: int
@@ -92,24 +95,95 @@ def unpack(packed: bytes) -> Any:
 
 
 def perform(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
-    """Task: call the packed function with `shared`, which may be packed too, and the packed arguments."""
+    """Task: call the packed function with `shared`, which may be packed too, and each of the packed lists of arguments,
+    side by side as far as there are slots; the results in their order."""
+
+    def work() -> list[Any]:
+        function, several = pickle.loads(packed)
+        first = _unpacked(shared)
+        results = [None] * len(several)
+
+        def call(*own: Any) -> Any:
+            with _RUNNING.slot(order):
+                return function(*first, *own)
+
+        run(call, several, workers=min(order.slots, len(several)), on_result=results.__setitem__)
+        return results
+
+    return _done(order, work)
+
+
+def reduce_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
+    """Task: call the packed function with `shared` and each of the packed lists of arguments, on this number of
+    threads, and merge the results."""
+    return _done(order, lambda: _reduced(order, packed, shared))
+
+
+def hold_here(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Done:
+    """Task: as reduce_here, of lists, which are merged entry by entry; they stay here, and the result is where."""
+    return _done(order, lambda: exchange.keep(f"{order.run}-{_unique()}", _reduced(order, packed, shared)))
+
+
+def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes, counts: bool, *held: Done) -> Done:
+    """Task: for some parts, one after the other, take what is `held` of them, merge it, and call the packed function
+    with `shared`, arguments of its own and that. The results in order, exchange.LostPart for a part that cannot be had.
+
+    counts  whether what was spent on what is held is reported with this.
+    """
+    ledger: Ledger = {}
+    for one in held if counts else ():
+        ledger = add_ledger(ledger, one.ledger)
+    failed = [one for one in held if one.failure is not None]
+    if failed:
+        return failed[0]._replace(ledger=ledger)
+
+    def work() -> list[Any]:
+        finish, own, merge = pickle.loads(packed)
+        first = _unpacked(shared)
+        with _RUNNING.slot(order):
+            return [_finished(partial(finish, *first, *arguments), number, merge) for number, arguments in own.items()]
+
+    def _finished(finish: Callable[[Any], Any], number: int, merge: Callable[[Any, Any], Any]) -> Any:
+        try:
+            part = exchange.collect([one.result for one in held], number, merge)
+        except exchange.LostPart as lost:
+            return lost
+        return finish(part)
+
+    done = _done(order, work)
+    return done._replace(ledger=add_ledger(ledger, done.ledger))
+
+
+def _reduced(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes) -> Any:
+    function, merge, several, threads = pickle.loads(packed)
+    first = _unpacked(shared)
+    merged: list[Any] = []
+
+    def add(_: int, found: Any) -> None:
+        merged[:] = [merge(merged[0], found)] if merged else [found]
+
+    with _RUNNING.slot(order):
+        run(function, [(*first, *own) for own in several], workers=threads, on_result=add)
+    return merged[0]
+
+
+def _unpacked(shared: tuple[Any, ...] | bytes) -> tuple[Any, ...]:
+    return tuple(unpack(shared)) if isinstance(shared, bytes) else shared
+
+
+def _done(order: Order, work: Callable[[], Any]) -> Done:
+    """Do the work of a task, if the versions are right."""
     where = _address()
     wrong = version_error(order.versions, versions_here(), f"the worker {where}")
     if wrong is not None:
         return Done(None, wrong, {})
-    if not _RUNNING.enter(order):
-        return Done(None, ClusterError("the run has been stopped"), {})
     begin = time.perf_counter()
     try:
-        function, arguments = pickle.loads(packed)
-        first = unpack(shared) if isinstance(shared, bytes) else shared
-        result, failure = function(*first, *arguments), None
+        result, failure = work(), None
     except StorageError:  # the store may answer when Dask tries again
         raise
     except BigForestError as error:
         result, failure = None, error
-    finally:
-        _RUNNING.leave(order)
     return Done(result, failure, {where: Spent(1, time.perf_counter() - begin, _size(result))})
 
 
@@ -147,6 +221,7 @@ def describe_worker(dask_worker: Any) -> Facts:
 
 def stop(run: str) -> int:
     """Let no further task of the run begin here; gives the number of those that go on."""
+    exchange.forget(run)
     return _RUNNING.stop(run)
 
 
@@ -163,36 +238,37 @@ def look(path: str, content: str, answer: str) -> str:
 
 
 class _Running:
-    """The tasks that are going on in this process, by run."""
+    """The calls that are going on in this process, by run."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._tasks: dict[str, int] = {}
+        self._calls: dict[str, int] = {}
         self._stopped: deque[str] = deque(maxlen=_REMEMBERED)
 
-    def enter(self, order: Order) -> bool:
-        """Wait for a slot; False when the run has been stopped."""
+    @contextmanager
+    def slot(self, order: Order) -> Iterator[None]:
+        """Wait for a slot, which is held while the block runs. Raises ClusterError when the run has been stopped."""
         with self._changed:
-            while order.run not in self._stopped and self._tasks.get(order.run, 0) >= order.slots:
+            while order.run not in self._stopped and self._calls.get(order.run, 0) >= order.slots:
                 self._changed.wait()
             if order.run in self._stopped:
-                return False
-            self._tasks[order.run] = self._tasks.get(order.run, 0) + 1
-            return True
-
-    def leave(self, order: Order) -> None:
-        with self._changed:
-            self._tasks[order.run] -= 1
-            if not self._tasks[order.run]:
-                del self._tasks[order.run]
-            self._changed.notify_all()
+                raise ClusterError("the run has been stopped")
+            self._calls[order.run] = self._calls.get(order.run, 0) + 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calls[order.run] -= 1
+                if not self._calls[order.run]:
+                    del self._calls[order.run]
+                self._changed.notify_all()
 
     def stop(self, run: str) -> int:
         with self._changed:
             if run not in self._stopped:
                 self._stopped.append(run)
             self._changed.notify_all()
-            return self._tasks.get(run, 0)
+            return self._calls.get(run, 0)
 
 
 _RUNNING = _Running()
@@ -220,4 +296,6 @@ def _version(name: str) -> str:
 def _size(result: Any) -> int:
     from dask.sizeof import sizeof
 
+    if isinstance(result, exchange.HeldParts):
+        return result.bytes
     return 0 if result is None else int(sizeof(result))

@@ -46,12 +46,12 @@ def schema_of(schema: pa.Schema, where: str) -> dict[str, pl.DataType]:
         with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
             _check_type(field)
     try:
-        return dict(_frame(schema.empty_table()).schema)
+        return dict(_frame(_no_rows(schema)).schema)
     except FAULTS:  # of some column
         found = {}
         for field in schema:
             with naming_faults(lambda what, field=field: _of_column(where, field.name, what)):  # type: ignore[misc]
-                found[field.name] = _frame(pa.schema([field]).empty_table()).dtypes[0]
+                found[field.name] = _frame(_no_rows(pa.schema([field]))).dtypes[0]
         return found
 
 
@@ -65,6 +65,11 @@ def frame_of(table: Any, where: str) -> pl.DataFrame:
             with naming_faults(lambda what, name=name: _of_column(where, name, what)):  # type: ignore[misc]
                 column.validate(full=True)
         return _frame(table)
+
+
+def _no_rows(schema: pa.Schema) -> pa.Table:
+    """A table without rows. Schema.empty_table would import pandas, where there is one, in half a second."""
+    return pa.Table.from_batches([], schema)
 
 
 def _frame(table: Any) -> pl.DataFrame:

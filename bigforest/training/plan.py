@@ -22,6 +22,7 @@ from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
 from bigforest.store.store import Store
 from bigforest.training.memory import estimates, most_needed, settled_for
+from bigforest.training.projection import MEASURED, Machines, Projection, project
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
 # Other processors, disks and tables differ by a factor of two and more: times are estimates.
@@ -61,6 +62,7 @@ class Plan:
     smallest      the smallest budget that would do.
     stages        in the order in which they run.
     compiling     seconds that compiling kernels will take before, once per machine; 0 when that has been done here.
+    cluster       what it would take on a cluster, where that was asked (projection.py).
     """
 
     rows: int
@@ -75,6 +77,7 @@ class Plan:
     smallest: int
     stages: tuple[StagePlan, ...]
     compiling: float
+    cluster: Projection | None = None
 
     @property
     def fits(self) -> bool:
@@ -117,8 +120,11 @@ def make_plan(
     config: TrainConfig,
     resources: Resources,
     home: Path,
+    machines: Machines | None = None,
 ) -> Plan:
     """The plan for training on `table`, which was opened from `data`, into a forest in the folder `home`.
+
+    machines  of the cluster that it would run on; None for this machine alone.
 
     Raises DataError when the table cannot be used.
     """
@@ -146,6 +152,7 @@ def make_plan(
         smallest=most_needed(needs.values()).smallest,
         stages=stages,
         compiling=sum(kind.seconds for kind in kinds if not is_compiled(kind)),
+        cluster=None if machines is None else project(shape, config, machines, MEASURED),
     )
 
 

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from bigforest.common.events import Event, Notice, StageAdvanced, StageStarted, 
 from bigforest.common.memory_estimate import Shape
 from bigforest.encode import memory as encode_estimate
 from bigforest.execution import worker
-from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, _Run
+from bigforest.execution.dask_cluster import Cluster, ClusterExecutor, _Run, share_out
+from bigforest.execution.executor import Threads
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.parts import part_paths
 from bigforest.grow.forest import grow_forest
@@ -262,6 +264,15 @@ def test_grow__by_passes(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a", "b"]
 
 
+def test_grow__by_passes_on_threads_of_a_worker(one: Client, store: Store, tmp_path: Path) -> None:
+    config = TrainConfig.of(trees=3, seed=3, max_depth=7)
+    cluster = Resources(threads=2, scratch=tmp_path, cluster=Cluster(one))
+    for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, replace(BY_PASSES, workers=2))):
+        grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
+    contents = [[path.read_bytes() for path in part_paths(tmp_path / name)] for name in "ab"]
+    assert contents[0] == contents[1]
+
+
 @pytest.mark.parametrize("target", ["kind", "minutes"])
 def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_alive: None, target: str) -> None:
     told = {name: value for name, value in options_of(target).items() if name not in ("trees", "seed")}
@@ -315,10 +326,10 @@ PRINCIPAL = {"family": "rotation", "rotation": "pca"}
 @pytest.mark.parametrize(
     ("task", "options"),
     [
-        *((task, {}) for task in ("answer", "spill", "grow_subtree_task", "write_stems")),
-        *((task, MEANS) for task in ("decode_blocks", "answer")),
-        *((task, PRINCIPAL) for task in ("sample", "grow_subtree_task")),
-        ("learn", PERCEPTRONS),
+        *((task, {}) for task in ("answer", "score", "spill", "grow-subtree", "write-stems")),
+        *((task, MEANS) for task in ("decode-blocks", "answer", "score")),
+        *((task, PRINCIPAL) for task in ("sample", "grow-subtree")),
+        *((task, PERCEPTRONS) for task in ("score", "learn")),
     ],
 )
 def test_grow__by_passes_a_worker_is_killed(
@@ -336,7 +347,7 @@ def test_grow__by_passes_a_worker_is_killed(
 
     def submitting(function: Callable[..., Any], *arguments: Any, key: str, **options: Any) -> Any:
         future = submit(function, *arguments, key=key, **options)
-        if f"-{task}-" in key and function is worker.perform and not killer.killed:
+        if f"-{task}-" in key and function is not worker.unpack and not killer.killed:
             time.sleep(0.02)
             killer.kill()
         return future
@@ -513,6 +524,63 @@ def test_reduce__a_task_is_done_where_it_was_done_before(client: Client, both_al
     first, *others = (executor.reduce(_where, [(number,) for number in range(2)], _both) for _ in range(5))
     assert sorted(first.values()) == sorted(client.scheduler_info()["workers"])
     assert others == [first] * 4
+
+
+def test_reduce_parts__each_part_is_finished_once_from_all_tasks(client: Client, both_alive: None) -> None:
+    for executor in (ClusterExecutor(Cluster(client), 1), Threads(2)):
+        found = executor.reduce_parts(
+            _thrice, [(number,) for number in range(5)], max, _joined, [("a",), ("b",), ("c",)], (1,)
+        )
+        assert found == ["a 1 4", "b 1 8", "c 1 12"]
+
+
+def _thrice(shared: int, number: int) -> list[int]:
+    return [number * times * shared for times in (1, 2, 3)]
+
+
+def _joined(*given: object) -> str:
+    shared, name, part = given
+    return f"{name} {shared} {part}"
+
+
+def test_reduce_parts__held_by_a_worker_that_dies(client: Client, both_alive: None, tmp_path: Path) -> None:
+    """The first time a part is finished, the worker dies that holds the share of the other."""
+    executor = ClusterExecutor(Cluster(client), 1)
+    pids = sorted(client.run(os.getpid).values())
+    shared = (str(tmp_path / "killed"), pids)
+    found = executor.reduce_parts(_twice, [(number,) for number in range(4)], max, _finish_or_kill, [(), ()], shared)
+    assert found == [3, 6]
+    assert (tmp_path / "killed").exists()
+
+
+def _twice(_: str, pids: list[int], number: int) -> list[int]:
+    return [number, 2 * number]
+
+
+def _finish_or_kill(place: str, pids: list[int], part: int) -> int:
+    if not Path(place).exists():
+        Path(place).touch()
+        os.kill(next(pid for pid in pids if pid != os.getpid()), signal.SIGKILL)
+    return part
+
+
+def test_reduce_parts__errors_of_ours_come_out(client: Client, both_alive: None) -> None:
+    executor = ClusterExecutor(Cluster(client), 1)
+    with pytest.raises(DataError, match="no such number"):
+        executor.reduce_parts(_refuses, [(0,), (1,)], max, _joined, [("a",)], (1,))
+
+
+def _refuses(shared: int, number: int) -> list[int]:
+    raise DataError("no such number")
+
+
+@pytest.mark.parametrize(("calls", "processes", "slots"), [(0, 1, 1), (7, 2, 1), (5000, 3, 16), (5, 100, 8)])
+def test_share_out__makes_all_calls_and_gets_smaller(calls: int, processes: int, slots: int) -> None:
+    sizes = share_out(calls, processes, slots)
+    assert sum(sizes) == calls
+    assert sizes == sorted(sizes, reverse=True)
+    assert max(sizes, default=0) <= slots
+    assert calls < 5000 or len(sizes) < calls / 4
 
 
 def _where(number: int) -> dict[int, str]:

@@ -2,7 +2,8 @@
 
 A pass goes over the blocks once, in order. For every tree it takes the rows of the block where they stand
 (row_nodes.py), sends them down the newest splits, and answers what the nodes ask (node_search.py). Many nodes and many
-trees share a pass. Runs of blocks are spread over tasks, and what tasks find is added up (requests.py).
+trees share a pass. Runs of blocks are spread over tasks. What tasks find of a tree is added up (requests.py) and scored
+where it meets: by one worker for each tree.
 """
 
 from __future__ import annotations
@@ -12,14 +13,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.memory_estimate import release_freed
 from bigforest.execution.executor import Executor
-from bigforest.grow.out_of_core.requests import choose, merged_all, tell
+from bigforest.grow.out_of_core.node_search import NodeSearch
+from bigforest.grow.out_of_core.requests import choose, merged, searches_of, take
 from bigforest.grow.out_of_core.row_nodes import RowNodes, Stood
 from bigforest.grow.out_of_core.upper_tree import GrowContext, UpperTree
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
@@ -49,6 +51,16 @@ class RowResponse(Protocol):
 
     @property
     def row_nodes(self) -> dict[int, Path]: ...
+
+
+class Scored(NamedTuple):
+    """What a pass has led to in a tree: the searches of the nodes that asked, in the order in which they did, and what
+    UpperTree.sent is told."""
+
+    searches: list[NodeSearch]
+    below: NDArray[Any]
+    above: NDArray[Any]
+    row_nodes: dict[int, Path]
 
 
 class TableView(Protocol):
@@ -96,16 +108,28 @@ def _ask(
 ) -> None:
     """One pass, for these nodes of these trees."""
     questions = [table.request(tops[at], entries) for at, entries in chosen]
+    searches = [(number, searches_of(tops[at], entries)) for number, (at, entries) in enumerate(chosen)]
     release_freed()
-    replies = executor.reduce(answer, ranges, merged_all, (table, questions, folder))
-    for (at, entries), asked, response in zip(chosen, questions, replies, strict=True):
-        tops[at].sent(response.below, response.above, response.row_nodes)
-        tell(tops[at], entries, asked.answers(response))
+    scored = executor.reduce_parts(answer, ranges, merged, score, searches, (table, questions, folder))
+    for (at, entries), found in zip(chosen, scored, strict=True):
+        tops[at].sent(found.below, found.above, found.row_nodes)
+        take(tops[at], entries, found.searches)
 
 
 def answer(table: TableView, questions: list[Any], folder: Path, blocks: range) -> list[Any]:
     """Task: see TableView."""
     return table.answer(questions, folder, blocks)
+
+
+def score(
+    table: TableView, questions: list[Any], folder: Path, number: int, searches: list[NodeSearch], response: Any
+) -> Scored:
+    """Task: hand the nodes of question `number` what all blocks have answered."""
+    answered = questions[number].answers(response)
+    for search in searches:
+        search.hear([answered(probe) for probe in search.pending])
+    release_freed()
+    return Scored(searches, response.below, response.above, response.row_nodes)
 
 
 def block_ranges(store: Store, tasks: int) -> list[tuple[range]]:

@@ -129,8 +129,9 @@ class HistogramSearch(ABC):
         for probe, answer in zip(asked, answers, strict=True):
             self._take(probe, answer)
         self._draw()
+        bounds = self._forget_hopeless()
         if not self.pending:
-            self._look_inside()
+            self._look_inside(bounds)
 
     def _take(self, probe: Any, answer: Answer) -> None:
         """Take the answer to one probe."""
@@ -158,11 +159,8 @@ class HistogramSearch(ABC):
             counts = answer.counts[waiting]
             self._open.append(HiddenOrder(probe, waiting, after[waiting] - counts, counts))
 
-    def _look_inside(self) -> None:
-        """Ask about the buckets that could hide a better split than the best, the most promising first.
-
-        What is too much for now has to wait, and has often lost its promise when its turn comes.
-        """
+    def _forget_hopeless(self) -> list[NDArray[np.float64]]:
+        """Forget the buckets that cannot hold a better split than the best; gives the bounds of the others."""
         found = []
         for hidden in self._open:
             orders = self._orders(hidden.probe.number)
@@ -170,6 +168,15 @@ class HistogramSearch(ABC):
             promising = bounds >= self.scorer.limit
             hidden.keep(promising)
             found.append(bounds[promising])
+        return found
+
+    def _look_inside(self, found: Sequence[NDArray[np.float64]]) -> None:
+        """Ask about the buckets that could hide a better split than the best, the most promising first.
+
+        found  their bounds
+
+        What is too much for now has to wait, and has often lost its promise when its turn comes.
+        """
         if not any(bounds.size for bounds in found):
             self._open = []
             return

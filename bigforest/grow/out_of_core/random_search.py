@@ -41,11 +41,12 @@ def dictionary_of(store: Store) -> CodeDictionary:
 class RandomSearch(FeatureSearch):
     """The search for the best of some random splits.
 
-    key  of the node
+    key     of the node
+    values  between which splits are drawn
     """
 
     key: np.uint64
-    dictionary: CodeDictionary
+    values: Store
     # Of numbers that have been asked about: that of the split (kernels/scan/categorical_missing.py), and the largest
     # code below its threshold.
     _cuts: dict[int, tuple[int, int]] = field(default_factory=dict, init=False)
@@ -65,7 +66,9 @@ class RandomSearch(FeatureSearch):
         if least == high:
             self._offer_missing(feature)
             return
-        code, last = draw_cut(self.dictionary, np.uint64(feature), np.uint64(least), np.uint64(high), self.key)
+        code, last = draw_cut(
+            dictionary_of(self.values), np.uint64(feature), np.uint64(least), np.uint64(high), self.key
+        )
         self._cuts[feature] = 2 * feature + (last and feature in self._missing), int(code)
         self.pending.append(CodeHistogram.of(feature, int(code) + 1, high - int(code), _FEW, None))
 

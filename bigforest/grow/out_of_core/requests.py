@@ -13,10 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.grow.out_of_core.feature_search import CodeHistogram
+from bigforest.grow.out_of_core.node_search import NodeSearch
 from bigforest.grow.out_of_core.node_stats import NodeStats
 from bigforest.grow.out_of_core.probes import Answer, Collect, HistogramCounts, Probe
 from bigforest.grow.out_of_core.split_scorer import CollectedCodes
 from bigforest.grow.out_of_core.upper_tree import UpperTree
+from bigforest.grow.shared.packed_counts import PackedCounts, packed_counts, unpacked_counts
 from bigforest.kernels.out_of_core.codes import CodeProbes, CodeSplits
 
 # Rows that were collected: a named tuple of arrays of as many entries, or of none.
@@ -108,6 +110,10 @@ class SplitResponse(NamedTuple):
     above: NDArray[np.uint32]
     row_nodes: dict[int, Path]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Counts are sent to other processes in as few bytes as hold them."""
+        return _response, (packed_counts(self.counts), *self[1:])
+
     def merged(self, other: SplitResponse) -> SplitResponse:
         """The reply of the blocks of both."""
         return SplitResponse(
@@ -120,6 +126,10 @@ class SplitResponse(NamedTuple):
             above=np.minimum(self.above, other.above),
             row_nodes=self.row_nodes | other.row_nodes,
         )
+
+
+def _response(counts: PackedCounts, *others: Any) -> SplitResponse:
+    return SplitResponse(unpacked_counts(counts), *others)
 
 
 def choose(tops: Sequence[UpperTree], room: int) -> list[tuple[int, list[int]]]:
@@ -184,6 +194,11 @@ def _probes(top: UpperTree, asked: Sequence[tuple[int, CodeHistogram]]) -> CodeP
     )
 
 
+def merged(one: Answered, two: Answered) -> Answered:
+    """The reply of the blocks of both."""
+    return one.merged(two)
+
+
 def merged_all(one: list[Answered], two: list[Answered]) -> list[Answered]:
     """The replies of the blocks of both, question by question."""
     return [first.merged(second) for first, second in zip(one, two, strict=True)]
@@ -233,10 +248,16 @@ def _like(rows: Rows, arrays: Sequence[NDArray[Any]]) -> Rows:
     return type(rows)(*arrays)
 
 
-def tell(top: UpperTree, entries: Sequence[int], answered: Callable[[Probe], Answer]) -> None:
-    """Hand every node its answers and settle those that know their split."""
-    for entry in entries:
-        hear(top, entry, [answered(probe) for probe in pending_searches(top, entry)])
+def searches_of(top: UpperTree, entries: Sequence[int]) -> list[NodeSearch]:
+    """The searches of some searching nodes."""
+    return [search for entry in entries if (search := top.nodes[entry].search) is not None]
+
+
+def take(top: UpperTree, entries: Sequence[int], searches: Sequence[NodeSearch]) -> None:
+    """Give nodes their searches back, which have had their answers, and settle those that know their split."""
+    for entry, search in zip(entries, searches, strict=True):
+        top.nodes[entry].search = search
+        top.settle(entry)
 
 
 def hear(top: UpperTree, entry: int, answers: Sequence[Answer]) -> None:

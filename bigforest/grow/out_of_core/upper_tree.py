@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from bigforest.grow.out_of_core.feature_search import FeatureSearch
 from bigforest.grow.out_of_core.node_search import NodeSearch, NodeSplit
 from bigforest.grow.out_of_core.node_stats import SUM, WEIGHT, Counts, NodeStats
-from bigforest.grow.out_of_core.random_search import RandomSearch, dictionary_of
+from bigforest.grow.out_of_core.random_search import RandomSearch
 from bigforest.grow.out_of_core.split_scorer import SplitScorer
 from bigforest.grow.shared.criteria import Criterion
 from bigforest.grow.shared.feature_kinds import Features
@@ -241,7 +241,7 @@ class UpperTree:
         start = (key, scorer, context.rules, context.features, constant, limits.keys, limits.cells, limits.room)
         if context.values is None:
             return FeatureSearch.start(*start)
-        return RandomSearch.start(*start, key, dictionary_of(context.values))
+        return RandomSearch.start(*start, key, context.values)
 
 
 def _may_split(stats: NodeStats, total: Counts, depth: int, rules: Rules) -> bool:

@@ -22,6 +22,7 @@ from bigforest.grow.out_of_core.projection_search import (
     single,
 )
 from bigforest.grow.out_of_core.requests import Runs, each_collect, pending_searches
+from bigforest.grow.shared.packed_counts import PackedCounts, packed_counts, unpacked_counts
 from bigforest.kernels.common.layout import Terms
 from bigforest.kernels.out_of_core.projections import ProjectionProbes, ProjectionSplits, Summands
 
@@ -116,6 +117,10 @@ class ProjectionResponse(NamedTuple):
     above: NDArray[np.float64]
     row_nodes: dict[int, Path]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Counts are sent to other processes in as few bytes as hold them."""
+        return _response, (packed_counts(self.counts), *self[1:])
+
     def merged(self, other: ProjectionResponse) -> ProjectionResponse:
         """The reply of the blocks of both."""
         return ProjectionResponse(
@@ -129,6 +134,10 @@ class ProjectionResponse(NamedTuple):
             above=np.minimum(self.above, other.above),
             row_nodes=self.row_nodes | other.row_nodes,
         )
+
+
+def _response(counts: PackedCounts, *others: Any) -> ProjectionResponse:
+    return ProjectionResponse(unpacked_counts(counts), *others)
 
 
 def request(top: ObliqueUpperTree, entries: Sequence[int]) -> ProjectionRequest:

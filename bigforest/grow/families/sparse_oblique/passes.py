@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -104,11 +105,6 @@ class SparseObliquePasses(NamedTuple):
         total = scorer.total[: scorer.stats.classes]
         offered = self._offered(key, total)
         directions |= {number: own[number] for number in offered if number in own}  # none where means are of nodes
-
-        def of_node(sums: NDArray[np.int64]) -> dict[int, Direction]:
-            found = self._differences(sums, total)
-            return {number: found[number] for number in offered if number in found}
-
         draw = make_feature_draw(self.columns)
         draw_order(key, context.rules, draw)
         return DirectionSearch(
@@ -120,7 +116,7 @@ class SparseObliquePasses(NamedTuple):
             directions=directions,
             numbers=columns + max_pairs(self.pairing, total.size),
             fallback=draw.perm.tolist(),
-            means=of_node if offered and self.by_node else None,
+            means=partial(self.means_of_node, total, offered) if offered and self.by_node else None,
         ).begin()
 
     def _drawn(self, key: np.uint64) -> dict[int, Direction]:
@@ -144,6 +140,11 @@ class SparseObliquePasses(NamedTuple):
         offered = np.zeros(max_pairs(self.pairing, classes), np.bool_)
         offered_differences(key, columns, np.uint64(self.columns), offered)
         return [int(columns) + int(number) for number in np.flatnonzero(offered)]
+
+    def means_of_node(self, total: Counts, offered: list[int], sums: NDArray[np.int64]) -> dict[int, Direction]:
+        """Those of the differences `offered` that a node has, from its sums of steps."""
+        found = self._differences(sums, total)
+        return {number: found[number] for number in offered if number in found}
 
     def _differences(self, sums: NDArray[np.int64], total: Counts) -> dict[int, Direction]:
         """The differences of class means by number, from sums of steps, int64 [features, classes]; total of classes."""

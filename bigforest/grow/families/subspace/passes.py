@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -87,13 +88,12 @@ class SubspacePasses(NamedTuple):
         context: GrowContext,
     ) -> SubspaceSearch:
         """See Family."""
-
-        def scratch() -> Subspace:
-            return scratch_in(
-                empty_space(self.seen, own), self.config, self.epochs, self.columns, scorer.stats.classes, 0
-            )
-
+        scratch = partial(self.scratch, own, scorer.stats.classes)
         return SubspaceSearch(SubspaceAim(scratch, key, scorer.total, context.rules.min_leaf), constant)
+
+    def scratch(self, own: NDArray[np.int64], classes: int) -> Subspace:
+        """Scratch of no rows for a node of a tree that sees these features."""
+        return scratch_in(empty_space(self.seen, own), self.config, self.epochs, self.columns, classes, 0)
 
     def needed(self, columns: Iterable[int]) -> Iterable[int]:
         """See Family."""

@@ -7,7 +7,7 @@ stops from mean to mean, and takes the cut that kernels/subspace/split.py takes.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -137,13 +137,20 @@ class SubspaceSearch:
     def __init__(self, aim: SubspaceAim, constant: NDArray[np.bool_]) -> None:
         self.constant = constant
         self.known: dict[int, Direction] = {}
+        self._aim = aim
+        self._heard: list[Answer] = []
         self._found: SubspaceSplit | None = None
         self._finding = aim.find()
         self.pending: list[Probe] = [next(self._finding)]
 
+    def __reduce__(self) -> tuple[Callable[..., SubspaceSearch], tuple[Any, ...]]:
+        """Another process hears the answers, which are few and small, again."""
+        return search_again, (self._aim, self.constant, self._heard)
+
     def hear(self, answers: Sequence[Answer]) -> None:
         """See Seeker."""
         [answer] = answers
+        self._heard.append(answer)
         try:
             self.pending = [self._finding.send(answer)]
         except StopIteration as end:
@@ -155,3 +162,11 @@ class SubspaceSearch:
             return None
         self.known[0] = self._found.direction
         return NodeSplit(0, self._found.cut, self._found.left)
+
+
+def search_again(aim: SubspaceAim, constant: NDArray[np.bool_], heard: Sequence[Answer]) -> SubspaceSearch:
+    """A search that has had these answers."""
+    search = SubspaceSearch(aim, constant)
+    for answer in heard:
+        search.hear([answer])
+    return search

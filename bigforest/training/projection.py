@@ -1,0 +1,297 @@
+"""What a training would take on a cluster: each stage's time, bytes and tasks, from rates measured on one machine.
+
+How it scales: passes, rows on disk and out-of-bag rows are proportional to rows x trees; subtrees and votes also to the
+levels of a tree, of which doubling the rows adds one; histograms to nodes x looked at x buckets x counts. Histograms
+are scored by as many workers as there are trees in a pass. What the client does by itself is not divided.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple, cast
+
+import numpy as np
+
+from bigforest.common.errors import ConfigError, shown
+from bigforest.common.memory_estimate import Shape
+from bigforest.common.sizes import parse_link
+from bigforest.execution.dask_cluster import Cluster, share_out
+from bigforest.execution.resources import Resources
+from bigforest.grow.families.registry import family_of
+from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate, part_size
+from bigforest.grow.memory_out_of_core import tally_of
+from bigforest.grow.out_of_core.node_search import buckets_for
+from bigforest.sampling.bags import block_count
+from bigforest.schema.config import TrainConfig
+
+# Share of different rows among as many draws with replacement.
+DISTINCT = 1.0 - math.exp(-1.0)
+# Bytes of a link per second, and of a disk, unless said otherwise.
+LINK = 1.25e9
+DISK = 1e9
+MAX_WORKERS = 100_000
+# A histogram's counts of one worker are sent in integers that hold this many times their mean.
+_SKEW = 8
+
+
+class Rates(NamedTuple):
+    """Processor seconds of one thread, and the levels and rows they were measured at (mean depth of a row's leaf).
+
+    encode: row x feature. route: row of a bag x pass. spill: row of a bag x feature. visit: row x feature looked at x
+    level in subtrees. judge: row out of bag x tree x level. score: byte of histograms. report: row. node: of the
+    client, per node that a pass is asked about. task: of client and scheduler, per Dask task.
+    """
+
+    encode: float
+    route: float
+    spill: float
+    visit: float
+    judge: float
+    score: float
+    report: float
+    node: float
+    task: float
+    levels: float
+    rows: int
+
+
+# Measured by benchmarks/rates.py on a processor of an AMD EPYC. Others, and other tables, differ by a factor of two and
+# more.
+MEASURED = Rates(
+    encode=58.8e-9,
+    route=18.1e-9,
+    spill=9.1e-9,
+    visit=15.5e-9,
+    judge=35.7e-9,
+    score=55.1e-9,
+    report=510.7e-9,
+    node=240e-6,
+    task=6.1e-3,
+    levels=20.3,
+    rows=1_000_000,
+)
+
+
+class Machines(NamedTuple):
+    """A cluster: workers, threads and bytes of memory of each (None for no limit), and bytes per second of its link and
+    of its disk; the client has a link and a disk like them."""
+
+    workers: int
+    threads: int
+    memory: int | None = None
+    link: float = LINK
+    disk: float = DISK
+
+
+def machines_of(workers: int | None, link: str | None, resources: Resources) -> Machines | None:
+    """The cluster that a plan is for, each worker with these threads and this memory; None without `workers`. Raises
+    ConfigError."""
+    if workers is None:
+        if link is not None:
+            raise ConfigError("link is of a cluster; give the number of its workers too")
+        return None
+    if not isinstance(workers, int) or isinstance(workers, bool) or not 1 <= workers <= MAX_WORKERS:
+        raise ConfigError(f"workers must be a whole number from 1 to {MAX_WORKERS}, not {shown(workers)}")
+    speed = LINK if link is None else parse_link(link)
+    return Machines(workers, resources.workers, resources.memory, speed)
+
+
+class PlannedCluster(NamedTuple):
+    """Workers that there would be, as plans ask for them."""
+
+    workers: int
+    each: int
+
+    def threads(self) -> dict[str, int]:
+        """See Cluster."""
+        return {str(number): self.each for number in range(self.workers)}
+
+
+@dataclass(frozen=True, slots=True)
+class ProjectedStage:
+    """Seconds of the workers computing, and of all their threads together (work); seconds of the client alone, and of
+    the workers moving bytes; these bytes over the network and to and from the disk of each worker; Dask tasks."""
+
+    stage: str
+    computing: float
+    work: float
+    client: float
+    moving: float
+    network: float
+    disk: float
+    tasks: float
+
+
+@dataclass(frozen=True, slots=True)
+class Projection:
+    """What a training would take on a cluster.
+
+    workers, threads  of the cluster; threads of each worker.
+    link        bytes per second.
+    stages      in their order.
+    by_passes   whether large nodes are split by passes over the rows; group: trees that share them; passes: in all.
+    subtree     rows of the nodes that are grown in memory; scratch: bytes of rows on disk at a time.
+    histograms  bytes of the histograms of all trees, as each worker counts them.
+    """
+
+    workers: int
+    threads: int
+    link: float
+    stages: tuple[ProjectedStage, ...]
+    by_passes: bool
+    group: int
+    passes: int
+    subtree: int
+    scratch: int
+    histograms: float
+
+    @property
+    def seconds(self) -> float:
+        """Of the whole run, if nothing were done side by side."""
+        return sum(stage.computing + stage.client + stage.moving for stage in self.stages)
+
+    @property
+    def client_share(self) -> float:
+        """Processor time of the client and the scheduler as a share of that of all workers."""
+        return sum(stage.client for stage in self.stages) / sum(stage.work for stage in self.stages)
+
+
+def project(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> Projection:
+    """The projection of a training on a table of this shape. Raises ConfigError for too little memory."""
+    planned = cast("Cluster", PlannedCluster(machines.workers, machines.threads))
+    resources = Resources(threads=machines.threads, memory=machines.memory, cluster=planned)
+    way = choose_grow_plan(shape, config, resources)
+    need = grow_estimate(shape, config, resources)
+    stages = [_encoding(shape, machines, rates)]
+    histograms = 0.0
+    if way.limits is None:
+        stages.append(_whole_trees(shape, config, machines, rates))
+    else:
+        histograms = _histogram_bytes(shape, config, way)
+        stages += _by_passes(shape, config, machines, rates, way, need.passes)
+    stages.append(_out_of_bag(shape, config, machines, rates))
+    return Projection(
+        machines.workers,
+        machines.threads,
+        machines.link,
+        tuple(stage.on(machines, rates) for stage in stages),
+        way.limits is not None,
+        way.group,
+        need.passes,
+        0 if way.limits is None else way.limits.rows,
+        need.scratch,
+        histograms * config.trees,
+    )
+
+
+class _Stage(NamedTuple):
+    """A stage before it is spread. work: seconds of all threads together, on `cores` of them; client: seconds, but for
+    tasks; network, disk: bytes of all workers."""
+
+    name: str
+    work: float
+    cores: float
+    client: float
+    network: float
+    disk: float
+    tasks: float
+
+    def on(self, machines: Machines, rates: Rates) -> ProjectedStage:
+        """The stage on a cluster."""
+        network, disk = self.network / machines.workers, self.disk / machines.workers
+        moving = max(network / machines.link, disk / machines.disk)
+        client = self.client + rates.task * self.tasks
+        return ProjectedStage(self.name, self.work / self.cores, self.work, client, moving, network, disk, self.tasks)
+
+
+def _encoding(shape: Shape, machines: Machines, rates: Rates) -> _Stage:
+    """A task encodes some columns, on one thread; the client puts the store together."""
+    cells, codes = shape.rows * shape.features, shape.rows * shape.row_bytes
+    cores = min(machines.workers * machines.threads, shape.features)
+    client = 2 * codes / min(machines.link, machines.disk)
+    return _Stage("encode", rates.encode * cells, cores, client, 2 * codes, 2 * codes, min(shape.features, 4 * cores))
+
+
+def _whole_trees(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:
+    parts = -(-config.trees // part_size(shape.rows, config.trees))
+    cores = min(machines.workers * machines.threads, parts)
+    looks = family_of(config).looks(shape.features, config)
+    visits = _bag(shape) * config.trees * _levels(shape, config, rates) * looks
+    codes = shape.rows * shape.row_bytes * min(machines.workers, parts)
+    return _Stage("trees", rates.visit * visits, cores, 0.0, codes, codes, parts)
+
+
+def _by_passes(
+    shape: Shape, config: TrainConfig, machines: Machines, rates: Rates, way: GrowPlan, passes: int
+) -> list[_Stage]:
+    """Passes, of which scoring is done by as many workers as trees share one; writing rows by node; subtrees."""
+    cores, bags, upper = machines.workers * machines.threads, _bag(shape) * config.trees, _upper_levels(shape, way)
+    codes, groups = shape.rows * shape.row_bytes, -(-config.trees // way.group)
+    owners = min(way.group, machines.workers)
+    histograms = _histogram_bytes(shape, config, way) * config.trees
+    sent = machines.workers * histograms * _sent_share(shape, machines, way)
+    calls = min(way.group, config.trees) * 2 * (1 << upper)
+    grown = groups * len(share_out(calls, machines.workers, way.workers)) + config.trees
+    spilled = bags * (shape.row_bytes + 4)
+    below = max(1.0, _levels(shape, config, rates) - upper)
+    visits = bags * family_of(config).looks(shape.features, config) * below
+    route, there = rates.route * bags * passes / groups, codes * passes + 8 * bags * passes / groups
+    score, nodes = rates.score * histograms, rates.node * 2 * config.trees * (1 << upper)
+    asked = passes * (machines.workers + owners)
+    spill, spread = rates.spill * bags * shape.features, 2 * groups * machines.workers
+    return [
+        _Stage("passes", route, cores, nodes, codes + sent, there, asked),
+        _Stage("scoring", score, owners, 0.0, 0.0, 0.0, 0.0),
+        _Stage("rows of small nodes", spill, cores, 0.0, 2 * spilled, 2 * spilled, spread),
+        _Stage("subtrees", rates.visit * visits, cores, 0.0, 0.0, 0.0, grown),
+    ]
+
+
+def _out_of_bag(shape: Shape, config: TrainConfig, machines: Machines, rates: Rates) -> _Stage:
+    """Not there without bootstrap, but small then, too."""
+    cores, codes = machines.workers * machines.threads, shape.rows * shape.row_bytes
+    answers = 8 * shape.rows * shape.classes
+    judged = rates.judge * (shape.rows - _bag(shape)) * config.trees * _levels(shape, config, rates)
+    client = rates.report * shape.rows + answers / min(machines.link, machines.disk)
+    tasks = min(8 * machines.workers, block_count(shape.rows))
+    return _Stage("out of bag", judged, cores, client, codes + answers, codes + answers, tasks)
+
+
+def _bag(shape: Shape) -> float:
+    """Different rows of a bag."""
+    return DISTINCT * shape.rows
+
+
+def _levels(shape: Shape, config: TrainConfig, rates: Rates) -> float:
+    """Levels that a row passes: doubling the rows adds one."""
+    levels = max(1.0, rates.levels + math.log2(shape.rows / rates.rows))
+    return levels if config.max_depth is None else min(levels, config.max_depth)
+
+
+def _upper_levels(shape: Shape, way: GrowPlan) -> int:
+    """Levels of a tree that are split by passes."""
+    assert way.limits is not None
+    return max(0, math.ceil(math.log2(shape.rows / way.limits.rows)))
+
+
+def _histogram_bytes(shape: Shape, config: TrainConfig, way: GrowPlan) -> float:
+    """Of one tree, over all levels that are split by passes: nodes x looked at x buckets x counts."""
+    assert way.limits is not None
+    stats = tally_of(shape)
+    looks = family_of(config).looks(shape.features, config)
+    levels = range(_upper_levels(shape, way))
+    buckets = [buckets_for(shape.rows >> depth, stats.parts, way.limits.cells) for depth in levels]
+    cell = stats.parts * np.dtype(stats.cell).itemsize
+    return float(sum((1 << depth) * looks * count * cell for depth, count in zip(levels, buckets, strict=True)))
+
+
+def _sent_share(shape: Shape, machines: Machines, way: GrowPlan) -> float:
+    """Bytes of a count that is sent, of those that it takes: the narrowest integers that hold those of one worker."""
+    assert way.limits is not None
+    stats = tally_of(shape)
+    if stats.numbers:
+        return 1.0
+    rows = max(shape.rows >> _upper_levels(shape, way) // 2, 1)
+    mean = rows / buckets_for(rows, stats.parts, way.limits.cells) / stats.parts / machines.workers
+    return float(np.min_scalar_type(int(_SKEW * mean)).itemsize / np.dtype(stats.cell).itemsize)
