@@ -12,8 +12,6 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError
 from bigforest.forest.format import ranks as training_ranks
-from bigforest.forest.format.boosting import FILE as BOOSTING_FILE
-from bigforest.forest.format.boosting import read_judgements
 from bigforest.forest.format.files import Header, header_of, read_table, with_rows
 from bigforest.forest.format.frames import scan, to_frame
 from bigforest.forest.format.leaf_targets import targets_files
@@ -31,6 +29,8 @@ from bigforest.forest.format.schema import (
 )
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import read_features
+from bigforest.forest.load.tree_votes import FILE as BOOSTING_FILE
+from bigforest.forest.load.tree_votes import read_judgements
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig

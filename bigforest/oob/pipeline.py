@@ -21,11 +21,11 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
-from bigforest.forest.format.boosting import read_tree_votes
 from bigforest.forest.format.files import header_of
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.load_plan import cut
+from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows

@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
 from bigforest.execution.threads import run
-from bigforest.forest.format.boosting import write_judgements
 from bigforest.forest.format.nodes import TreeArrays, write_part
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flatten import join_packed, pack_grown
 from bigforest.forest.load.groups import survey
+from bigforest.forest.load.tree_votes import write_judgements
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.leaf_files import Ballots, found_leaves
 from bigforest.grow.forest import Grower, part_groups

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.common.errors import BigForestError, ConfigError, FormatError
 from bigforest.common.events import Event, StageAdvanced
-from bigforest.forest.format.boosting import FILE, write_judgements
+from bigforest.forest.load.tree_votes import FILE, write_judgements
 from bigforest.kernels.tree.bags import draw_by_weight
 from bigforest.predict.forest import Forest
 from bigforest.sampling.boosting import Judgement, RowWeights, check_rows

@@ -15,7 +15,6 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.common.sizes import parse_bytes
 from bigforest.execution.resources import Resources, available_threads
-from bigforest.forest.format.boosting import read_tree_votes
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.leaf_targets import LeafTargets, read_targets
 from bigforest.forest.format.parts import check_count, check_parts, whole_parts
@@ -26,6 +25,7 @@ from bigforest.forest.load.groups import Trees, survey
 from bigforest.forest.load.leaf_shrinking import leaf_lambdas
 from bigforest.forest.load.predictor import GroupLeafTargets, Predictor
 from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, choose_passes, default_batch, whole_estimate
+from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import VoteRule
 
 
