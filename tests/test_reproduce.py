@@ -105,6 +105,20 @@ def test_simulations__take_trees_and_draws_exactly(monkeypatch: pytest.MonkeyPat
     assert (tmp_path / "picture-scatter.svg").exists()
 
 
+def test_readings__differ_where_the_number_of_directions_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    from cells import Setting
+
+    assert [rerf_items._floor(dims) for dims in (2, 3, 4, 8, 27, 1000)] == [1, 2, 2, 4, 9, 100]
+    monkeypatch.setattr(rerf_items, "settings", lambda: [Setting("parity", 3, "raw"), Setting("parity", 7, "raw")])
+    found = rerf_items.readings(outcome.Given(tmp_path, 2, 5, 1))
+    assert found.compared.select("method", "reading").rows() == [
+        (method, reading) for method in ("RF", "RerF", "RerF(d)", "RerF(d+r)") for reading in ("ceil, sqrt", "floor")
+    ]
+    wide = found.numbers.filter(method="RF").pivot("reading", index="trial", values="error")
+    assert not wide["ceil, sqrt"].equals(wide["floor"], null_equal=True)
+    found.draw(tmp_path / "picture.svg")
+
+
 def test_judged__says_which_numbers_agree() -> None:
     compared = pl.DataFrame(
         {"ours": [1.0, 1.0, 1.0, 1.0, 1.0], "standard_error": [0.5, 0.1, 0.1, 0.0, 0.1]}

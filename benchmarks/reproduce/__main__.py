@@ -57,6 +57,7 @@ ITEMS = {
     "rerf-figure-4b": Item("Randomer forests, Figure 4b: every set", "set_items", "figure_4", ("b",), "uci"),
     "rerf-figure-a1": Item("Randomer forests, Figure A1: number of trees", "rerf_items", "figure_a1"),
     "rerf-figure-a2": Item("Randomer forests, Figure A2: modified Trunk", "rerf_items", "figure_a2"),
+    "rerf-readings": Item("Randomer forests: two readings of the draft", "rerf_items", "readings"),
     "rotation-picture": Item("Rotation forests: decision surfaces", "ho_items", "rotation_picture"),
     "tomasi": Item("Tomasi 2017: one feature per node against several", "set_items", "tomasi", (), "uci"),
     "breiman-2001": Item("Breiman 2001, Table 2: Forest-RI and AdaBoost", "set_items", "breiman_2001", (), "uci"),

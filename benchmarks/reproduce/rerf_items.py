@@ -7,9 +7,10 @@ from typing import Any
 
 import polars as pl
 from cells import DIMS, Options, Setting, measure_setting, settings
+from cells import draws as setting_draws
 from figures import CURVES, draw_curves, draw_panels, draw_transforms
-from methods import FORESTS
-from outcome import Given, Outcome, figure, judged, save
+from methods import FORESTS, forest_errors
+from outcome import Given, Outcome, figure, judged, mean_and_error, save
 from reference import REFERENCE, TRANSFORMED
 from report import averages
 
@@ -18,6 +19,8 @@ import bigforest
 _SHOWN = ("trunk", "parity", "multimodal")
 _DRAWS = 10
 _SCATTERED_ROWS = 1000
+# Larger p are not read twice, as they take most of the time.
+_MOST_READ = 126
 
 
 def measured(given: Given, wanted: list[Setting]) -> tuple[pl.DataFrame, pl.DataFrame, str]:
@@ -99,6 +102,57 @@ def figure_a1(given: Given) -> Outcome:
     wanted = [one for one in settings() if one.transform == "raw" and (one.kind, one.dims) in CURVES]
     numbers, means, about = measured(given, wanted)
     return Outcome(numbers, _compared(means), about, lambda path: draw_curves(numbers, path))
+
+
+def readings(given: Given) -> Outcome:
+    """Two readings of the draft: ceil(p^(2/3)) directions and sqrt p features in a node, or floor(p^(2/3)) of both."""
+    rows = []
+    draws = given.draws or _DRAWS
+    for setting in settings():
+        if (setting.kind, setting.dims, setting.transform) not in REFERENCE or setting.dims > _MOST_READ:
+            continue
+        asked = Options(draws, given.trees, 0, 1, given.seed_of(setting.name()))
+        floor = {"RF": {"mtry": _floor(setting.dims)}, "RerF": {"projections": _floor(setting.dims)}}
+        for about, seed, frame in setting_draws(setting, asked):
+            for method, errors in REFERENCE[setting.kind, setting.dims, setting.transform].items():
+                if method not in FORESTS:
+                    continue
+                told = about | {"method": method, "reference": errors}
+                for reading, more in (("ceil, sqrt", {}), ("floor", floor[method.partition("(")[0]])):
+                    found = forest_errors(method, frame, {"trees": about["trees"], "seed": seed, **more})
+                    rows.append(told | {"reading": reading, "error": found["error"]})
+    numbers = pl.DataFrame(rows)
+    means = mean_and_error(numbers, ["kind", "dims", "method", "reading", "reference"])
+    compared = judged(means.select(pl.all().exclude("reference"), "reference"), reference_error=True)
+    trees = f"{given.trees} trees" if given.trees else "500 to 1,500 trees as in the text"
+    told = ", ".join(
+        f"{own.filter(verdict='agrees').height} of {own.height} agree with the reading {name[0]!r}"
+        for name, own in compared.group_by("reading", maintain_order=True)
+    )
+    about = f"{draws} draws of 100 rows, seed {given.seed}, {trees}; p up to {_MOST_READ}. Of the numbers {told}."
+    return Outcome(numbers, compared, about, lambda path: _draw_readings(compared, path))
+
+
+def _floor(dims: int) -> int:
+    """floor(p^(2/3)), exactly."""
+    found = 1
+    while (found + 1) ** 3 <= dims**2:
+        found += 1
+    return found
+
+
+def _draw_readings(compared: pl.DataFrame, path: Path) -> None:
+    """Distances from the reference, in standard errors."""
+    drawn, [axes] = figure(1, 2, width=4.6, height=4.0)
+    for axis, (reading, own) in zip(axes, compared.group_by("reading", maintain_order=True), strict=True):
+        for method, some in own.group_by("method", maintain_order=True):
+            names = [f"{kind} {dims}" for kind, dims in some.select("kind", "dims").rows()]
+            axis.plot(some["distance"].to_numpy(), names, "o", label=method[0], alpha=0.7)
+        axis.axvspan(-2, 2, color="0.9")
+        axis.set(title=reading[0], xlabel="standard errors from the reference")
+        axis.tick_params(axis="y", labelsize=7)
+    axes[0].legend(fontsize=7)
+    save(drawn, path)
 
 
 def figure_a2(given: Given) -> Outcome:
