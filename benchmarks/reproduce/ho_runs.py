@@ -68,7 +68,13 @@ class Run:
         own: dict[str, Any] = {"subspace": self.subspace} if self.subspace else {}
         if self.method == "PER":
             own["max_epochs"] = options.epochs
-        return {"family": FAMILIES[self.method], "seed": options.seed, "threads": options.threads, **own}
+        return {
+            "family": FAMILIES[self.method],
+            "seed": options.seed,
+            "threads": options.threads,
+            "shrink": "off",
+            **own,
+        }
 
 
 def runs(trees: int) -> list[Run]:

@@ -62,7 +62,7 @@ def pruned(run: Run) -> bigforest.Forest:
 
 def forest_of(family: str, run: Run) -> bigforest.Forest:
     """A forest of a family."""
-    return bigforest.train(run.frame, "target", family=family, trees=run.trees, seed=run.seed)
+    return bigforest.train(run.frame, "target", family=family, trees=run.trees, seed=run.seed, shrink="off")
 
 
 METHODS: dict[str, Callable[[Run], bigforest.Forest]] = {

@@ -46,7 +46,7 @@ class TrainConfig(TrainOptions):
         if family == "rotation" and options.get("rotation") == "pca":
             own["bootstrap"] = False
         if options.get("sampling") in BOOSTED:
-            own["vote"] = "hard"
+            own |= {"vote": "hard", "shrink": "off"}
         return cls(**{**own, **options})
 
     def settled(self, task: Task) -> TrainConfig:

@@ -378,3 +378,13 @@ def test_cli__boosting_and_its_bias_are_told(run: Run, folder: Path) -> None:
     assert "biased" in run("oob", "f").out
     assert run("train", "things.parquet", "--sampling", "adaboost", "--stop-oob", "0.1", "--out", "g").code == 2
     assert "--stop-oob" in run.err
+
+
+@pytest.mark.parametrize("sampling", WAYS)
+def test_sklearn__estimators_boost(sampling: str) -> None:
+    estimators = pytest.importorskip("bigforest.sklearn")
+    table = frame().drop("level")
+    found = estimators.BigForestClassifier(10, sampling=sampling, random_state=4).fit(table.drop("kind"), table["kind"])
+    forest = bigforest.train(table, "kind", sampling=sampling, trees=10, seed=4)
+    assert np.array_equal(found.predict_proba(table.drop("kind")), forest.predict_proba(table).to_numpy())
+    assert found.forest_.boosting.equals(forest.boosting)
