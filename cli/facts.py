@@ -44,7 +44,8 @@ def error_facts(forest: Forest) -> dict[str, Any] | None:
     weighted = {"weighted": True} if forest.oob.weighted else {}
     if forest.is_regression:
         return {**forest.oob.metrics.row(0, named=True), **weighted}
-    return {"error": forest.oob.error, "rows": forest.oob.rows_used, **weighted}
+    biased = {"biased": True} if forest.config.boosts else {}
+    return {"error": forest.oob.error, "rows": forest.oob.rows_used, **weighted, **biased}
 
 
 def shrinkage_facts(forest: Forest) -> dict[str, Any]:

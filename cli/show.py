@@ -128,7 +128,8 @@ def out_of_bag(oob: Facts | None) -> str:
     rows = count(oob["rows"], "row") + (" by their weights" if oob.get("weighted") else "")
     if "mse" in oob:
         return f"R2 {number(oob['r2'])}, MSE {number(oob['mse'])}, MAE {number(oob['mae'])} on {rows}"
-    return f"error {percent(oob['error'])} on {rows}"
+    biased = "; biased, as hard rows are rarely out of bag: judge it on a test set" if oob.get("biased") else ""
+    return f"error {percent(oob['error'])} on {rows}{biased}"
 
 
 def shrinkage_lines(shrinkage: Facts) -> list[tuple[str, str]]:

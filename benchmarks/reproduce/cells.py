@@ -42,21 +42,21 @@ class Options:
     """What decides a result beside its setting; results of other options are made anew.
 
     trials      draws of each simulation.
-    max_trees  of a forest in simulations, where the text has more.
+    trees       of a forest in simulations; None for as many as the text has.
     set_trees   trees on the data sets.
     min_leaf    fewest bag rows of a leaf.
     seed        of the first trial.
     """
 
     trials: int
-    max_trees: int
+    trees: int | None
     set_trees: int
     min_leaf: int
     seed: int
 
     def of_simulations(self) -> dict[str, str]:
         """What marks a result on a simulation."""
-        return _texts(trials=self.trials, max_trees=self.max_trees, min_leaf=self.min_leaf, seed=self.seed)
+        return _texts(trials=self.trials, trees=self.trees or 0, min_leaf=self.min_leaf, seed=self.seed)
 
     def of_sets(self) -> dict[str, str]:
         """What marks a result on a data set."""
@@ -77,7 +77,7 @@ class Setting:
 
     def trees(self, options: Options) -> int:
         """Trees of a forest."""
-        return min(TREES[self.kind], options.max_trees)
+        return options.trees or TREES[self.kind]
 
     def is_known(self) -> bool:
         """Whether it has a reference number."""

@@ -32,12 +32,14 @@ def draw_simulations(means: pl.DataFrame, out: Path) -> None:
     """Figures 1 (error against p), 2 (seconds of training against p) and A2 (modified Trunk)."""
     raw = means.filter(pl.col("transform") == "raw")
     shown = ["trunk", "parity", "multimodal"]
-    _panels(raw, shown, "error", "error", out / "figure-1.png")
-    _panels(raw.filter(pl.col("method") != "Bayes"), shown, "seconds", "CPU seconds of training", out / "figure-2.png")
-    _panels(raw, ["modified-trunk"], "error", "error", out / "figure-a2.png")
+    draw_panels(raw, shown, "error", "error", out / "figure-1.png")
+    draw_panels(
+        raw.filter(pl.col("method") != "Bayes"), shown, "seconds", "CPU seconds of training", out / "figure-2.png"
+    )
+    draw_panels(raw, ["modified-trunk"], "error", "error", out / "figure-a2.png")
 
 
-def draw_transforms(means: pl.DataFrame, out: Path) -> None:
+def draw_transforms(means: pl.DataFrame, path: Path) -> None:
     """Figure 3: error against p, a row of panels per simulation and a column per transformation."""
     kinds = [kind for kind in DIMS if means.filter((pl.col("kind") == kind) & (pl.col("transform") != "raw")).height]
     if not kinds:
@@ -52,10 +54,10 @@ def draw_transforms(means: pl.DataFrame, out: Path) -> None:
             tops = of_kind.filter(pl.col("dims").is_in(dims)).select(pl.col("error") + pl.col("standard_error"))
             axis.set_ylim(0, 1.05 * tops.to_series().max())
         row[0].set_ylabel("error")
-    _finish(figure, axes, out / "figure-3.png")
+    _finish(figure, axes, path)
 
 
-def draw_curves(simulations: pl.DataFrame, out: Path) -> None:
+def draw_curves(simulations: pl.DataFrame, path: Path) -> None:
     """Figure A1: mean out-of-bag error against the number of trees."""
     figure, axes = _grid(1, len(CURVES))
     for axis, (kind, dims) in zip(axes[0], CURVES, strict=True):
@@ -68,7 +70,7 @@ def draw_curves(simulations: pl.DataFrame, out: Path) -> None:
                 axis.plot(trees, np.nanmean(errors, axis=0), color=COLOURS[method], label=method)
         axis.set(title=f"{kind}, p = {dims}", xlabel="trees", xscale="log")
     axes[0, 0].set_ylabel("out-of-bag error")
-    _finish(figure, axes, out / "figure-a1.png")
+    _finish(figure, axes, path)
 
 
 def draw_scatter(sets: pl.DataFrame, out: Path) -> None:
@@ -85,7 +87,8 @@ def draw_scatter(sets: pl.DataFrame, out: Path) -> None:
     _save(figure, out / "sets.png")
 
 
-def _panels(table: pl.DataFrame, kinds: list[str], what: str, label: str, path: Path) -> None:
+def draw_panels(table: pl.DataFrame, kinds: list[str], what: str, label: str, path: Path) -> None:
+    """A column of the table against p, a panel per simulation."""
     figure, axes = _grid(1, len(kinds))
     for axis, kind in zip(axes[0], kinds, strict=True):
         _lines(axis, table.filter(pl.col("kind") == kind), what, kind)
@@ -126,5 +129,6 @@ def _finish(figure: Any, axes: Any, path: Path) -> None:
 
 def _save(figure: Any, path: Path, bottom: float = 0.0) -> None:
     figure.tight_layout(rect=(0, bottom, 1, 1))
-    figure.savefig(path, dpi=120, bbox_inches="tight")
+    dated = {"metadata": {"Date": None}} if path.suffix == ".svg" else {}
+    figure.savefig(path, dpi=120, bbox_inches="tight", **dated)
     plt.close(figure)

@@ -38,6 +38,8 @@ def main() -> None:
     )
     given = parser.parse_args()
     options = Options(given.epochs, given.seed, given.threads, given.memory)
+    if not (given.data / "mnist").is_dir():
+        parser.error(f"{given.data / 'mnist'} is not there; say with --data where it is")
     folder, parts = given.out / "features", given.out / "parts"
     make_features(given.data, folder)
     singles = [

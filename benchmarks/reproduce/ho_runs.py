@@ -68,17 +68,23 @@ class Run:
         own: dict[str, Any] = {"subspace": self.subspace} if self.subspace else {}
         if self.method == "PER":
             own["max_epochs"] = options.epochs
-        return {"family": FAMILIES[self.method], "seed": options.seed, "threads": options.threads, **own}
+        return {
+            "family": FAMILIES[self.method],
+            "seed": options.seed,
+            "threads": options.threads,
+            "shrink": "off",
+            **own,
+        }
 
 
 def runs(trees: int) -> list[Run]:
     """All forests: those of the figures, and up to `trees` trees of every method; the quick ones first."""
     spaces = [(features, size) for features in FEATURES for size in (100, 200)]
-    wanted = [Run("CAP", features, size, max(trees, FIGURE_TREES["CAP"])) for features, size in spaces]
-    wanted += [Run("PER", features, 200, FIGURE_TREES["PER"]) for features in FEATURES]
-    wanted += [Run("CAP", features, 100, FIGURE_TREES["CAP"], calibrated=True) for features in FEATURES]
+    wanted = [Run("CAP", features, size, trees) for features, size in spaces]
+    wanted += [Run("PER", features, 200, min(trees, FIGURE_TREES["PER"])) for features in FEATURES]
+    wanted += [Run("CAP", features, 100, min(trees, FIGURE_TREES["CAP"]), calibrated=True) for features in FEATURES]
     wanted += [Run("axis", features, 0, trees) for features in FEATURES]
-    wanted += [Run("PER", features, 100, max(trees, FIGURE_TREES["PER"])) for features in FEATURES]
+    wanted += [Run("PER", features, 100, trees) for features in FEATURES]
     return wanted + [Run("sparse-oblique", features, 0, trees) for features in FEATURES]
 
 

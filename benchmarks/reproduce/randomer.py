@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from cells import TREES, Options, collect, measure_peer, measure_sets, measure_setting, measure_settings, settings
+from cells import Options, collect, measure_peer, measure_sets, measure_setting, measure_settings, settings
 from report import write_report
 
 SETTINGS_HELP = "these simulations only, as parity-3-raw or trunk-501-rotated"
@@ -35,16 +35,18 @@ def main() -> None:
     names = [setting.name() for setting in settings()]
     parser.add_argument("--settings", nargs="+", choices=names, default=names, metavar="NAME", help=SETTINGS_HELP)
     parser.add_argument("--trials", type=int, help="draws of a simulation; 10, with --quick 3")
-    parser.add_argument("--most-trees", type=int, help="fewer trees in simulations; with --quick 50")
+    parser.add_argument("--trees", type=int, help="trees in simulations; as in the text, with --quick 50")
     parser.add_argument("--set-trees", type=int, help="trees on a data set; 500, with --quick 50")
     parser.add_argument("--min-leaf", type=int, default=1, help="fewest bag rows of a leaf")
     parser.add_argument("--seed", type=int, default=1)
     given = parser.parse_args()
     trials = given.trials or (3 if given.quick else 10)
     set_trees = given.set_trees or (50 if given.quick else 500)
-    max_trees = given.max_trees or (50 if given.quick else max(TREES.values()))
-    options = Options(trials, max_trees, set_trees, given.min_leaf, given.seed)
+    trees = given.trees or (50 if given.quick else None)
+    options = Options(trials, trees, set_trees, given.min_leaf, given.seed)
     parts = given.out / "parts"
+    if given.only in (None, "sets") and not (given.data / "uci").is_dir():
+        parser.error(f"{given.data / 'uci'} is not there; say with --data where it is, or leave sets out with --only")
     chosen = [setting for setting in settings() if setting.name() in given.settings]
     if given.only in (None, "simulations"):
         measure_settings(chosen, measure_setting, options, parts / "simulations")

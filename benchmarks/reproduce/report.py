@@ -32,8 +32,8 @@ def write_report(
         means = averages(simulations)
         texts.append(simulation_text(means))
         draw_simulations(means, out)
-        draw_transforms(means, out)
-        draw_curves(simulations, out)
+        draw_transforms(means, out / "figure-3.png")
+        draw_curves(simulations, out / "figure-a1.png")
     if simulations is not None and peers is not None:
         texts.append(peers_text(simulations, peers))
     if sets is not None:

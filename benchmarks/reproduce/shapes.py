@@ -62,7 +62,7 @@ def pruned(run: Run) -> bigforest.Forest:
 
 def forest_of(family: str, run: Run) -> bigforest.Forest:
     """A forest of a family."""
-    return bigforest.train(run.frame, "target", family=family, trees=run.trees, seed=run.seed)
+    return bigforest.train(run.frame, "target", family=family, trees=run.trees, seed=run.seed, shrink="off")
 
 
 METHODS: dict[str, Callable[[Run], bigforest.Forest]] = {
@@ -104,7 +104,7 @@ def draw(forests: dict[str, bigforest.Forest], found: list[dict[str, Any]], junk
         axis.set(title=title, xticks=[], yticks=[])
     figure.suptitle(f"{junk} columns of junk; accuracy against labels without noise")
     figure.tight_layout()
-    figure.savefig(path, dpi=100)
+    figure.savefig(path, dpi=100, **({"metadata": {"Date": None}} if path.suffix == ".svg" else {}))
     plt.close(figure)
 
 

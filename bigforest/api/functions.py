@@ -63,7 +63,7 @@ def train(
     bootstrap: bool = True,
     sample_fraction: float = 1.0,
     replace: bool = True,
-    sampling: Literal["uniform", "stratified", "balanced"] = "uniform",
+    sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = "uniform",
     group: str | ArrayLike | None = None,
     weight: str | ArrayLike | None = None,
     class_weight: Mapping[Any, float] | str | Path | None = None,
@@ -183,13 +183,14 @@ def train(
         axis, tree and rotation.
     vote : {"soft", "hard"}, default="soft"
         Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in prediction
-        unless asked otherwise.
+        unless asked otherwise. Always hard with `sampling` arc-x4 and adaboost.
     shrink : {"auto", "off"} or float, default="auto"
         Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows. Hierarchical
         shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
         above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0, 0.1,
         1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as where no
-        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes.
+        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes. Off unless
+        given with `sampling` arc-x4 and adaboost, and never chosen there.
     stop_oob : float or None, default=None
         Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
         after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
@@ -201,9 +202,13 @@ def train(
         Size of a bag as a fraction of the rows.
     replace : bool, default=True
         Draw a bag with replacement.
-    sampling : {"uniform", "stratified", "balanced"}, default="uniform"
-        Draw all rows alike, each class by its share, or as many of each class as the smallest has. With "balanced",
-        each class has as many draws as the smallest has rows, times `sample_fraction`.
+    sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
+        Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on. "stratified":
+        each class has its share of the draws. "balanced": each class has as many draws as the smallest has rows, times
+        `sample_fraction`. "arc-x4": a row that m of the trees before are wrong on has the weight 1 + m^4 (Breiman
+        1998). "adaboost": rows that the last tree is wrong on have half of all weight, and a tree of the weighted error
+        e votes with log((1 - e) / e) (Freund and Schapire 1997). With these two, trees grow one after the other, and
+        the out-of-bag error is biased.
     group : str or ArrayLike or None, default=None
         Column of groups of rows, such as a patient: whole groups are in or out of a bag. It is no feature. Bags are
         drawn from the groups. In Python also an array, a value for each row.
@@ -511,7 +516,7 @@ def plan_training(
     bootstrap: bool = True,
     sample_fraction: float = 1.0,
     replace: bool = True,
-    sampling: Literal["uniform", "stratified", "balanced"] = "uniform",
+    sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = "uniform",
     group: str | ArrayLike | None = None,
     weight: str | ArrayLike | None = None,
     class_weight: Mapping[Any, float] | str | Path | None = None,

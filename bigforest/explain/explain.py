@@ -40,6 +40,8 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
 _WITHOUT_ROWS = ("importance", "trees")
 _WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
+# What judges trees by the rows that each has not seen.
+_JUDGED = ("unbiased", "permutation", "strength", "proximities")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 
@@ -95,8 +97,10 @@ def explain_forest(
     The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
     DataError, FormatError and OutputExistsError.
     """
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
     options = ExplainOptions(
-        parts=_parts(parts, data),
+        parts=_parts(parts, data, forest),
         loss=loss,
         groups=dict(groups or {}),
         new_rows=new_rows,
@@ -111,8 +115,7 @@ def explain_forest(
         seed=seed,
     )
     resources = resources_of(threads, scratch, memory)
-    if not isinstance(forest, Forest):
-        forest = read_forest(forest)
+    _check_boosting(forest, options.parts)
     holding = TemporaryFolder(resources.scratch) if out is None else None
     place = out if holding is None else holding.path / "explanation"
     assert place is not None
@@ -128,10 +131,20 @@ def explain_forest(
     return Explanation(folder.path, holding)
 
 
-def _parts(parts: Iterable[str] | str | None, data: Any) -> tuple[str, ...]:
+def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
+    """Raise ConfigError for parts that judge the trees of a boosted forest one by one, and alike."""
+    for part in parts:
+        if forest.config.boosts and part in _JUDGED:
+            raise ConfigError(
+                f"{part} judges trees by rows out of bag, which are not known again of a forest grown with sampling "
+                f"{forest.config.sampling!r}; ask for {', '.join(name for name in PARTS if name not in _JUDGED)}"
+            )
+
+
+def _parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:
     """The parts, in their order, each once."""
     if parts is None:
-        return _WITHOUT_ROWS if data is None else _WITH_ROWS
+        return _WITHOUT_ROWS if data is None or forest.config.boosts else _WITH_ROWS
     given = [parts] if isinstance(parts, str) else list(parts)
     if not given:
         raise ConfigError(f"parts must be some of {', '.join(PARTS)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -61,7 +62,9 @@ class ExplainJob:
         if self.resources.cluster is not None and self.forest.is_temporary:
             directory = self.work / "forest"
             self.forest.write(directory)
-        return TreeStock(survey(directory, self.resources.workers), True)
+        votes = self.forest.tree_votes()
+        factors = None if votes is None else votes * (votes.size / math.fsum(votes.tolist()))
+        return TreeStock(survey(directory, self.resources.workers), True, factors)
 
     @property
     def shrunk(self) -> TreeStock:

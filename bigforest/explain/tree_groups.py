@@ -36,10 +36,13 @@ class TreeStock(NamedTuple):
 
     trees  one entry per tree.
     soft   whether leaves answer with shares of classes; else with the most frequent one.
+    factors  float64 [trees], by what answers are multiplied so that their mean is that of the forest, where votes have
+             weights; None where all trees vote alike.
     """
 
     trees: Trees
     soft: bool
+    factors: NDArray[np.float64] | None = None
 
     @property
     def width(self) -> int:
@@ -102,6 +105,8 @@ def load_trees(stock: TreeStock, table: RowTable | None, entries: range) -> list
     for number, begin, end in zip(trees.numbers(entries), packed.roots.tolist(), ends, strict=True):
         answer = np.empty((end - begin, stock.width))
         node_answers(walked.layout, np.uint64(begin), np.uint64(end), mixed, weight[begin:end], answer)
+        if stock.factors is not None:
+            answer *= stock.factors[number]
         found.append(LoadedTree(number, walked, begin, end, weight[begin:end], answer))
     return found
 

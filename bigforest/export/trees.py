@@ -53,6 +53,11 @@ class ExportedTree(NamedTuple):
 
 def exported_trees(forest: GrownForest, to: str) -> Iterator[ExportedTree]:
     """The trees, one after the other, for the format `to`. Raises ConfigError for a forest that none can say."""
+    if forest.config.weighs_trees:
+        raise ConfigError(
+            f"{to} is written for trees that vote alike, and with sampling {forest.config.sampling!r} votes have "
+            "weights; train with another sampling"
+        )
     if forest.config.ranks:
         raise ConfigError(f"{to} knows values and not the ranks that this forest splits on; train without ranks")
     if forest.config.vote not in _VOTES:

@@ -29,6 +29,8 @@ from bigforest.forest.format.schema import (
 )
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import read_features
+from bigforest.forest.load.tree_votes import FILE as BOOSTING_FILE
+from bigforest.forest.load.tree_votes import read_judgements
 from bigforest.forest.oob_report import OobReport
 from bigforest.forest.votes.kept_votes import read_votes, votes_files
 from bigforest.schema.config import TrainConfig
@@ -142,6 +144,11 @@ class Contents:
         """Whether there is an out-of-bag report: trees had bags, and the forest was neither merged nor revised."""
         return self.config.bootstrap and not (self.origin and self.origin.merged) and not self.revised
 
+    @property
+    def has_bags(self) -> bool:
+        """Whether there is an out-of-bag report, and the bags can be drawn again: the forest is not boosted."""
+        return self.has_oob and not self.config.boosts
+
     @cached_property
     def oob(self) -> OobReport:
         """The out-of-bag report. Raises ConfigError for a forest without one (`has_oob`), and FormatError."""
@@ -198,6 +205,19 @@ class Contents:
         path = self.directory / VALIDATION_FILE
         return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1], path))
 
+    @property
+    def boosting(self) -> pl.DataFrame:
+        """One row per tree of a boosted forest: its weighted error and its vote; columns as in forest/format/schema.py
+        BOOSTING.
+
+        Raises ConfigError for a forest that is not boosted, and FormatError.
+        """
+        if not self.config.boosts:
+            raise ConfigError(
+                f"the forest was grown with sampling {self.config.sampling!r}, and all its trees vote alike"
+            )
+        return to_frame(read_judgements(self.directory, self._header))
+
     @cached_property
     def levels(self) -> Levels:
         """The levels of categories. Raises FormatError."""
@@ -212,6 +232,7 @@ class Contents:
         """The files that make up the forest, all of which a copy needs."""
         small = [self.directory / "features.parquet", self.directory / "run.parquet"]
         small += [self.directory / training_ranks.FILE] if self.config.ranks else []
+        small += [self.directory / BOOSTING_FILE] if self.config.boosts else []
         small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
         small += [self.directory / VALIDATION_FILE] if self.has_validation else []
         small += targets_files(self.directory) if self.has_targets else []

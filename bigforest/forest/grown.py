@@ -53,6 +53,13 @@ class GrownForest(Contents):
         """Keep all trees, which are at hand, so that they need not be read for the first answer."""
         self._loader.take(packed)
 
+    def tree_votes(self) -> NDArray[np.float64] | None:
+        """By what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
+
+        Raises FormatError.
+        """
+        return self._loader.tree_votes()
+
     def rule(
         self,
         vote: str | None = None,
@@ -94,6 +101,11 @@ class GrownForest(Contents):
 
     def _check_certainty(self, vote: str, trees: tuple[int, ...], reject_above: Any) -> None:
         """Raise ConfigError for what the rows out of bag say nothing of."""
+        if self.config.boosts:
+            raise ConfigError(
+                f"certainty is calibrated on rows out of bag, whose error is biased with sampling "
+                f"{self.config.sampling!r}; drop coverage and reject_above"
+            )
         if trees:
             raise ConfigError("the certainty of predictions is that of all trees together; drop trees")
         if vote != self.config.vote:

@@ -27,6 +27,7 @@ from bigforest.grow.out_of_core.row_nodes import STANDING_ROW
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.grow.shared.memory import COPIED, ROW, base_bytes, extra_bytes, target_bytes, tree_bytes, written_bytes
 from bigforest.sampling.bags import bag_size, distinct_rows, draws_bytes, kept_trees, max_nodes
+from bigforest.sampling.boosting import ROW_BYTES
 from bigforest.schema.config import TrainConfig
 
 # A part holds about this many rows' worth of trees, so that its table stays small beside the codes.
@@ -43,6 +44,8 @@ _MOST_TREES = 16
 # subtrees for each of them: then the largest is not waited for long.
 _SPREAD_ROWS = 1 << 20
 _SUBTREES = 4
+# Bytes of a node of a tree that all rows are sent down, besides its counts: packed, and its ballot.
+_SENT_NODE_BYTES = 48
 # Bytes of a row that has a weight.
 _WEIGHT = 8
 
@@ -77,7 +80,7 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
     family = family_of(config)
     family.check(shape, config)
     budget = resources.memory
-    for workers in range(resources.workers, 0, -1):
+    for workers in range(1 if config.boosts else resources.workers, 0, -1):
         memory, store = in_memory(shape, config, workers)
         if budget is None or memory + store <= budget:
             whole = GrowPlan(workers, None, config.trees, memory)
@@ -85,6 +88,8 @@ def choose_grow_plan(shape: Shape, config: TrainConfig, resources: Resources) ->
                 whole if resources.cluster is None else _spread(shape, config, resources.executor(workers).size, whole)
             )
     assert budget is not None
+    if config.boosts:  # each tree at once, as all rows are sent down it
+        raise over_budget("growing this boosted forest, whose trees grow in memory,", _smallest(shape, config), budget)
     for workers in range(resources.workers, 0, -1):
         limits = limits_for(shape, config, workers, budget)
         if limits is not None:
@@ -115,6 +120,8 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
     )
     if config.bootstrap and family.in_codes:
         tree += _left_out_bytes(shape, config, together, nodes)
+    if config.boosts:
+        tree += ROW_BYTES * shape.rows + _SENT_NODE_BYTES * nodes + 8 * shape.classes * nodes
     own = family.tree_memory(shape, config, rows, nodes // 2)
     return base_bytes(shape, config) + own.shared + workers * (tree + own.tree), own.store
 
@@ -168,6 +175,8 @@ def grow_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> Me
 def _smallest(shape: Shape, config: TrainConfig) -> int:
     """The smallest budget for which `limits_for` says yes with one worker, or in which the trees grow in memory."""
     whole = sum(in_memory(shape, config, 1))
+    if config.boosts:
+        return whole
     base = base_bytes(shape, config)
     low, high = base, base + (1 << 20)
     while limits_for(shape, config, 1, high) is None:

@@ -21,9 +21,11 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
+from bigforest.forest.format.files import header_of
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
 from bigforest.forest.load.load_plan import cut
+from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
@@ -80,7 +82,8 @@ def write_oob(
             files, _ = known_leaves(directory, store, config)
         in_files = executor.remote or (len(tried) > 1 and len(ranges) > 1)
         groups, kept = cut_groups(files, shrunk, way), folder if in_files else None
-        work = TallyInputs(groups, shrunk, resources.workers, kept, unit_of(store))
+        votes = read_tree_votes(directory, header_of(store.spec, config))
+        work = TallyInputs(groups, shrunk, resources.workers, kept, unit_of(store), votes)
         advance = None if executor.remote else progress.advance
         found = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
         judged = _told(found, progress if executor.remote else None)

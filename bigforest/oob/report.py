@@ -44,7 +44,7 @@ def write_report(
     """
     spec = store.spec
     schema = oob_rows(stored_labels(spec.target).type, proba_names(spec.target))
-    judged: _Classes | _Numbers = _Numbers(store) if spec.target.task == "regression" else _Classes(store)
+    judged: _Classes | _Numbers = _Numbers(store) if spec.target.task == "regression" else _Classes(store, config)
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in pieces:
@@ -117,8 +117,9 @@ class _Classes:
 
     curve = CURVE
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, config: TrainConfig) -> None:
         self._store = store
+        self._weighted = config.weighs_trees
         self._known = stored_labels(store.spec.target)
         weight = store.spec.weight
         self._pairs = _Pairs(len(self._known), 1.0 if weight is None else weight.step)
@@ -129,7 +130,7 @@ class _Classes:
         """Truth, prediction and shares of the rows of a tally that begins with row `first`; counts them."""
         truth = self._store.labels(first, first + accumulator.voters.size)
         used = accumulator.voters > 0
-        shares = accumulator.votes / np.maximum(accumulator.voters, 1)[:, None]
+        shares = self._shares(accumulator, used)
         weight = row_weights(self._store, first, first + used.size)
         weight = None if weight is None else weight[used]
         prediction = accumulator.prediction[:, 0]
@@ -140,6 +141,14 @@ class _Classes:
             self._known.take(pa.array(prediction, mask=~used)),
             [pa.array(shares[:, k], mask=~used) for k in range(shares.shape[1])],
         )
+
+    def _shares(self, accumulator: OobAccumulator, used: NDArray[np.bool_]) -> NDArray[np.float64]:
+        """The votes over what those of the voters come to: their number, or, where votes have weights, the sum."""
+        votes = accumulator.votes
+        if not self._weighted:
+            found: NDArray[np.float64] = votes / np.maximum(accumulator.voters, 1)[:, None]
+            return found
+        return votes / np.where(used, votes.sum(axis=1), 1.0)[:, None]
 
     def tables(self, rows: Path) -> dict[str, pa.Table]:
         """The other files, by name; `rows` is the one of rows."""

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.shrinkage import Shrinkage
+from bigforest.forest.load.leaf_shrinking import leaf_lambdas
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import OobAccumulator, row_weights, true_values, weight_share
 from bigforest.schema.config import TrainConfig
@@ -60,7 +61,9 @@ def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float,
     rows, classes  of the table; 1 class of a number.
     """
     if not isinstance(config.shrink, str):
-        return (float(config.shrink),) if config.shrink else ()
+        return leaf_lambdas(config, float(config.shrink))
+    if config.shrink == "off" and config.weighs_trees:
+        return leaf_lambdas(config, 0.0)
     if config.shrink == "off" or not config.bootstrap or config.vote == "hard":
         return ()
     return LAMBDAS if classes <= MOST_CLASSES and rows * classes <= MOST_CELLS else ()

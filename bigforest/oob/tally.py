@@ -56,6 +56,7 @@ class TallyInputs(NamedTuple):
     workers  threads of a process.
     folder   for tallies, where they do not stay in the process.
     unit     by what errors of numbers are multiplied before they are squared.
+    votes    by what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
     """
 
     groups: list[TallyGroup]
@@ -63,6 +64,7 @@ class TallyInputs(NamedTuple):
     workers: int
     folder: Path | None
     unit: float
+    votes: NDArray[np.float64] | None = None
 
     @property
     def lambdas(self) -> int:
@@ -170,7 +172,13 @@ def _casts(group: TallyGroup, work: TallyInputs, store: Store, config: TrainConf
     trees = work.shrunk.numbers(group.entries)
     packed = work.shrunk.load(group.entries, work.workers)
     pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-    ballots = packed_ballots(packed, cast_by(packed.counts, config.vote), narrow=False)
+    votes = work.votes
+    cast = (
+        cast_by(packed.counts, config.vote)
+        if votes is None
+        else packed.weighted_ballots(config.vote, votes[trees.start : trees.stop])
+    )
+    ballots = packed_ballots(packed, cast, narrow=False)
     del packed
     for array in ballots[:2]:
         array.flags.writeable = False  # as those of files; other flags would be compiled apart

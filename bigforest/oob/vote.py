@@ -61,9 +61,13 @@ class CodeTrees(NamedTuple):
 
 def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> CodeTrees:
     """Entries of the trees."""
-    store = sampler.store
     packed = trees.load(entries, workers)
     pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
+    return code_trees(packed, trees.numbers(entries), sampler.store, workers)
+
+
+def code_trees(packed: FlatTrees, trees: range, store: Store, workers: int) -> CodeTrees:
+    """Packed trees, which must not be used any more, as they send down rows of the store."""
     if packed.directions is None:
         turn_thresholds(packed, store, workers)
     mixed = packed.counts
@@ -71,7 +75,7 @@ def load_group(sampler: Sampler, trees: Trees, entries: range, workers: int) -> 
     narrow = max(store.spec.features[int(feature)].codes for feature in packed.used) <= _NARROW_CODES
     if narrow:
         packed = packed.narrowed()
-    return CodeTrees(trees.numbers(entries), packed, mixed, packed.narrow is not None)
+    return CodeTrees(trees, packed, mixed, packed.narrow is not None)
 
 
 def known_leaves(

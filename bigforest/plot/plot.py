@@ -160,7 +160,7 @@ def _possible(plot: Pictures, data: Any) -> list[str]:
 def is_training(forest: Forest, source: Source) -> bool:
     """Whether a table looks like the one the forest was grown on, with bags that can be drawn again."""
     spec = forest.spec
-    return forest.has_oob and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
+    return forest.has_bags and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
 
 
 def folder_of(out: str | Path) -> Path:

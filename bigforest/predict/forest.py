@@ -14,10 +14,11 @@ from bigforest.common.errors import FormatError
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header
 from bigforest.forest.format.parts import check_parts, part_paths
-from bigforest.forest.format.schema import FEATURES, RANKS, RUN, SHRUNK
+from bigforest.forest.format.schema import BOOSTING, FEATURES, RANKS, RUN, SHRUNK
 from bigforest.forest.format.shrinkage import Shrinkage, read_shrinkage
 from bigforest.forest.format.summary import write_run
 from bigforest.forest.grown import GrownForest
+from bigforest.forest.load import tree_votes
 from bigforest.predict.html import html_of
 from bigforest.schema.labels import label_type
 from bigforest.schema.options import check_lambda
@@ -58,6 +59,8 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     check_file(directory / RUN_FILE, "run", RUN, header.identity)
     if header.config.ranks:
         check_file(directory / training_ranks.FILE, training_ranks.KIND, RANKS, header.identity)
+    if header.config.boosts:
+        check_file(directory / tree_votes.FILE, tree_votes.KIND, BOOSTING, header.identity)
     label_type(header.spec.target)
     return Forest(directory, header, paths, read_shrinkage(directory), holding)
 

@@ -54,7 +54,7 @@ class BagInputs(NamedTuple):
 def bags_of(forest: GrownForest, trees: Sequence[int], group: Any) -> pl.DataFrame:
     """`Forest.inbag` for these trees. Raises ConfigError and DataError."""
     rows = _row_numbers(forest)
-    by_class = forest.config.bootstrap and forest.config.sampling != "uniform"
+    by_class = forest.config.bootstrap and forest.config.draws_by_class
     target = _classes(forest) if by_class else np.empty(0, np.uint16)
     bags = TreeBags(forest, BagInputs(forest.spec, target, group_codes(forest.spec, forest.config, group, rows)))
     return pl.DataFrame({"row": rows, **{str(tree): bags.bag(tree) for tree in trees}})
@@ -64,6 +64,11 @@ class TreeBags:
     """The bags of the trees of a forest, each drawn when it is asked for."""
 
     def __init__(self, forest: GrownForest, known: BagInputs) -> None:
+        """Raises ConfigError where bags cannot be drawn again."""
+        from bigforest.sampling.bags import not_drawn_again
+
+        if forest.config.boosts:
+            raise not_drawn_again(forest.config)
         self._forest = forest
         self._known = known
         self._samplers: dict[int, Sampler] = {}

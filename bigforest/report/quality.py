@@ -14,6 +14,10 @@ from bigforest.report.slices import LEAST_ROWS, slices, worst_rows
 from bigforest.source import Source
 
 _CLASSES = 10
+_BIASED = (
+    "The forest is boosted, so this error is biased: rows that are hard are often drawn, and so rarely out of bag. "
+    "Judge it on a test set."
+)
 
 
 def quality(plot: Pictures) -> list[str]:
@@ -24,7 +28,8 @@ def quality(plot: Pictures) -> list[str]:
     elif not forest.oob.rows_used:
         pieces = [page.text("There is no estimate: every row is in the bag of every tree.")]
     else:
-        pieces = [page.text(_error(forest)), page.picture(plot.error(), "Error against the number of trees")]
+        pieces = [page.text(_error(forest)), *([page.text(_BIASED)] if forest.config.boosts else [])]
+        pieces += [page.picture(plot.error(), "Error against the number of trees")]
         pieces += [page.heading("Metrics out of bag"), _metrics(forest)]
         if not forest.is_regression:
             pieces += [

@@ -114,6 +114,8 @@ def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
 def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     pieces = [page.picture(plot.importance(), "Importance by decrease of impurity")]
     note = "The decrease of impurity favours features of many values"
+    if plot.forest.config.boosts:
+        return [*pieces, page.text(f"{note}; the rows out of bag of a boosted forest say no more.")]
     if source is None or not plot.forest.has_oob:
         return [*pieces, page.text(f"{note}; the training table gives importance out of bag, which does not.")]
     found = explain_forest(plot.forest, data, parts="permutation", **(plot.how or {}))["permutation"]

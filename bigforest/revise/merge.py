@@ -46,6 +46,11 @@ def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: b
     begin = time.perf_counter()
     forests = [forest if isinstance(forest, Forest) else read_forest(forest) for forest in given]
     first = forests[0]
+    if first.config.boosts:
+        raise ConfigError(
+            f"{first.directory} was grown with sampling {first.config.sampling!r}: each tree follows from those before "
+            "it, so it cannot be merged; train one forest with more trees"
+        )
     for other in forests[1:]:
         _check_alike(first, other)
     votes = all(forest.has_votes for forest in forests)

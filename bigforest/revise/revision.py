@@ -90,6 +90,11 @@ def revise(
     resources = resources_of(threads, scratch, None)
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
+    if forest.config.boosts:
+        raise ConfigError(
+            f"the forest was grown with sampling {forest.config.sampling!r}: each tree follows from those before it, "
+            f"and {revision.use} changes trees; train with another sampling"
+        )
     if forest.is_regression:
         raise ConfigError(
             f"{revision.use} needs classes, and the forest predicts the number {forest.spec.target.name!r}"

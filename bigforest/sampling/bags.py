@@ -7,6 +7,9 @@ bag of any block can be had alone, and every bag of n rows drawn with replacemen
 Stratified and balanced bags do the same for every class by itself, from the number of its rows in each block: in a
 stratified bag a class has its share of the rows, in a balanced one (Chen, Liaw and Breiman 2004) all classes have as
 many draws as the smallest. With groups a bag is drawn from the groups as if they were rows, and its rows follow.
+
+With boosting (boosting.py) a bag depends on the trees before: whoever grows the trees hands the weights of the rows to
+the sampler, tree by tree.
 """
 
 from __future__ import annotations
@@ -24,7 +27,12 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.memory_estimate import Shape
 from bigforest.kernels.common.rng import PURPOSE_BAG, stream_key
-from bigforest.kernels.tree.bags import draw_strata, draw_with_replacement, draw_without_replacement
+from bigforest.kernels.tree.bags import (
+    draw_by_weight,
+    draw_strata,
+    draw_with_replacement,
+    draw_without_replacement,
+)
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -50,6 +58,7 @@ class Sampler:
         self._most = kept_trees(store.shape, config)
         self._kept: dict[int, Future[NDArray[Any] | None]] = {}  # the oldest first
         self._lock = threading.Lock()
+        self._boosted: tuple[int, NDArray[np.uint16]] | None = None  # the tree whose weights are known, and its bag
 
     @classmethod
     def of(cls, store: Store, config: TrainConfig) -> Sampler:
@@ -61,7 +70,7 @@ class Sampler:
             raise ConfigError(
                 f"the store {store.path} has no groups {config.group!r}; encode the table again with them"
             )
-        if not config.bootstrap or config.sampling == "uniform":
+        if not config.bootstrap or not config.draws_by_class:
             return cls(store, config, None)
         classes = len(store.spec.target.classes)
         starts = range(0, store.rows, BLOCK_ROWS)
@@ -73,14 +82,26 @@ class Sampler:
     def __reduce__(self) -> tuple[Callable[..., Sampler], tuple[Store, TrainConfig]]:
         return _again, (self.store, self.config)
 
+    def weigh(self, tree: int, weights: NDArray[np.int64]) -> None:
+        """Draw the bag of a tree of a boosted forest: by these weights of the rows, int64 [rows], each above 0."""
+        ends = np.cumsum(weights, dtype=np.uint64)
+        counts = np.zeros(weights.size, np.uint16)
+        draw_by_weight(counts, ends, bag_size(weights.size, self.config), _key(self.config, tree, 2))
+        self._boosted = (tree, counts)
+
     def draws(self, tree: int) -> NDArray[Any] | None:
         """What the blocks of a bag depend on.
 
         The draws that fall into each block, int64 [blocks], or into each class of each block, [blocks, classes]; with
-        groups how often each is in the bag, uint16 [groups]; None without bootstrap.
+        groups how often each is in the bag, uint16 [groups]; with boosting how often each row is, uint16 [rows]; None
+        without bootstrap.
         """
         if not self.config.bootstrap:
             return None
+        if self.config.boosts:
+            if self._boosted is None or self._boosted[0] != tree:
+                raise not_drawn_again(self.config)
+            return self._boosted[1]
         if self.config.group is not None and self.store.spec.group is not None:
             return bag(self.store.spec.group.groups, tree, self.config)
         if self._counts is None:
@@ -124,6 +145,8 @@ class Sampler:
         if draws is None:
             return bag_block(self.store.rows, tree, block, self.config)
         start, stop = block * BLOCK_ROWS, min((block + 1) * BLOCK_ROWS, self.store.rows)
+        if self.config.boosts:
+            return draws[start:stop]
         if self.config.group is not None and self.store.spec.group is not None:
             of_row: NDArray[np.uint16] = draws[self.store.groups_of(start, stop)]
             return of_row
@@ -135,6 +158,14 @@ class Sampler:
         key = _key(self.config, tree, 2 + block)
         draw_strata(counts, target, ends, order, draws[block], self.config.replace, key)
         return counts
+
+
+def not_drawn_again(config: TrainConfig) -> ConfigError:
+    """That the bags of a boosted forest are not known once it is grown."""
+    return ConfigError(
+        f"the bags of a forest grown with sampling {config.sampling!r} follow from what its trees are wrong on, so "
+        "they are known only while it grows; train with another sampling"
+    )
 
 
 @lru_cache(maxsize=1)
@@ -165,14 +196,14 @@ def distinct_rows(rows: int, config: TrainConfig, classes: int = 0) -> int:
     draws = bag_size(rows, config) if config.bootstrap else rows
     if not config.bootstrap or config.group is not None:
         return rows
-    spare = 0 if config.sampling == "uniform" else classes
+    spare = classes if config.draws_by_class else 0
     found = math.ceil(rows * -math.expm1(-draws / rows) + 6 * math.sqrt(rows)) if config.replace else draws
     return min(rows, min(draws, found) + spare)
 
 
 def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
     """Nodes of a tree of the forest at most: every leaf has a row of its own, and min_leaf bag rows."""
-    draws = bag_size(rows, config) + (0 if config.sampling == "uniform" else classes) if config.bootstrap else rows
+    draws = bag_size(rows, config) + (classes if config.draws_by_class else 0) if config.bootstrap else rows
     leaves = distinct_rows(rows, config, classes)
     weighted = config.weight is not None or config.class_weight is not None
     if config.group is None and not weighted:  # else bags have any number of rows, or leaves of any weight
@@ -186,16 +217,16 @@ def max_weight(store: Store, config: TrainConfig) -> int:
     """Rows of a bag, repeats counted: an upper bound for all bags we shall ever see, as in `distinct_rows`."""
     rows, group = store.rows, store.spec.group
     if config.group is None or group is None:
-        return bag_size(rows, config) + (0 if config.sampling == "uniform" else len(store.spec.target.classes))
+        return bag_size(rows, config) + (len(store.spec.target.classes) if config.draws_by_class else 0)
     mean = rows * bag_size(group.groups, config) / group.groups
     return math.ceil(mean + 12 * math.sqrt(mean * group.largest) + 12 * group.largest)
 
 
 def draws_bytes(shape: Shape, config: TrainConfig) -> int:
     """Bytes of the draws of one tree, at most."""
-    if config.group is not None:
+    if config.group is not None or config.boosts:
         return 2 * shape.rows
-    return 8 * block_count(shape.rows) * (1 if config.sampling == "uniform" else shape.classes)
+    return 8 * block_count(shape.rows) * (shape.classes if config.draws_by_class else 1)
 
 
 def kept_trees(shape: Shape, config: TrainConfig) -> int:

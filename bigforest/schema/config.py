@@ -11,7 +11,7 @@ from typing import Any
 
 from bigforest.common.errors import ConfigError
 from bigforest.schema.declaration import check
-from bigforest.schema.options import MAX_PROJECTIONS, FeatureRule, Impurity, Task, Ties, names_of, weights_of
+from bigforest.schema.options import BOOSTED, MAX_PROJECTIONS, FeatureRule, Impurity, Task, Ties, names_of, weights_of
 from bigforest.schema.registered import options_of
 from bigforest.schema.rules import check_rules
 from bigforest.schema.tasks import TASKS
@@ -45,6 +45,8 @@ class TrainConfig(TrainOptions):
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
         if family == "rotation" and options.get("rotation") == "pca":
             own["bootstrap"] = False
+        if options.get("sampling") in BOOSTED:
+            own |= {"vote": "hard", "shrink": "off"}
         return cls(**{**own, **options})
 
     def settled(self, task: Task) -> TrainConfig:
@@ -62,11 +64,13 @@ class TrainConfig(TrainOptions):
             return self._with_defaults(task)
         if self.in_subspaces:
             raise ConfigError(f"the family {self.family} tells classes apart; predict numbers by the family axis")
+        if self.boosts:
+            raise ConfigError(f"sampling {self.sampling!r} counts wrong classes, which a regression has not; drop it")
         if self.impurity not in (None, "variance"):
             raise ConfigError(f"the impurity {self.impurity} is for classes; numbers are predicted by variance")
         if self.vote != "soft":
             raise ConfigError(f"the vote {self.vote} is for classes; numbers that trees predict are averaged")
-        if self.sampling != "uniform" or self.class_weight is not None:
+        if self.draws_by_class or self.class_weight is not None:
             raise ConfigError("sampling and class_weight are by class, which a regression has not; drop them")
         return self._with_defaults(task)
 

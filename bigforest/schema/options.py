@@ -15,7 +15,7 @@ Task = Literal["classification", "regression"]
 Vote = Literal["soft", "hard"]
 Constants = Literal["redraw", "count"]
 Splitter = Literal["best", "random"]
-Sampling = Literal["uniform", "stratified", "balanced"]
+Sampling = Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"]
 Family = Literal["axis", "sparse-oblique", "rotation", "tree", "subspace-cap", "subspace-perceptron"]
 ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
 MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
@@ -36,6 +36,10 @@ MAX_PROJECTIONS = 2**31 - 1
 MAX_AXES = 65_536
 MAX_STEPS = 65_536
 MAX_EPOCHS = 1_000_000
+
+# Bags that are drawn by what the trees before are wrong on, and those that are drawn class by class.
+BOOSTED = ("arc-x4", "adaboost")
+BY_CLASS = ("stratified", "balanced")
 
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 

@@ -9,6 +9,7 @@ from bigforest.schema.train_options import TrainOptions
 
 def check_rules(config: TrainOptions) -> None:
     """Raise ConfigError where options contradict each other."""
+    _check_boosting(config)
     _check_bag(config)
     _check_votes(config)
     _check_stop(config)
@@ -16,7 +17,7 @@ def check_rules(config: TrainOptions) -> None:
 
 
 def _check_bag(config: TrainOptions) -> None:
-    if config.group is not None and config.sampling != "uniform":
+    if config.group is not None and config.draws_by_class:
         raise ConfigError(f"whole groups cannot be drawn by class; drop group or sampling {config.sampling!r}")
     described = config.sample_fraction != 1.0 or not config.replace or config.sampling != "uniform"
     described = described or config.group is not None
@@ -24,6 +25,29 @@ def _check_bag(config: TrainOptions) -> None:
         raise ConfigError(
             "sample_fraction, replace, sampling and group describe the bag, but bootstrap is off; drop one of them"
         )
+
+
+def _check_boosting(config: TrainOptions) -> None:
+    if not config.boosts:
+        return
+    named = f"sampling {config.sampling!r}"
+    if not config.bootstrap:
+        raise ConfigError(f"{named} draws a bag for each tree, but bootstrap is off; drop one of them")
+    if not config.replace:
+        raise ConfigError(f"{named} draws rows by their weights, with replacement; drop replace")
+    if config.group is not None:
+        raise ConfigError(f"{named} draws rows by their weights, and not whole groups; drop group or sampling")
+    if config.weight is not None or config.class_weight is not None:
+        raise ConfigError(f"{named} gives rows weights of its own; drop weight and class_weight, or sampling")
+    if config.vote != "hard":
+        raise ConfigError(
+            f"{named} judges trees by the classes they vote for; vote must be 'hard', not {config.vote!r}"
+        )
+    biased = f"{named} makes the out-of-bag error biased, as rows that are hard are rarely out of bag"
+    if config.stop_oob is not None:
+        raise ConfigError(f"{biased}, so stop_oob cannot go by it; drop stop_oob and say how many trees")
+    if config.shrink == "auto":
+        raise ConfigError(f"{biased}, so shrink cannot be chosen by it; give the amount, or drop shrink")
 
 
 def _check_votes(config: TrainOptions) -> None:

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from bigforest.schema.declaration import BAGS, COLUMNS, TREES, Option, declared
 from bigforest.schema.options import (
+    BOOSTED,
+    BY_CLASS,
     MAX_AXES,
     MAX_BINS,
     MAX_EPOCHS,
@@ -184,7 +186,9 @@ class TrainOptions:
         Option(
             panel=TREES,
             help="Average the posteriors of the leaves (soft), or count one vote per tree (hard).",
-            more="Out of bag, and in prediction unless asked otherwise.",
+            more=(
+                "Out of bag, and in prediction unless asked otherwise. Always hard with `sampling` arc-x4 and adaboost."
+            ),
         ),
     ] = "soft"
     shrink: Annotated[
@@ -198,7 +202,8 @@ class TrainOptions:
                 'apart from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean '
                 "squared error of numbers, of 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard "
                 "error of the difference; else 0, as where no row is out of bag, with hard votes, more than 64 "
-                "classes, or more than 4,194,304 rows times classes."
+                "classes, or more than 4,194,304 rows times classes. Off unless given with `sampling` arc-x4 and adaboost, "
+                "and never chosen there."
             ),
         ),
     ] = "auto"
@@ -233,8 +238,14 @@ class TrainOptions:
         Sampling,
         Option(
             panel=BAGS,
-            help="Draw all rows alike, each class by its share, or as many of each class as the smallest has.",
-            more='With "balanced", each class has as many draws as the smallest has rows, times `sample_fraction`.',
+            help="Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on.",
+            more=(
+                '"stratified": each class has its share of the draws. "balanced": each class has as many draws as the '
+                'smallest has rows, times `sample_fraction`. "arc-x4": a row that m of the trees before are wrong on '
+                'has the weight 1 + m^4 (Breiman 1998). "adaboost": rows that the last tree is wrong on have half of '
+                "all weight, and a tree of the weighted error e votes with log((1 - e) / e) (Freund and Schapire "
+                "1997). With these two, trees grow one after the other, and the out-of-bag error is biased."
+            ),
         ),
     ] = "uniform"
     group: Annotated[
@@ -432,6 +443,21 @@ class TrainOptions:
             more="Unless a prediction asks for another.",
         ),
     ] = None
+
+    @property
+    def boosts(self) -> bool:
+        """Whether the bag of a tree depends on what the trees before are wrong on."""
+        return self.sampling in BOOSTED
+
+    @property
+    def weighs_trees(self) -> bool:
+        """Whether the votes of trees have weights."""
+        return self.sampling == "adaboost"
+
+    @property
+    def draws_by_class(self) -> bool:
+        """Whether each class is drawn by itself."""
+        return self.sampling in BY_CLASS
 
     @property
     def in_subspaces(self) -> bool:

@@ -53,22 +53,27 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         axis, tree and rotation.
     vote : {"soft", "hard"}, default="soft"
         Average the posteriors of the leaves (soft), or count one vote per tree (hard). Out of bag, and in prediction
-        unless asked otherwise.
+        unless asked otherwise. Always hard with `sampling` arc-x4 and adaboost.
     shrink : {"auto", "off"} or float, default="auto"
         Shrink leaves towards those of the nodes above, as out-of-bag rows decide or by LAMBDA rows. Hierarchical
         shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
         above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0, 0.1,
         1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as where no
-        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes.
+        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes. Off unless
+        given with `sampling` arc-x4 and adaboost, and never chosen there.
     stop_oob : float or None, default=None
         Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
         after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20
         before. Looked at after every 10 trees, from 40 on. None: grow all trees.
     replace : bool, default=True
         Draw a bag with replacement.
-    sampling : {"uniform", "stratified", "balanced"}, default="uniform"
-        Draw all rows alike, each class by its share, or as many of each class as the smallest has. With "balanced",
-        each class has as many draws as the smallest has rows, times `max_samples`.
+    sampling : {"uniform", "stratified", "balanced", "arc-x4", "adaboost"}, default="uniform"
+        Draw all rows alike, by class, or, for boosting, more of those that earlier trees are wrong on. "stratified":
+        each class has its share of the draws. "balanced": each class has as many draws as the smallest has rows, times
+        `max_samples`. "arc-x4": a row that m of the trees before are wrong on has the weight 1 + m^4 (Breiman 1998).
+        "adaboost": rows that the last tree is wrong on have half of all weight, and a tree of the weighted error e
+        votes with log((1 - e) / e) (Freund and Schapire 1997). With these two, trees grow one after the other, and the
+        out-of-bag error is biased.
     min_level : int, default=5
         Levels of a category with fewer bag rows in a node go to one side together there; 1: none do. The heaviest
         levels of a node may be split off although they have fewer: as many as the number of its rows has binary digits,
@@ -228,7 +233,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         shrink: Literal["auto", "off"] | float = "auto",
         stop_oob: float | None = None,
         replace: bool = True,
-        sampling: Literal["uniform", "stratified", "balanced"] = "uniform",
+        sampling: Literal["uniform", "stratified", "balanced", "arc-x4", "adaboost"] = "uniform",
         min_level: int = 5,
         keep_votes: bool = False,
         projections: str | int = "p^2/3",

@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 
 from bigforest.common.errors import ConfigError
 from bigforest.execution.resources import available_threads
+from bigforest.schema.options import BOOSTED
 
 # The parameters that have another name in `bigforest.train`, which its messages use.
 _OPTION = {
@@ -93,6 +94,10 @@ def options_of(given: Mapping[str, Any], criteria: Mapping[str, str], rows: int,
         options["mtry"] = _drawn(given["max_features"])
     if given["bootstrap"] != "auto":
         options["bootstrap"] = given["bootstrap"]
+    # Neither average shares nor a lambda that rows out of bag choose go with boosting, which has its own defaults.
+    for name, general in (("vote", "soft"), ("shrink", "auto")):
+        if given.get("sampling") in BOOSTED and options.get(name) == general:
+            del options[name]
     return options
 
 

@@ -57,7 +57,8 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         shrinkage (Agarwal et al. 2022): a node of n rows keeps n / (n + lambda) of what sets it apart from the node
         above. "auto" takes the lambda with the least out-of-bag log loss, or mean squared error of numbers, of 0, 0.1,
         1, 3, 10 and 50, if it lowers the loss by more than the standard error of the difference; else 0, as where no
-        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes.
+        row is out of bag, with hard votes, more than 64 classes, or more than 4,194,304 rows times classes. Off unless
+        given with `sampling` arc-x4 and adaboost, and never chosen there.
     stop_oob : float or None, default=None
         Stop once 20 more trees lower the out-of-bag error by this share of it or less. That is: once the mean error
         after each of the last 20 trees is not lower by more than this share of the mean error after each of the 20

@@ -18,7 +18,7 @@ from bigforest.source import Source, open_source
 from bigforest.storage.paths import absolute, as_path
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
-from bigforest.training.memory import check_budget, check_machine
+from bigforest.training.memory import check_boosting, check_budget, check_machine
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +68,7 @@ def make_store(
     if not isinstance(table, Store):
         table = encode(table, target, place, config=config, exclude=exclude, resources=resources, listener=listener)
         config = config.settled(table.spec.target.task)
+    check_boosting(table.rows, config, resources)
     check_machine(table, config, resources)
     return table, config
 

@@ -15,6 +15,7 @@ from bigforest.grow.memory import grow_estimate
 from bigforest.oob.leaf_targets import leaf_targets_estimate
 from bigforest.oob.plan import oob_estimate
 from bigforest.oob.weigh import weigh_estimate
+from bigforest.sampling.boosting import check_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.store.store import Store
@@ -62,6 +63,19 @@ def settled_for(shape: Shape, config: TrainConfig) -> TrainConfig:
     return config.settled("regression" if shape.extras.numbers else "classification")
 
 
+def check_boosting(rows: int | None, config: TrainConfig, resources: Resources) -> None:
+    """Raise ConfigError where a boosted forest cannot be grown so. rows: of the table; None while that is not known."""
+    if not config.boosts:
+        return
+    if resources.cluster is not None:
+        raise ConfigError(
+            f"with sampling {config.sampling!r} each tree needs those before it, so that workers of a cluster would "
+            "wait; drop the scheduler, or take another sampling"
+        )
+    if rows is not None:
+        check_rows(rows, config)
+
+
 def check_budget(
     table: Source | Store,
     data: Any,
@@ -71,6 +85,7 @@ def check_budget(
     resources: Resources,
 ) -> None:
     """Raise ConfigError when the memory budget, if there is one, is too small for a stage of the run."""
+    check_boosting(None, config, resources)
     if resources.memory is None:
         return
     shape = shape_of(table, data, target, exclude, config)

@@ -21,7 +21,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
 from bigforest.store.store import Store
-from bigforest.training.memory import estimates, most_needed, settled_for
+from bigforest.training.memory import check_boosting, estimates, most_needed, settled_for
 from bigforest.training.projection import MEASURED, Machines, Projection, project
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
@@ -131,6 +131,7 @@ def make_plan(
     kept = isinstance(table, Store)
     shape = shape_of(table, data, target, exclude, config)
     config = settled_for(shape, config)
+    check_boosting(shape.rows, config, resources)
     needs = {need.stage: need for need in estimates(table, shape, config, resources)}
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)

@@ -38,6 +38,7 @@ from bigforest.source import Source, open_source
 from bigforest.storage.atomic import disk_full, install, remove
 from bigforest.storage.paths import as_path, free_bytes, local_workdir, remove_half_made
 from bigforest.store.store import Store
+from bigforest.training.boosting import grow_boosted
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.job import TrainingJob, make_store
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
@@ -306,7 +307,9 @@ def _grow_and_report(
     write_levels(directory, store.levels(), store.spec, config)
     tried = lambdas_to_try(config, store.rows, answer_width(store.spec))
     trees = None
-    if origin.stop is None:
+    if config.boosts:
+        grow_boosted(store, config, directory, resources=resources, listener=clock)
+    elif origin.stop is None:
         trees = grow_trees(store, config, directory, resources=resources, listener=clock, lambdas=tried)
     if config.bootstrap:
         shrinkage = write_oob(store, config, directory, resources=resources, listener=clock)

@@ -75,6 +75,11 @@ def _lambdas(forest: Forest) -> tuple[float, ...]:
     advice = "give the amount"
     if not forest.config.bootstrap:
         raise ConfigError(f"the forest was grown without bootstrap, so no row is out of bag to choose by; {advice}")
+    if forest.config.boosts:
+        raise ConfigError(
+            f"with sampling {forest.config.sampling!r} the out-of-bag error is biased, so nothing is chosen by it; "
+            f"{advice}"
+        )
     if forest.origin is None or forest.origin.merged or forest.revised in ("pruned", "calibrated"):
         raise ConfigError(
             f"the forest was {forest.revised or 'merged'}, so its out-of-bag rows are not known any more; {advice}"

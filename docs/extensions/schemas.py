@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from bigforest.forest.format.schema import (
+    BOOSTING,
     CURVE,
     FEATURES,
     LEAF_TARGETS,
@@ -27,6 +28,7 @@ FILES = {
     "features.parquet": FEATURES,
     "ranks.parquet": RANKS,
     "levels.parquet": LEVELS,
+    "boosting.parquet": BOOSTING,
     "run.parquet": RUN,
     "oob/rows.parquet": oob_rows(_LABEL, ["p_<class>"]),
     "oob/curve.parquet": CURVE,

@@ -4,6 +4,7 @@
     features.parquet            FEATURES: a row per feature, in the order of the training table
     levels.parquet              bigforest/store/levels.py LEVELS: a row per level; only of forests with categories
     ranks.parquet               RANKS: a row per distinct value of a feature; only of forests grown on ranks
+    boosting.parquet            BOOSTING: a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
     run.parquet                 RUN: a row per stage of the run that grew the forest
     oob/rows.parquet            oob_rows(...): a row per training row
     oob/curve.parquet           CURVE: a row per tree; NUMBER_CURVE where numbers are predicted
@@ -124,6 +125,16 @@ LEAF_TARGETS = pa.schema(
         pa.field("node", pa.uint32(), nullable=False),
         pa.field("targets", pa.list_(pa.field("element", pa.uint32(), nullable=False)), nullable=False),
         pa.field("weights", pa.list_(pa.field("element", pa.uint32(), nullable=False)), nullable=False),
+    ]
+)
+
+# error          share of the weight of all rows that the tree is wrong on, by the weights its bag was drawn by
+# vote           by what the votes of the tree are multiplied, above 0: 1 with arc-x4, see sampling/boosting.py
+BOOSTING = pa.schema(
+    [
+        pa.field("tree", pa.uint32(), nullable=False),
+        pa.field("error", pa.float64(), nullable=False),
+        pa.field("vote", pa.float64(), nullable=False),
     ]
 )
 

@@ -54,6 +54,12 @@ class FlatTrees(NamedTuple):
         """What each mixed leaf adds to the votes, float64 [mixed leaves, classes], see `cast_by`."""
         return cast_by(self.counts, vote)
 
+    def weighted_ballots(self, vote: str, votes: NDArray[np.float64]) -> NDArray[np.float64]:
+        """`ballots`, each multiplied by the vote of its tree, float64 [trees]; every leaf has values (`counts`)."""
+        leaves = [own.size for own in self.leaf_nodes()]
+        weighted: NDArray[np.float64] = self.ballots(vote) * np.repeat(votes, leaves)[:, None]
+        return weighted
+
     def by(self, place: int, lambdas: int) -> FlatTrees:
         """The trees, packed with values by this many lambdas, with those by the lambda at `place` alone.
 

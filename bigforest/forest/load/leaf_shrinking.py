@@ -11,12 +11,21 @@ from numpy.typing import NDArray
 
 from bigforest.forest.format.checks import Nodes
 from bigforest.kernels.common.layout import LEAF
+from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
 
 
 def weight_unit(spec: DataSpec) -> float:
     """By what weights of nodes are multiplied to count rows: weights of rows are then 1 in the mean."""
     return 1.0 if spec.weight is None else spec.rows / spec.weight.total
+
+
+def leaf_lambdas(config: TrainConfig, amount: float) -> tuple[float, ...]:
+    """The lambdas by which trees are loaded whose leaves are shrunk by this amount; none where leaves are as grown.
+
+    Where the votes of trees have weights, every leaf has values of its own, also by lambda 0.
+    """
+    return (amount,) if amount or config.weighs_trees else ()
 
 
 class LeafShrinking:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,9 +22,16 @@ from bigforest.forest.format.ranks import Ranks
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.flatten import load
 from bigforest.forest.load.groups import Trees, survey
+from bigforest.forest.load.leaf_shrinking import leaf_lambdas
 from bigforest.forest.load.predictor import GroupLeafTargets, Predictor
 from bigforest.forest.load.row_passes import ALL_ROWS, AnswerPasses, choose_passes, default_batch, whole_estimate
+from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import VoteRule
+
+
+def _sum(votes: NDArray[np.float64]) -> float:
+    """What all votes come to, rounded once."""
+    return math.fsum(votes.tolist())
 
 
 class Loader:
@@ -33,7 +41,7 @@ class Loader:
     """
 
     def __init__(self, directory: Path, parts: Sequence[Path], header: Header, shrinkage: float) -> None:
-        self._lambdas = (shrinkage,) if shrinkage else ()
+        self._lambdas = leaf_lambdas(header.config, shrinkage)
         self._directory = directory
         self._parts = list(parts)
         self._header = header
@@ -43,6 +51,7 @@ class Loader:
         self._trees: Trees | None = None
         self._targets: LeafTargets | None = None
         self._means: NDArray[np.float64] | None = None
+        self._votes: NDArray[np.float64] | None = None
 
     def whole(self) -> FlatTrees:
         """All trees, read once by whichever thread comes first. Raises FormatError."""
@@ -53,6 +62,16 @@ class Loader:
                 check_count(self._directory, packed.roots.size, header)
                 self._packed = packed.with_narrow()
             return self._packed
+
+    def tree_votes(self) -> NDArray[np.float64] | None:
+        """By what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
+
+        Raises FormatError.
+        """
+        with self._lock:
+            if self._votes is None:
+                self._votes = read_tree_votes(self._directory, self._header)
+            return self._votes
 
     def take(self, packed: FlatTrees) -> None:
         """Keep all trees, which are at hand, as if they had been read."""
@@ -88,10 +107,13 @@ class Loader:
         if targets is not None:
             mean, step = self._leaf_means(packed), self._spec.target.step
             group_leaf_targets = GroupLeafTargets.of(targets, range(packed.roots.size), packed, mean, step)
+        votes = self.tree_votes()
+        mixed = packed.ballots(rule.ballots) if votes is None else packed.weighted_ballots(rule.ballots, votes)
         if rule.trees:
             packed = packed._replace(roots=packed.roots[list(rule.trees)])
+            votes = None if votes is None else votes[list(rule.trees)]
         return Predictor(
-            packed, packed.ballots(rule.ballots), rule, self._spec, ranks=ranks, group_leaf_targets=group_leaf_targets
+            packed, mixed, rule, self._spec, None, ranks, group_leaf_targets, None if votes is None else _sum(votes)
         )
 
     def passes(
@@ -118,7 +140,7 @@ class Loader:
         held += 0 if targets is None else targets.held
         if targets is not None and self._lambdas:
             trees = trees._replace(lambdas=(0.0, *self._lambdas))  # targets have the means of leaves as grown
-        all_narrow = narrow()
+        all_narrow, votes = narrow(), self.tree_votes()
         kept: dict[range, Predictor] = {}
 
         def load_group(entries: range) -> Predictor:
@@ -132,9 +154,14 @@ class Loader:
                     own = GroupLeafTargets.of(targets, numbers, packed, packed.counts[:, 0], step)
                 packed = packed.by(1, 2) if len(trees.lambdas) == 2 else packed
                 packed = packed.narrowed() if all_narrow else packed
-                mixed = packed.ballots(rule.ballots)
+                if votes is None:
+                    mixed = packed.ballots(rule.ballots)
+                else:
+                    own_votes = votes[slice(*trees.first[[entries.start, entries.stop]].tolist())]
+                    mixed = packed.weighted_ballots(rule.ballots, own_votes)
                 packed = packed._replace(counts=packed.counts[:0].copy())
-                kept[entries] = Predictor(packed, mixed, rule, self._spec, trees.header.config.trees, ranks, own)
+                count, whole = trees.header.config.trees, None if votes is None else _sum(votes)
+                kept[entries] = Predictor(packed, mixed, rule, self._spec, count, ranks, own, whole)
             return kept[entries]
 
         assert trees.used is not None

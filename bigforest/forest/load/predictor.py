@@ -90,7 +90,8 @@ class Predictor(NamedTuple):
     mixed  what the mixed leaves cast, see FlatTrees.ballots.
     trees  trees of the whole forest; None for those that are here.
     ranks  of the training table, where the trees split on ranks; None where they split on values.
-    residents  for quantiles; None where the rule asks for none.
+    group_leaf_targets  for quantiles; None where the rule asks for none.
+    votes  what the votes of the trees that answer come to; None where each has one.
     """
 
     packed: FlatTrees
@@ -100,6 +101,7 @@ class Predictor(NamedTuple):
     trees: int | None = None
     ranks: Ranks | None = None
     group_leaf_targets: GroupLeafTargets | None = None
+    votes: float | None = None
 
     def answer(
         self,
@@ -222,6 +224,7 @@ class Predictor(NamedTuple):
         from bigforest.kernels.predict.route import new_scratch
 
         trees = self.forest_trees
+        total = trees if self.votes is None else self.votes
         router = RowRouter(self.packed)
         for first in starts:
             last = min(first + chunk, rows.rows)
@@ -246,9 +249,9 @@ class Predictor(NamedTuple):
                 continue
             answers.codes[first:last] = self.rule.decide(here, self._numbers(numbers, first, last))
             if self.rule.least_share > 0.0:
-                answers.codes[first:last][(here / trees).max(axis=1) < self.rule.least_share] = REJECTED
+                answers.codes[first:last][(here / total).max(axis=1) < self.rule.least_share] = REJECTED
             if answers.proba is not None:
-                answers.proba[first:last] = here / trees
+                answers.proba[first:last] = here / total
         return True
 
     @property

@@ -117,12 +117,16 @@ class LeafWriter:
 
     def add(self, found: list[LeftOut], trees: TreeArrays) -> None:
         """Add trees that were grown together."""
-        self._found += found
         roots = np.append(np.flatnonzero(trees.depth == 0), trees.depth.size)
         ballot, mixed = ballots_of(trees.feature, trees.counts)
         if trees.value is not None:
             mixed = trees.value[trees.feature == LEAF, None]
-        self._ballots.append(Ballots(roots, ballot, mixed))
+        self.put(found, Ballots(roots, ballot, mixed))
+
+    def put(self, found: list[LeftOut], ballots: Ballots) -> None:
+        """Add trees whose leaves cast this."""
+        self._found += found
+        self._ballots.append(ballots)
         held = sum(own.rows.nbytes + own.leaves.nbytes for own in self._found)
         if held + sum(own.ballot.nbytes + own.mixed.nbytes for own in self._ballots) >= FILE_BYTES:
             self.write()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from bigforest.kernels.common.rng import GOLDEN, mix
-from bigforest.kernels.compiler.jit import kernel
+from bigforest.kernels.compiler.jit import inlined, kernel
 
 _BITS16 = np.uint64(16)
 _BITS48 = np.uint64(48)
 _BITS32 = np.uint64(32)
+_LOW32 = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
 
 
 @kernel
@@ -78,6 +80,42 @@ def draw_strata(counts, classes, ends, order, draws, replace, key):
                     counts[np.uint64(order[at])] += np.uint16(1)
                     wanted -= np.uint64(1)
         begin = end
+
+
+@inlined
+def _part_of(random, total):
+    """random * total / 2**64, rounded down, of two uint64: from 0 to total - 1, each as often as its neighbours."""
+    low, high = random & _LOW32, random >> _BITS32
+    first, second = total & _LOW32, total >> _BITS32
+    carry = (low * first) >> _BITS32
+    middle = high * first + carry  # below 2**64
+    last = low * second + (middle & _LOW32)
+    return high * second + (middle >> _BITS32) + (last >> _BITS32)
+
+
+@kernel
+def draw_by_weight(counts, ends, draws, key):
+    """Add `draws` rows, each drawn with a chance in proportion to its weight, to counts, uint16 [rows].
+
+    ends  uint64 [rows], the sum of the weights of each row and all rows before it, 2**63 at most; all weights above 0
+
+    A row that is drawn more than 65,535 times counts as often. Cost: draws * log2(rows) steps.
+    """
+    most = np.uint16(0xFFFF)
+    total = ends[ends.size - 1]
+    state = key
+    for _ in range(draws):
+        state += GOLDEN
+        point = _part_of(mix(state), total)
+        low, high = np.uint64(0), np.uint64(ends.size - 1)
+        while low < high:  # the first row whose sum is above the point
+            middle = (low + high) >> _ONE
+            if ends[middle] > point:
+                high = middle
+            else:
+                low = middle + _ONE
+        if counts[low] < most:
+            counts[low] += np.uint16(1)
 
 
 @kernel

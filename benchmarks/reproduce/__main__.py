@@ -1,0 +1,120 @@
+"""Reproduce a table or a figure of the texts behind bigforest, by one command each.
+
+    python -m benchmarks.reproduce --list
+    python -m benchmarks.reproduce ITEM --data DIR [--out FOLDER] [--draws N] [--trees N] [--seed N]
+
+DIR has the folders mnist and uci, as far as the item needs them. Writes FOLDER/ITEM.parquet (a row per draw), ITEM.md
+(ours, standard error, reference, distance, verdict) and ITEM.svg. Options are taken exactly; without --draws and
+--trees an item has its own numbers of them, which its result says. Where data or a library is missing it says so in one
+line and exits with 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+if TYPE_CHECKING:
+    from outcome import Given, Outcome
+
+LIBRARIES = ("matplotlib", "sklearn")
+_EXTRA = "bench"
+
+
+class Item(NamedTuple):
+    """What there is to reproduce: the module and function that do it, further arguments, folders of data it needs."""
+
+    what: str
+    module: str
+    function: str
+    more: tuple[str, ...] = ()
+    data: str = ""
+
+    def run(self, given: Given) -> Outcome:
+        """Do it."""
+        function: Callable[..., Any] = getattr(import_module(self.module), self.function)
+        # figure_of takes the method first, figure_4 the letter last.
+        found: Outcome = function(*self.more, given) if self.module == "ho_items" else function(given, *self.more)
+        return found
+
+
+ITEMS = {
+    "ho-table-1": Item("Ho 1995, Table 1: single trees", "ho_items", "table_1", (), "mnist"),
+    "ho-figure-1": Item("Ho 1995, Figure 1: CAP trees in subspaces", "ho_items", "figure_of", ("CAP",), "mnist"),
+    "ho-figure-2": Item("Ho 1995, Figure 2: perceptron trees in subspaces", "ho_items", "figure_of", ("PER",), "mnist"),
+    "rerf-figure-1": Item("Randomer forests, Figure 1: simulations", "rerf_items", "figure_1"),
+    "rerf-figure-2": Item("Randomer forests, Figure 2: seconds", "rerf_items", "figure_2"),
+    "rerf-figure-3": Item("Randomer forests, Figure 3: transformations", "rerf_items", "figure_3"),
+    "rerf-figure-4a": Item("Randomer forests, Figure 4a: error and time", "set_items", "figure_4", ("a",), "uci"),
+    "rerf-figure-4b": Item("Randomer forests, Figure 4b: every set", "set_items", "figure_4", ("b",), "uci"),
+    "rerf-figure-a1": Item("Randomer forests, Figure A1: number of trees", "rerf_items", "figure_a1"),
+    "rerf-figure-a2": Item("Randomer forests, Figure A2: modified Trunk", "rerf_items", "figure_a2"),
+    "rerf-readings": Item("Randomer forests: two readings of the draft", "rerf_items", "readings"),
+    "rotation-picture": Item("Rotation forests: decision surfaces", "ho_items", "rotation_picture"),
+    "tomasi": Item("Tomasi 2017: one feature per node against several", "set_items", "tomasi", (), "uci"),
+    "breiman-2001": Item("Breiman 2001, Table 2: Forest-RI and AdaBoost", "set_items", "breiman_2001", (), "uci"),
+    "arcing": Item("Breiman 1998: bagging, arcing and AdaBoost", "set_items", "arcing", (), "uci"),
+}
+
+
+def main() -> int:
+    """Run an item; 2 where that is not possible."""
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("item", nargs="?", choices=ITEMS, metavar="ITEM", help="what to reproduce; see --list")
+    parser.add_argument("--list", action="store_true", help="say what there is")
+    parser.add_argument("--data", type=Path, default=Path("data"), help="folder with mnist and uci")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/reproduced"), help="folder of the results")
+    parser.add_argument("--draws", type=_count, help="repetitions")
+    parser.add_argument("--trees", type=_count, help="trees of every forest")
+    parser.add_argument("--seed", type=int, default=1)
+    given = parser.parse_args()
+    if given.list:
+        for name, item in ITEMS.items():
+            print(f"{name:18} {item.what}" + (f" (needs {item.data})" if item.data else ""))
+        return 0
+    if given.item is None:
+        parser.error("say which item, or --list")
+    missing = [library for library in LIBRARIES if find_spec(library) is None]
+    if missing:
+        print(f"this needs {' and '.join(missing)}: pip install 'bigforest[{_EXTRA}]'", file=sys.stderr)
+        return 2
+    return _run(given)
+
+
+def _run(given: argparse.Namespace) -> int:
+    from outcome import Given, NotPossibleError, write
+
+    item, begin = ITEMS[given.item], time.process_time()
+    asked = Given(given.data, given.draws, given.trees, given.seed)
+    try:
+        if item.data:
+            asked.folder(item.data)
+        found = item.run(asked)
+    except NotPossibleError as error:
+        print(error, file=sys.stderr)
+        return 2
+    options = [f" --{name} {getattr(given, name)}" for name in ("draws", "trees") if getattr(given, name) is not None]
+    command = f"python -m benchmarks.reproduce {given.item} --data DIR --seed {given.seed}{''.join(options)}"
+    print(write(given.item, item.what, command, found, given.out, begin))
+    return 0
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {number}")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

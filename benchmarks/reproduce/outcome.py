@@ -1,0 +1,156 @@
+"""What an item of `python -m benchmarks.reproduce` is asked for, what it gives, and the files it writes."""
+
+from __future__ import annotations
+
+import datetime
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+sys.path.append(str(Path(__file__).resolve().parent.parent))
+
+from runs import machine
+from tables import markdown
+
+import bigforest
+
+# A number that is further from its reference than this number of standard errors is called above or below it.
+NEAR = 2.0
+_FORMATS = {"ours": "{:.4f}", "standard_error": "{:.4f}", "reference": "{:.4f}", "distance": "{:+.1f}"}
+
+
+class NotPossibleError(Exception):
+    """Data, or a library, that an item needs is not there; the message is one line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """The options. None stands for what the item has of its own.
+
+    data   folder with mnist/ and uci/.
+    draws  repetitions, each with a seed of its own.
+    trees  of every forest, exactly.
+    seed   of the first draw.
+    """
+
+    data: Path
+    draws: int | None
+    trees: int | None
+    seed: int
+
+    def seed_of(self, *parts: object) -> int:
+        """A seed for a draw of a setting, that of another setting being independent of it."""
+        from hashlib import blake2b
+
+        text = repr((self.seed, *parts)).encode()
+        return int.from_bytes(blake2b(text, digest_size=4).digest(), "little") >> 1
+
+    def folder(self, name: str) -> Path:
+        """A folder of the data. Raises NotPossibleError."""
+        folder = self.data / name
+        if not folder.is_dir():
+            raise NotPossibleError(f"{folder} is not there; say with --data where the folders mnist and uci are")
+        return folder
+
+    def table(self, name: str) -> pl.DataFrame:
+        """A data set of uci. Raises NotPossibleError."""
+        path = self.folder("uci") / f"{name}.parquet"
+        if not path.is_file():
+            raise NotPossibleError(f"{path} is not there; the item needs this data set")
+        return pl.read_parquet(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What an item found.
+
+    numbers   a row per draw, or finer.
+    compared  a row per number: what it is, `ours`, `standard_error`, `reference` (null where there is none).
+    about     draws, trees and whatever else there is to say.
+    draw      makes the picture at a path.
+    """
+
+    numbers: pl.DataFrame
+    compared: pl.DataFrame
+    about: str
+    draw: Callable[[Path], None]
+
+
+def mean_and_error(numbers: pl.DataFrame, by: list[str], value: str = "error") -> pl.DataFrame:
+    """The mean of a column and its standard error, by others."""
+    error = (pl.col(value).std() / pl.len().sqrt()).fill_null(0.0)
+    return numbers.group_by(by, maintain_order=True).agg(
+        pl.col(value).mean().alias("ours"), error.alias("standard_error")
+    )
+
+
+def judged(compared: pl.DataFrame, reference_error: bool = False) -> pl.DataFrame:
+    """With the distance from the reference in standard errors, and a verdict.
+
+    reference_error  whether the reference is a mean over as many draws, so that its error is as large as ours.
+    """
+    spread = pl.col("standard_error") * (2**0.5 if reference_error else 1.0)
+    known = pl.col("reference").is_not_null() & (pl.col("standard_error") > 0)
+    distance = pl.when(known).then((pl.col("ours") - pl.col("reference")) / spread)
+    verdict = (
+        pl.when(pl.col("reference").is_null())
+        .then(pl.lit("no reference"))
+        .when(distance.is_null())
+        .then(pl.lit("no standard error"))
+        .when(distance.abs() <= NEAR)
+        .then(pl.lit("agrees"))
+        .when(distance > 0)
+        .then(pl.lit("above"))
+        .otherwise(pl.lit("below"))
+    )
+    return compared.with_columns(distance.alias("distance"), verdict.alias("verdict"))
+
+
+def write(name: str, what: str, command: str, found: Outcome, out: Path, begin: float) -> str:
+    """Write OUT/NAME.parquet, NAME.md and NAME.svg; returns the Markdown."""
+    import matplotlib
+
+    matplotlib.rcParams["svg.hashsalt"] = name
+    out.mkdir(parents=True, exist_ok=True)
+    found.numbers.write_parquet(out / f"{name}.parquet")
+    found.draw(out / f"{name}.svg")
+    headings: dict[str, tuple[str, str]] = {}
+    for column in found.compared.columns:
+        headings[column] = (column.replace("_", " "), _FORMATS.get(column, "{}"))
+    counts = found.compared.filter(pl.col("reference").is_not_null())["verdict"].value_counts(sort=True).rows()
+    counted = ", ".join(f"{number} {verdict}" for verdict, number in counts) or "there are no reference numbers"
+    spent = time.process_time() - begin
+    text = "\n\n".join(
+        [
+            f"# {what}",
+            f"`{command}`",
+            f"{found.about} {datetime.datetime.now(datetime.UTC):%Y-%m-%d}, bigforest {bigforest.__version__}, "
+            f"{spent:.0f} seconds of processor. Machine: {machine()}, shared with other work.",
+            f"Verdicts: {counted}. A number agrees that is within {NEAR:g} standard errors of its reference.",
+            f"![{what}]({name}.svg)",
+            markdown(found.compared, headings),
+        ]
+    )
+    (out / f"{name}.md").write_text(text + "\n", encoding="utf-8")
+    return text
+
+
+def figure(rows: int, columns: int, width: float = 3.6, height: float = 3.2) -> tuple[Any, Any]:
+    """A figure and its panels [rows, columns]."""
+    from matplotlib import pyplot as plt
+
+    return plt.subplots(rows, columns, figsize=(width * columns + 0.4, height * rows + 0.4), squeeze=False)
+
+
+def save(drawn: Any, path: Path) -> None:
+    """Write a figure without its date, so that the same numbers give the same file."""
+    from matplotlib import pyplot as plt
+
+    drawn.tight_layout()
+    drawn.savefig(path, metadata={"Date": None})
+    plt.close(drawn)

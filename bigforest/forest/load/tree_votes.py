@@ -1,0 +1,59 @@
+"""The errors and the votes of the trees of a boosted forest: boosting.parquet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import FormatError
+from bigforest.forest.format.files import Header, header_of, read_table, write_table
+from bigforest.forest.format.schema import BOOSTING
+from bigforest.sampling.boosting import Judgement
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
+
+FILE = "boosting.parquet"
+KIND = "boosting"
+# Votes are logarithms of ratios of numbers of rows.
+_LARGEST_VOTE = 64.0
+
+
+def write_judgements(directory: Path, judged: Sequence[Judgement], spec: DataSpec, config: TrainConfig) -> None:
+    """Write boosting.parquet of the forest in `directory`, whose trees were judged so."""
+    columns = {
+        "tree": np.arange(len(judged), dtype=np.uint32),
+        "error": np.array([one.error for one in judged]),
+        "vote": np.array([one.vote for one in judged]),
+    }
+    write_table(pa.table(columns, schema=BOOSTING), directory / FILE, KIND, spec, config)
+
+
+def read_judgements(directory: Path, header: Header) -> pa.Table:
+    """The checked table of boosting.parquet. Raises FormatError."""
+    path = directory / FILE
+    table = read_table(path, KIND, BOOSTING, header_of(header.spec, header.config).identity)[1]
+    tree, error, vote = (table[name].to_numpy() for name in BOOSTING.names)
+    sound = (
+        np.array_equal(tree, np.arange(header.config.trees))
+        and ((error >= 0.0) & (error <= 1.0)).all()
+        and ((vote > 0.0) & (vote <= _LARGEST_VOTE)).all()
+        and (header.config.weighs_trees or (vote == 1.0).all())
+    )
+    if not sound:
+        raise FormatError(f"{path} does not have an error and a vote of each tree, in order; the forest is damaged")
+    return table
+
+
+def read_tree_votes(directory: Path, header: Header) -> NDArray[np.float64] | None:
+    """By what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
+
+    Raises FormatError.
+    """
+    if not header.config.weighs_trees:
+        return None
+    found: NDArray[np.float64] = read_judgements(directory, header)["vote"].to_numpy()
+    return found

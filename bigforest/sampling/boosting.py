@@ -1,0 +1,82 @@
+"""The weights of rows by which the bags of a boosted forest are drawn, and the votes of its trees.
+
+arc-x4 (Breiman 1998): a row that m of the trees so far are wrong on has weight 1 + m**4. Trees vote alike.
+
+adaboost (Freund and Schapire 1997, by resampling): the error e of a tree is the share of the weight that it is wrong
+on. The rows it is wrong on are weighted up until they have half of the weight, and it votes with log((1 - e) / e). A
+tree that is wrong on nothing, or on half of the weight or more, makes all weights equal again (Breiman 1998), and e
+counts as half a row more than 0, or less than 1/2, so that every vote is a finite number above 0.
+
+A tree is wrong on a row where the most frequent class of the leaf, the lowest of equals, is not that of the row.
+Weights are whole numbers, and their sums exact: neither threads nor the pieces that rows come in can change a bag.
+Oracle: tests/naive/boosting.py.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.schema.config import TrainConfig
+
+# What all weights come to, nearly: sums of them are exact in float64.
+_TOTAL = 1 << 52
+_MOST_SUM = 1 << 63
+# Bytes of a row: weights, their sums, a product of them, the bag, whether a tree is wrong, its leaf.
+ROW_BYTES = 40
+
+
+class Judgement(NamedTuple):
+    """A tree among those before it: the share of the weight that it is wrong on, and its vote."""
+
+    error: float
+    vote: float
+
+
+class RowWeights:
+    """The weights of the rows while trees grow one after the other.
+
+    weights  int64 [rows], of the next tree.
+    """
+
+    def __init__(self, rows: int, config: TrainConfig) -> None:
+        """Raises ConfigError where sums might not be exact."""
+        check_rows(rows, config)
+        self._counts = np.zeros(rows, np.int64) if config.sampling == "arc-x4" else None  # trees wrong on each row
+        self._equal = 1 if config.sampling == "arc-x4" else _TOTAL // rows
+        self.weights = np.full(rows, self._equal, np.int64)
+
+    def add(self, wrong: NDArray[np.bool_]) -> Judgement:
+        """Judge the tree that was drawn by the weights by the rows it is wrong on; sets those for the next one."""
+        total, lost = int(self.weights.sum()), int(self.weights[wrong].sum())
+        error = lost / total
+        if self._counts is not None:
+            self._counts += wrong
+            self.weights = 1 + self._counts**4
+            return Judgement(error, 1.0)
+        self._reweigh(wrong, total, lost)
+        least = 0.5 / (wrong.size + 1)
+        counted = min(max(error, least), 0.5 - least)
+        return Judgement(error, math.log((1.0 - counted) / counted))
+
+    def _reweigh(self, wrong: NDArray[np.bool_], total: int, lost: int) -> None:
+        if lost == 0 or 2 * lost >= total:
+            self.weights = np.full(wrong.size, self._equal, np.int64)
+            return
+        half = float(_TOTAL // 2)
+        factor = np.where(wrong, half / lost, half / (total - lost))
+        self.weights = np.maximum(np.rint(self.weights * factor), 1.0).astype(np.int64)
+
+
+def check_rows(rows: int, config: TrainConfig) -> None:
+    """Raise ConfigError where the weights of this number of rows, after this number of trees, have no exact sum."""
+    if config.sampling == "arc-x4" and rows * (1 + config.trees**4) >= _MOST_SUM:
+        most = math.isqrt(math.isqrt((_MOST_SUM - 1) // rows - 1))
+        raise ConfigError(
+            f"the weights of arc-x4 on {rows} rows are exact for at most {most} trees, and trees is {config.trees}; "
+            "ask for fewer trees"
+        )

@@ -1,0 +1,133 @@
+"""Growing a boosted forest: one tree after the other, each on a bag that is drawn by what those before are wrong on.
+
+When a tree is grown, all rows are sent down it: where it is wrong gives the weights for the next bag (RowWeights), and
+where rows out of bag end is written for the report, as for other forests. Neither weights nor bags are kept. A run that
+goes on sends all rows down the trees that are there, and has the same weights again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.events import Listener, Stage, stage
+from bigforest.execution.resources import Resources
+from bigforest.execution.threads import run
+from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.rewrite import is_finished
+from bigforest.forest.load.flatten import join_packed, pack_grown
+from bigforest.forest.load.groups import survey
+from bigforest.forest.load.tree_votes import write_judgements
+from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.leaf_files import Ballots, found_leaves
+from bigforest.grow.forest import Grower, part_groups
+from bigforest.grow.in_memory import grow_trees, shared_of
+from bigforest.grow.shared.left_out import LeafWriter, LeftOut
+from bigforest.oob.vote import CodeTrees, code_trees, packed_ballots, send_rows
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler, block_count
+from bigforest.sampling.boosting import Judgement, RowWeights
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+
+def grow_boosted(
+    store: Store, config: TrainConfig, directory: Path, *, resources: Resources, listener: Listener
+) -> None:
+    """Write the parts of the forest but for those that are there, the leaves of rows out of bag, and boosting.parquet.
+
+    All threads work on one tree at a time: they find where rows end in it. Raises what `grow_forest` raises.
+    """
+    for file in found_leaves(directory, store.rows, answer_width(store.spec)):
+        file.remove()  # those of trees that are there are found again with the weights
+    with (
+        Grower(store, config, directory, resources, listener),
+        stage("grow", config.trees, "trees", listener) as progress,
+    ):
+        shared = shared_of(store, config)
+        boosting = _Boosting(shared.sampler, RowWeights(store.rows, config), [], resources.workers, progress)
+        for part in part_groups(store.rows, config.trees):
+            leaves = LeafWriter(store, directory, part.start)
+            if is_finished(directory, part, store.spec, config, shared.levels):
+                boosting.follow(directory, part, leaves)
+            else:
+                write_part(directory, part.start, boosting.grow(part, leaves), store.spec, config, shared.levels)
+            leaves.write()
+    write_judgements(directory, boosting.judged, store.spec, config)
+
+
+class _Boosting(NamedTuple):
+    """Where growing stands.
+
+    weights  by which the bag of the next tree is drawn
+    judged   the trees so far
+    """
+
+    sampler: Sampler
+    weights: RowWeights
+    judged: list[Judgement]
+    workers: int
+    progress: Stage
+
+    def grow(self, part: range, leaves: LeafWriter) -> Iterator[TreeArrays]:
+        """Grow the trees of a part, one after the other."""
+        store, config = self.sampler.store, self.sampler.config
+        for tree in part:
+            self.sampler.weigh(tree, self.weights.weights)
+            [grown] = grow_trees(store, config, range(tree, tree + 1))
+            packed = join_packed([pack_grown(tree, [grown.trees], store.spec, ())])
+            self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), leaves)
+            yield grown.trees
+
+    def follow(self, directory: Path, part: range, leaves: LeafWriter) -> None:
+        """Judge the trees of a part that is there, as if they had just been grown."""
+        trees = survey(directory, self.workers, [part])
+        for place, tree in enumerate(part):
+            self.sampler.weigh(tree, self.weights.weights)
+            packed = trees.load(range(place, place + 1), self.workers)
+            self._judge(code_trees(packed, range(tree, tree + 1), self.sampler.store, self.workers), leaves)
+
+    def _judge(self, group: CodeTrees, leaves: LeafWriter) -> None:
+        """Send all rows down a tree whose bag has been drawn; sets the weights for the next."""
+        store, tree = self.sampler.store, group.trees.start
+        ballots = packed_ballots(group.packed, group.mixed, group.narrow)
+        answers = _answers(ballots, len(store.spec.target.classes))
+        ends, wrong = np.empty((store.rows, 1), np.uint32), np.empty(store.rows, np.bool_)
+        store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
+        tasks = [(store, group, answers, ends, wrong, start) for start in range(0, store.rows, BLOCK_ROWS)]
+        run(_send_block, tasks, workers=self.workers, on_result=lambda *_: None)
+        left_out = np.flatnonzero(self.sampler.bag(tree) == 0).astype(np.uint32)
+        leaves.put([LeftOut(left_out, ends[left_out, 0])], ballots)
+        self.judged.append(self.weights.add(wrong))
+        self.progress.advance(1)
+
+
+def _answers(ballots: Ballots, classes: int) -> NDArray[np.uint16]:
+    """The class that each leaf of a tree answers, the most frequent one, the lowest of equals; uint16 [nodes]."""
+    found = ballots.ballot.astype(np.int64)
+    mixed = np.flatnonzero((found >= classes) & (found < classes + len(ballots.mixed)))
+    found[mixed] = ballots.mixed.argmax(axis=1)[found[mixed] - classes] if mixed.size else 0
+    return found.astype(np.uint16)  # of inner nodes it means nothing
+
+
+def _send_block(
+    store: Store,
+    group: CodeTrees,
+    answers: NDArray[np.uint16],
+    ends: NDArray[np.uint32],
+    wrong: NDArray[np.bool_],
+    start: int,
+) -> None:
+    """Send the rows of a block down a tree: the leaf of each, uint32 [rows, 1], and whether it has another class."""
+    from bigforest.kernels.predict.accumulate import Places, place_leaves
+
+    stop = min(start + BLOCK_ROWS, store.rows)
+
+    def note(way: Any, scratch: Any, here: slice) -> None:
+        place_leaves(way, Places(group.packed.roots, ends[start:stop][here]), scratch)
+
+    send_rows(store, group, start, stop, note)
+    wrong[start:stop] = answers[ends[start:stop, 0]] != store.labels(start, stop)
