@@ -10,8 +10,8 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError, shown
 from bigforest.execution.arguments import resources_of
-from bigforest.explain.dependence import sampled
 from bigforest.explain.explain import explain_forest
+from bigforest.explain.row_table import sampled
 from bigforest.plot.confusion import confusion_chart
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
 from bigforest.plot.dependence import dependence_chart
