@@ -26,12 +26,15 @@ PARTS = {
         ("importance", "Importance of features by the decrease of impurity."),
         ("unbiased", "The same by training rows out of bag, which favours no feature (MDI-oob)."),
         ("permutation", "Importance by permuting features among training rows out of bag."),
+        ("local", "The same of single rows: --row, else a sample."),
         ("strength", "Strength of the trees, their correlation, and the bound of the error."),
         ("contributions", "What each feature adds to the answer on every row, along the path."),
         ("shap", "The same exactly: Shapley values; takes a while, and says about how long."),
+        ("interactions", "What pairs of features add together, exactly, on chosen rows."),
         ("dependence", "How answers depend on a feature, or two: partial dependence."),
         ("effects", "The same by accumulated local effects, for features that go together."),
         ("proximities", "Nearest rows of training rows, outliers and prototypes."),
+        ("filling", "Missing values of training rows, filled by the rows that are alike."),
         ("trees", "Depth, sizes, features that follow each other, rules of leaves."),
     )
 }
@@ -85,10 +88,18 @@ def explain(
     individual: Annotated[int, typer.Option(metavar="N", help="Rows whose own curves are kept.")] = 0,
     sample: Annotated[
         int | None,
-        typer.Option(metavar="N", help="Rows of dependence (1000 unless given) and proximities (10000)."),
+        typer.Option(
+            metavar="N",
+            help="Rows that are drawn: of dependence and local 1000 unless given, interactions 100, proximities 10000.",
+        ),
     ] = None,
     rows: Annotated[
-        list[int] | None, typer.Option("--row", metavar="N", help="Row whose neighbors are found; repeat for more.")
+        list[int] | None,
+        typer.Option(
+            "--row",
+            metavar="N",
+            help="Row to explain by local, interactions, proximities and filling; repeat for more.",
+        ),
     ] = None,
     neighbors: Annotated[int, typer.Option(metavar="N", help="Neighbors that are kept of each row.")] = 10,
     rules: Annotated[int, typer.Option(metavar="N", help="Leaves that are told as text.")] = 20,

@@ -23,7 +23,8 @@ def plot(
         typer.Argument(
             metavar="[DATA]",
             show_default=False,
-            help="Rows for dependence, waterfall, swarm; the table of training for unbiased and permutation.",
+            help="Rows for dependence, waterfall, swarm, surface, interactions; the table of training for unbiased, "
+            "permutation, map.",
         ),
     ] = None,
     what: Annotated[
@@ -31,7 +32,8 @@ def plot(
         typer.Option(
             metavar="NAME,...",
             help="error, confusion, reliability, roc, precision-recall, importance, unbiased, permutation, dependence, "
-            "waterfall, swarm, depth, leaves, tree, time; all that can be drawn unless given.",
+            "waterfall, swarm, surface, interactions, map, depth, leaves, tree, time; unless given all that can be "
+            "drawn, but for surface and interactions.",
         ),
     ] = None,
     out: Annotated[
@@ -42,10 +44,12 @@ def plot(
     tree: Annotated[int, typer.Option(metavar="N", help="Tree that is drawn, from 0.")] = 0,
     depth: Annotated[int, typer.Option(metavar="N", help="Levels of it that are drawn, at most 8.")] = 3,
     features: Annotated[
-        list[str] | None, typer.Option("--feature", metavar="COL", help="Feature of dependence; repeat for more.")
+        list[str] | None,
+        typer.Option("--feature", metavar="COL", help="Feature of dependence, or two of surface; repeat for more."),
     ] = None,
     label: Annotated[
-        str | None, typer.Option("--class", metavar="CLASS", help="Class that waterfall and swarm explain.")
+        str | None,
+        typer.Option("--class", metavar="CLASS", help="Class that waterfall, swarm, surface and interactions explain."),
     ] = None,
     overwrite: options.Overwrite = False,
     json: options.Json = False,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -21,6 +21,9 @@ from bigforest.explain.row_table import RowTable, row_ranges
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees
 from bigforest.forest.load.load_plan import LOADING_BYTES, cut
+
+if TYPE_CHECKING:
+    from bigforest.kernels.explain.contributions import Points, ShapScratch, TreeEdges
 
 # Numbers in a file, and rows: files are cut by the forest alone, so that a run goes on within another budget.
 _PART_CELLS = 1 << 21
@@ -195,23 +198,38 @@ def contributions(
 def _add_shapley(
     tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, found: NDArray[np.float64]
 ) -> None:
-    from bigforest.kernels.explain.contributions import Points, ShapScratch, TreeEdges, find_edges, shapley_values
+    from bigforest.kernels.explain.contributions import shapley_values
+
+    edges, points = edges_and_points(tree)
+    scratch = shap_scratch(edges, points, found.shape[1], answer.shape[1])
+    shapley_values(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), edges, points, scratch, found)
+
+
+def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
+    """The edges of a tree, and as many points as its longest path needs. Raises ConfigError for oblique trees."""
+    from bigforest.kernels.explain.contributions import Points, TreeEdges, find_edges
 
     if tree.walked.directions is not None:
         raise ConfigError(
             "Shapley values need splits on one feature each, and this forest splits on projections; ask for "
             "contributions along the path"
         )
-    size, classes = tree.end - tree.begin, answer.shape[1]
+    size = tree.end - tree.begin
     numbers = [np.empty(size, np.uint32) for _ in range(4)]
     edges = TreeEdges(numbers[0], numbers[1], numbers[2], np.empty(size), numbers[3])
     limits = np.uint64(tree.begin), np.uint64(tree.end)
     find_edges(tree.walked, *limits, tree.weight, np.empty(size, np.uint64), edges)
     count = max(1, -(-int(edges.different.max()) // 2))
     t, weight = np.polynomial.legendre.leggauss(count)
-    points = Points((t + 1.0) / 2.0, weight / 2.0)
-    levels = int(edges.depth.max()) + 1
-    scratch = ShapScratch(
+    return edges, Points((t + 1.0) / 2.0, weight / 2.0)
+
+
+def shap_scratch(edges: TreeEdges, points: Points, columns: int, classes: int) -> ShapScratch:
+    """Room for the kernels of Shapley values."""
+    from bigforest.kernels.explain.contributions import ShapScratch
+
+    levels, count = int(edges.depth.max()) + 1, points.t.size
+    return ShapScratch(
         np.zeros(levels, np.uint64),
         np.zeros(levels, np.uint8),
         np.zeros(levels, np.uint8),
@@ -219,9 +237,8 @@ def _add_shapley(
         np.zeros((levels, count)),
         np.zeros((levels, count)),
         np.zeros((levels, classes, count)),
-        np.zeros((found.shape[1], classes, count)),
+        np.zeros((columns, classes, count)),
     )
-    shapley_values(tree.walked, limits[0], answer, values, np.uint64(begin), edges, points, scratch, found)
 
 
 def _table(

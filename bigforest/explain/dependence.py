@@ -20,7 +20,7 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
 from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, plan_sweep, sweep
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.row_table import RowTable, row_ranges
+from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import LoadedTree, TreeStock
 
 # Rows of a sample, and features, unless given.
@@ -100,14 +100,6 @@ def _write(job: ExplainJob, name: str, *, local: bool) -> None:
         singles = [(curve, own) for curve, own in zip(curves, sums, strict=True) if len(curve.places) == 1]
         pieces = [_individual(curve, own, job, labels, rows) for curve, own in singles]
         job.folder.write("individual", pl.concat(pieces), settings)
-
-
-def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:
-    """All rows, or as many as asked for, drawn without replacement, ascending."""
-    if rows <= most:
-        return np.arange(rows, dtype=np.uint32)
-    random = np.random.Generator(np.random.Philox(seed % 2**64))
-    return np.sort(random.choice(rows, most, replace=False)).astype(np.uint32)
 
 
 def _chosen(job: ExplainJob, local: bool) -> list[tuple[str, ...]]:

@@ -11,12 +11,15 @@ from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, silent
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
+from bigforest.execution.resources import Resources
 from bigforest.explain.contributions import write_path_contributions, write_shap
 from bigforest.explain.dependence import write_dependence, write_effects
+from bigforest.explain.filling import write_filling
 from bigforest.explain.importance import write_importance, write_unbiased
+from bigforest.explain.interactions import write_interactions
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.options import PARTS, ExplainOptions
-from bigforest.explain.permutation import write_permutation
+from bigforest.explain.permutation import write_local, write_permutation
 from bigforest.explain.proximity import write_proximities
 from bigforest.explain.strength import write_strength
 from bigforest.explain.structure import write_trees
@@ -29,19 +32,22 @@ _WRITERS: dict[str, Callable[[ExplainJob], None]] = {
     "importance": write_importance,
     "unbiased": write_unbiased,
     "permutation": write_permutation,
+    "local": write_local,
     "strength": write_strength,
     "contributions": write_path_contributions,
     "shap": write_shap,
+    "interactions": write_interactions,
     "dependence": write_dependence,
     "effects": write_effects,
     "proximities": write_proximities,
+    "filling": write_filling,
     "trees": write_trees,
 }
 # What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
 _WITHOUT_ROWS = ("importance", "trees")
 _WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
 # What judges trees by the rows that each has not seen.
-_JUDGED = ("unbiased", "permutation", "strength", "proximities")
+_JUDGED = ("unbiased", "permutation", "local", "strength", "proximities", "filling")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 
@@ -75,7 +81,7 @@ def explain_forest(
 
     forest   a Forest or the path of one.
     data     rows to explain by, a table as for `train`. For importance by rows out of bag (unbiased, permutation,
-             strength, proximities) it is the table the forest was grown on, with the target.
+             local, strength, proximities, filling) it is the table the forest was grown on, with the target.
     out      folder of the tables, each a Parquet file that appears when it is complete. One that is there already, of
              the same forest, data and options, is kept, so that an interrupted run goes on. None keeps the tables in a
              temporary folder as long as the Explanation lives.
@@ -87,9 +93,9 @@ def explain_forest(
     features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
     grid     values of a feature at which dependence is asked for, at most; of a category all levels of the rows.
     individual  rows of the sample whose own curves are kept.
-    sample   rows over which dependence is a mean, or whose proximities are found, drawn by the seed; None for 1,000 and
-             10,000.
-    rows     numbers of the rows whose proximities are found, instead of a sample.
+    sample   rows over which dependence is a mean, or which are explained by local, interactions, proximities and
+             filling, drawn by the seed; None for 1,000, 1,000, 100, 10,000 and all that lack a value.
+    rows     numbers of the rows that local, interactions, proximities and filling explain, instead of a sample.
     neighbors  rows of largest proximity that are kept of each.
     rules    leaves that are told as text, those that say most.
     seed     of permutations and samples.
@@ -114,7 +120,22 @@ def explain_forest(
         rules=rules,
         seed=seed,
     )
-    resources = resources_of(threads, scratch, memory)
+    return _explained(
+        forest, data, out, options, resources_of(threads, scratch, memory), overwrite, listener, scheduler
+    )
+
+
+def _explained(
+    forest: Forest,
+    data: Any,
+    out: str | Path | None,
+    options: ExplainOptions,
+    resources: Resources,
+    overwrite: bool,
+    listener: Listener,
+    scheduler: Any,
+) -> Explanation:
+    """Make the parts, one after the other."""
     _check_boosting(forest, options.parts)
     holding = TemporaryFolder(resources.scratch) if out is None else None
     place = out if holding is None else holding.path / "explanation"

@@ -17,7 +17,7 @@ from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
-from bigforest.explain.row_table import RowTable, write_rows
+from bigforest.explain.row_table import RowTable, sampled, write_rows
 from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import TreeStock
 from bigforest.forest.format.files import row_batches
@@ -112,6 +112,21 @@ class ExplainJob:
         codes = group_codes(spec, config, groups, kept.astype(np.uint64))
         classes = table.target()[kept] if table.classes else np.empty(0, np.uint16)
         return JudgedRows(table, TreeBags(self.forest, BagInputs(spec, classes, codes)))
+
+    def chosen(self, most: int) -> NDArray[np.uint32]:
+        """Which of the rows with a target are asked for, by their places among these; else a sample of `most`.
+
+        Raises ConfigError for rows that are not among them.
+        """
+        kept = self.judged.table.kept()
+        if not self.options.rows:
+            return sampled(kept.size, self.options.sample or most, self.options.seed)
+        wanted = np.array(sorted(set(self.options.rows)), np.int64)
+        places = np.minimum(np.searchsorted(kept, wanted), kept.size - 1)
+        strange = wanted[kept[places] != wanted]
+        if strange.size:
+            raise ConfigError(f"rows must be numbers of rows with a target in the table; {strange[0]} is none")
+        return places.astype(np.uint32)
 
     @property
     def source_columns(self) -> list[str]:

@@ -13,12 +13,15 @@ Part = Literal[
     "importance",
     "unbiased",
     "permutation",
+    "local",
     "strength",
     "contributions",
     "shap",
+    "interactions",
     "dependence",
     "effects",
     "proximities",
+    "filling",
     "trees",
 ]
 PARTS: tuple[str, ...] = get_args(Part)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,6 +15,8 @@ from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 
+# Rows of a sample whose own importance is found.
+_SAMPLE = 1000
 # Bytes of permuted values that a task holds at a time.
 _DRAWN_BYTES = 32 << 20
 # Shares are no smaller and no larger than this and 1 less this, so that logarithms are finite.
@@ -62,6 +65,102 @@ def write_permutation(job: ExplainJob) -> None:
     tables = permutation_tables(found, [group.name for group in groups], labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
+
+
+def write_local(job: ExplainJob) -> None:
+    """`local`: what more trees lose on a row when a feature is permuted, the mean over those that have not seen it.
+
+    A row per row and feature or group: `importance`, and `trees` that have not seen the row; null where there are
+    none. The orders are those of `permutation`. (Breiman and Cutler's local importance; ranger divides by all trees.)
+    """
+    options, judged, stock = job.options, job.judged, job.shrunk
+    loss, groups = options.loss_for(job.forest.spec), permuted_groups(job)
+    settings = repr((loss, options.seed, groups, options.new_rows, options.rows, options.sample))
+    if job.folder.has("local", settings):
+        return
+    kept = judged.table.kept()
+    rows = kept[job.chosen(_SAMPLE)]
+    change, heard = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
+    widest = max(len(group.places) for group in groups)
+    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, (widest + 1) * 8 * judged.table.rows) + 3 * change.nbytes
+    entries, at_once = plan_groups("local importance", stock, job.resources, own, 3 * change.nbytes)
+    with stage("local importance", stock.tree_count, "trees", job.listener) as progress:
+        shared = (stock, judged, groups, loss, options.seed, rows, job.work)
+        job.run(permute_rows, [(some,) for some in entries], lambda _, done: progress.advance(done), shared, at_once)
+    for tree in range(stock.tree_count):
+        path = local_file(job.work, tree)
+        found = np.load(path, allow_pickle=False)
+        path.unlink()
+        seen = np.isnan(found[:, 0])
+        change[~seen] += found[~seen]
+        heard += ~seen
+    with np.errstate(invalid="ignore"):
+        mean = pl.Series((change / heard[:, None]).reshape(-1)).fill_nan(None)
+    columns = {
+        "row": np.repeat(rows.astype(np.uint64), len(groups)),
+        "feature": [group.name for group in groups] * rows.size,
+        "importance": mean,
+        "trees": np.repeat(heard, len(groups)),
+    }
+    job.folder.write("local", pl.DataFrame(columns), settings)
+
+
+def local_file(folder: Path, tree: int) -> Path:
+    """Where a task leaves what the chosen rows lose more in a tree."""
+    return folder / f"local-{tree}.npy"
+
+
+def permute_rows(
+    stock: TreeStock,
+    judged: JudgedRows,
+    groups: list[PermutedGroup],
+    loss: str,
+    seed: int,
+    rows: NDArray[np.uint32],
+    folder: Path,
+    entries: range,
+) -> int:
+    """Task: what the chosen rows lose more, float64 [rows, groups], by tree; nan where it has seen them."""
+    for tree in load_trees(stock, judged.table, entries):
+        unseen = judged.unseen(tree.number)
+        here = np.isin(rows, unseen)
+        found = np.full((rows.size, len(groups)), np.nan)
+        found[here] = _permute_chosen(tree, judged, groups, loss, seed, (unseen, np.ascontiguousarray(rows[here])))
+        np.save(local_file(folder, tree.number), found, allow_pickle=False)
+    return len(stock.trees.numbers(entries))
+
+
+def _permute_chosen(
+    tree: LoadedTree,
+    judged: JudgedRows,
+    groups: list[PermutedGroup],
+    loss: str,
+    seed: int,
+    rows: tuple[NDArray[np.uint32], NDArray[np.uint32]],
+) -> NDArray[np.float64]:
+    """What some of the rows that a tree has not seen lose more, [rows, groups]; rows are all of these, and the some."""
+    from bigforest.kernels.explain import permute
+
+    table, (unseen, chosen) = judged.table, rows
+    found = np.zeros((len(groups), chosen.size))
+    if not chosen.size:
+        return found.T
+    values, at = table.values(), np.searchsorted(unseen, chosen)
+    labels = permute.Judged(table.target(), None, np.uint64(tree.begin), leaf_losses(tree.answer, loss))
+    kernel: Any = permute.permute_class_rows if table.classes else permute.permute_number_rows
+    for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
+        replaced = _drawn(values, unseen, table.used, [groups[number] for number in some], seed, tree.number)
+        replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[at]))
+        own = np.zeros((len(some), chosen.size))
+        kernel(tree.walked, replaced, chosen, labels, _parted(len(some)), own)
+        found[some] = own
+    return found.T
+
+
+def _parted(groups: int) -> Any:
+    from bigforest.kernels.explain.permute import Parted
+
+    return Parted(np.zeros(groups, np.uint32), np.empty(groups, np.int32), np.empty(groups, np.uint32))
 
 
 def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
@@ -124,9 +223,7 @@ def _permute_tree(
         permute.sum_numbers(rows, leaves, labels, before, weight)
     for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
         replaced = _drawn(values, rows, table.used, [groups[number] for number in some], seed, tree.number)
-        parted = permute.Parted(
-            np.zeros(len(some), np.uint32), np.empty(len(some), np.int32), np.empty(len(some), np.uint32)
-        )
+        parted = _parted(len(some))
         own = np.zeros((len(some), width))
         if table.classes:
             permute.permute_classes(tree.walked, replaced, rows, labels, parted, own)

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
-from bigforest.explain.dependence import sampled
 from bigforest.explain.importance import ROW_BYTES, leaves_of
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
@@ -20,7 +19,7 @@ from bigforest.explain.tree_groups import TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 
 if TYPE_CHECKING:
-    from bigforest.kernels.explain.neighbors import LeafRows
+    from bigforest.kernels.explain.neighbors import LeafRows, Shares
 
 # Rows of a sample, unless some are named; and rows of a task.
 _SAMPLE = 10_000
@@ -78,8 +77,8 @@ def write_proximities(job: ExplainJob) -> None:
         return
     judged = job.judged
     kept = judged.table.kept()
-    chosen = _chosen(job, kept)
-    known = _leaf_rows(job, judged)
+    chosen = job.chosen(_SAMPLE)
+    known = leaf_rows(job, judged)
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
     pieces = list(row_ranges(chosen.size, step))
@@ -108,19 +107,7 @@ def write_proximities(job: ExplainJob) -> None:
         job.folder.write(name, tables[name], settings)
 
 
-def _chosen(job: ExplainJob, kept: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Which of the kept rows are asked for. Raises ConfigError for rows that were not trained on."""
-    if not job.options.rows:
-        return sampled(kept.size, job.options.sample or _SAMPLE, job.options.seed)
-    wanted = np.array(sorted(set(job.options.rows)), np.int64)
-    places = np.minimum(np.searchsorted(kept, wanted), kept.size - 1)
-    strange = wanted[kept[places] != wanted]
-    if strange.size:
-        raise ConfigError(f"rows must be numbers of rows that the forest was grown on; {strange[0]} is none")
-    return places.astype(np.uint32)
-
-
-def _leaf_rows(job: ExplainJob, judged: JudgedRows) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
+def leaf_rows(job: ExplainJob, judged: JudgedRows) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
     """The files, where the leaves of each tree begin, and where their rows do."""
     stock, rows = job.stock, judged.table.kept().size
     files = LeafFiles(job.work, stock.tree_count, rows)
@@ -165,18 +152,28 @@ def near_rows(
     rows: NDArray[np.uint32],
 ) -> tuple[NDArray[np.uint32], NDArray[np.float64], NDArray[np.float64]]:
     """Task: what `find_neighbors` says of some of the kept rows."""
-    from bigforest.kernels.explain.neighbors import LeafRows, Shares, find_neighbors
+    from bigforest.kernels.explain.neighbors import find_neighbors
 
     table = judged.table
-    kept, weight = table.kept(), table.weight()
-    own = None if weight is None else np.ascontiguousarray(weight[kept])
+    kept = table.kept()
     target = np.ascontiguousarray(table.target()[kept]) if width > 1 else np.zeros(kept.size, np.uint16)
-    known: LeafRows = LeafRows(files.get("leaf"), files.get("bag"), files.get("members"), begin, start, own)
+    known, scratch = leaf_scratch(judged, files, begin, start)
     place = np.zeros((rows.size, neighbors), np.uint32)
     found, sums = np.zeros((rows.size, neighbors)), np.zeros((rows.size, width, 2))
-    scratch = Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
     find_neighbors(np.ascontiguousarray(rows), known, target, scratch, place, found, sums)
     return place, found, sums
+
+
+def leaf_scratch(
+    judged: JudgedRows, files: LeafFiles, begin: NDArray[np.int64], start: NDArray[np.uint32]
+) -> tuple[LeafRows, Shares]:
+    """The rows by leaf, and room for the proximities of a row, for kernels/explain/neighbors.py."""
+    from bigforest.kernels.explain.neighbors import LeafRows, Shares
+
+    kept, weight = judged.table.kept(), judged.table.weight()
+    own = None if weight is None else np.ascontiguousarray(weight[kept])
+    known: LeafRows = LeafRows(files.get("leaf"), files.get("bag"), files.get("members"), begin, start, own)
+    return known, Shares(np.zeros(kept.size), np.zeros(kept.size, np.uint32))
 
 
 def _neighbor_table(

@@ -191,3 +191,11 @@ def row_ranges(rows: int, step: int) -> Iterator[tuple[int, int]]:
     """Ranges of `step` rows, the last perhaps fewer."""
     for begin in range(0, rows, step):
         yield begin, min(begin + step, rows)
+
+
+def sampled(rows: int, most: int, seed: int) -> NDArray[np.uint32]:
+    """All rows, or as many as asked for, drawn without replacement, ascending."""
+    if rows <= most:
+        return np.arange(rows, dtype=np.uint32)
+    random = np.random.Generator(np.random.Philox(seed % 2**64))
+    return np.sort(random.choice(rows, most, replace=False)).astype(np.uint32)

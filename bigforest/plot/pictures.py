@@ -10,14 +10,16 @@ import polars as pl
 
 from bigforest.common.errors import ConfigError, shown
 from bigforest.execution.arguments import resources_of
-from bigforest.explain.dependence import sampled
 from bigforest.explain.explain import explain_forest
+from bigforest.explain.row_table import sampled
 from bigforest.plot.confusion import confusion_chart
 from bigforest.plot.contributions import swarm_chart, waterfall_chart
 from bigforest.plot.dependence import dependence_chart
 from bigforest.plot.draw import altair
 from bigforest.plot.error import error_chart
 from bigforest.plot.importance import importance_chart
+from bigforest.plot.pairs import interactions_chart, surface_chart
+from bigforest.plot.proximity import map_chart
 from bigforest.plot.scores import precision_recall_chart, reliability_chart, roc_chart
 from bigforest.plot.shape import depth_chart, leaves_chart, time_chart
 from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
@@ -28,6 +30,10 @@ from bigforest.storage.atomic import TemporaryFolder
 # Rows of a table that are looked at together.
 _SLICE = 1 << 16
 _DRAWN = 1000
+# Rows over which interactions are a mean; rows and values of a surface; rows of the map, and neighbors of each.
+_PAIR_ROWS = 100
+_SURFACE_ROWS, _GRID = 200, 30
+_MAP_ROWS, _MAP_NEIGHBORS = 500, 50
 
 
 @dataclass(frozen=True)
@@ -92,7 +98,7 @@ class Pictures:
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
         """What features add to the answer on a row of `data`, by its number; `label` is the class, see `swarm`."""
         altair()
-        with self._source(data) as source:
+        with self.opened(data) as source:
             if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < source.rows:
                 raise ConfigError(f"row must be a number from 0 to {source.rows - 1}, not {shown(row)}")
             rows = pl.concat(list(source.batches([*source.schema], 1, row, row + 1)))
@@ -127,6 +133,59 @@ class Pictures:
         """Seconds of each stage of the run."""
         return time_chart(self.forest)
 
+    def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
+        """Mean answers over the values of two features, and a sample of the rows of `data`.
+
+        features  two names; None for the two that decrease impurity most.
+        label     class whose probability is drawn; see `swarm`.
+        """
+        altair()
+        if features is None:
+            ranked = explain_forest(self.forest, parts="importance", **(self.how or {}))["importance"]
+            ranked = ranked.sort("importance", descending=True, nulls_last=True, maintain_order=True)
+            features = ranked["feature"].head(2).to_list()
+        names = list(features)
+        if len(names) != 2 or any(not isinstance(name, str) for name in names) or names[0] == names[1]:
+            raise ConfigError(f"a surface needs two features, each once, not {shown(features)}")
+        classes, label = self._explained(label)
+        rows, _ = self._drawn(data)
+        found = explain_forest(
+            self.forest,
+            rows,
+            parts="dependence",
+            features=[tuple(names)],
+            classes=classes,
+            grid=_GRID,
+            sample=_SURFACE_ROWS,
+            **(self.how or {}),
+        )
+        return surface_chart(found["dependence-pairs"], names[0], names[1], label, self.forest.is_regression)
+
+    def interactions(self, data: Any, label: Any = None) -> Any:
+        """How much pairs of features add beyond each alone, over 100 rows of `data` at most; `label` as in `swarm`.
+
+        Exact, and so slow for large forests: `explain_forest` with the part `interactions` says how long it takes.
+        """
+        altair()
+        classes, _ = self._explained(label)
+        rows, _ = self._drawn(data, _PAIR_ROWS)
+        found = explain_forest(self.forest, rows, parts="interactions", classes=classes, **(self.how or {}))
+        return interactions_chart(found["interaction-pairs"], rows.height)
+
+    def map(self, data: Any) -> Any:
+        """Rows as points, near each other where they are alike by RF-GAP proximities; `data` is that of training."""
+        altair()
+        with self.opened(data) as source:
+            name = self.forest.spec.target.name
+            found = explain_forest(
+                self.forest, data, parts="proximities", sample=_MAP_ROWS, neighbors=_MAP_NEIGHBORS, **(self.how or {})
+            )
+            return map_chart(found["neighbors"], source.column(name), not self.forest.is_regression, source.rows)
+
+    def opened(self, data: Any) -> _Opened:
+        """A table as a Source, within a `with` block. Raises ConfigError where there is none."""
+        return _Opened(data, self.how or {})
+
     def _heard(self, classes: bool = False) -> None:
         """Raise ConfigError where no row is out of bag, or where numbers are predicted but `classes` needed."""
         altair()
@@ -141,11 +200,16 @@ class Pictures:
         return importance_chart(found[kind], kind)
 
     def _contributions(self, rows: pl.DataFrame, label: Any) -> pl.DataFrame:
-        if label is None and len(self.forest.classes) > 2:
-            label = self._largest_class()
-        classes = None if label is None else [label]
+        classes, _ = self._explained(label)
         found = explain_forest(self.forest, rows, parts="contributions", classes=classes, **(self.how or {}))
         return found["contributions"].sort("row")
+
+    def _explained(self, label: Any) -> tuple[list[Any] | None, Any]:
+        """The option `classes` that explains one class, and the class; None of numbers. See `swarm`."""
+        classes = self.forest.classes
+        if label is None and classes:
+            label = classes[1] if len(classes) == 2 else self._largest_class()
+        return None if label is None else [label], label
 
     def _largest_class(self) -> Any:
         """The class that most rows of the bags have."""
@@ -153,13 +217,10 @@ class Pictures:
         sums = [sum(counts) for counts in zip(*roots.to_list(), strict=True)]
         return self.forest.classes[sums.index(max(sums))]
 
-    def _source(self, data: Any) -> _Opened:
-        return _Opened(data, self.how or {})
-
-    def _drawn(self, data: Any) -> tuple[pl.DataFrame, int]:
+    def _drawn(self, data: Any, most: int = _DRAWN) -> tuple[pl.DataFrame, int]:
         """All rows of a table, or a sample of them, and how many there are."""
-        with self._source(data) as source:
-            chosen = sampled(source.rows, _DRAWN, 0)
+        with self.opened(data) as source:
+            chosen = sampled(source.rows, most, 0)
             pieces, begin = [], 0
             for piece in source.batches([*source.schema], _SLICE):
                 own = chosen[(chosen >= begin) & (chosen < begin + piece.height)]

@@ -43,6 +43,9 @@ _MAKERS: Mapping[str, Callable[[Pictures, _Asked], Any]] = {
     "dependence": lambda plot, asked: plot.dependence(asked.data, asked.features),
     "waterfall": lambda plot, asked: plot.waterfall(asked.data, asked.row, asked.label),
     "swarm": lambda plot, asked: plot.swarm(asked.data, asked.label),
+    "surface": lambda plot, asked: plot.surface(asked.data, asked.features, asked.label),
+    "interactions": lambda plot, asked: plot.interactions(asked.data, asked.label),
+    "map": lambda plot, asked: plot.map(asked.data),
     "depth": lambda plot, _: plot.depth(),
     "leaves": lambda plot, _: plot.leaves(),
     "tree": lambda plot, asked: plot.tree(asked.tree, asked.depth),
@@ -52,7 +55,7 @@ PICTURES = tuple(_MAKERS)
 _OF_CLASSES = ("confusion", "reliability", "roc", "precision-recall")
 _OF_FOREST = ("importance", "depth", "leaves", "tree", "time")
 _OF_ROWS = ("dependence", "waterfall", "swarm")
-_OF_TRAINING = ("unbiased", "permutation")
+_OF_TRAINING = ("unbiased", "permutation", "map")
 
 
 def plot_forest(
@@ -80,12 +83,13 @@ def plot_forest(
     forest : Forest, str or Path
         The forest, or the path of one.
     data : path or table, optional
-        Rows: for dependence, waterfall and swarm any with the features of the forest, for unbiased and permutation the
-        table the forest was grown on, with the target.
+        Rows: for dependence, waterfall, swarm, surface and interactions any with the features of the forest, for
+        unbiased, permutation and map the table the forest was grown on, with the target.
     out : str or Path
         The folder; made if it is not there.
     what : sequence of str or str, optional
-        Names of pictures, some of `PICTURES`; None for all that the forest and the rows allow.
+        Names of pictures, some of `PICTURES`; None for all that the forest and the rows allow, but for `surface`, which
+        draws two features, and `interactions`, which takes long.
     format : {"svg", "png", "html"}, default="svg"
         HTML shows values under the pointer, and needs no network.
     row : int, default=0
@@ -95,9 +99,10 @@ def plot_forest(
     depth : int, default=3
         Levels of it below the root that are drawn, at most 8.
     features : sequence of str, optional
-        Features of dependence; None for the 10 that decrease impurity most.
+        Features of dependence, and two of surface; None for those that decrease impurity most.
     label : optional
-        Class of waterfall and swarm; None for the second of two, of several the one of most rows.
+        Class of waterfall, swarm, surface and interactions; None for the second of two, of several the one of most
+        rows.
     overwrite : bool, default=False
         Replace files that are already there.
     threads, scratch, memory, listener : optional
@@ -152,7 +157,7 @@ def _possible(plot: Pictures, data: Any) -> list[str]:
         found |= {"error"} if forest.is_regression else {"error", *_OF_CLASSES}
     if data is not None:
         found |= set(_OF_ROWS)
-        with plot._source(data) as source:
+        with plot.opened(data) as source:
             found |= set(_OF_TRAINING) if is_training(forest, source) else set()
     return [name for name in PICTURES if name in found]
 

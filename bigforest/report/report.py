@@ -88,7 +88,7 @@ def report_forest(
         forest = read_forest(forest)
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     with ExitStack() as stack:
-        source = None if data is None else stack.enter_context(plot._source(data))
+        source = None if data is None else stack.enter_context(plot.opened(data))
         made = _page(plot, data, source, trees)
     with staged(out, overwrite=overwrite, kind="report", is_ours=Path.is_file) as path:
         path.write_text(made, encoding="utf-8")
@@ -102,13 +102,19 @@ def _page(plot: Pictures, data: Any, source: Source | None, trees: int) -> str:
     sections = [
         ("What it is", card(forest)),
         ("How good it is", quality(plot)),
-        ("Where it is wrong", wrong(plot, source)),
+        ("Where it is wrong", [*wrong(plot, source), *_alike(plot, data, source)]),
         ("What matters", matters),
         ("How answers depend on it", _dependence(plot, data)),
         ("The trees", _trees(plot, trees)),
         ("How to make it again", [*again(forest), page.picture(plot.time(), "Time by stage")]),
     ]
     return page.page(f"Forest for {forest.spec.target.name}", sections)
+
+
+def _alike(plot: Pictures, data: Any, source: Source | None) -> list[str]:
+    if source is None or not plot.forest.has_oob:
+        return []
+    return [page.picture(plot.map(data), "Rows that are alike")]
 
 
 def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:

@@ -202,8 +202,8 @@ class TrainOptions:
                 'apart from the node above. "auto" takes the lambda with the least out-of-bag log loss, or mean '
                 "squared error of numbers, of 0, 0.1, 1, 3, 10 and 50, if it lowers the loss by more than the standard "
                 "error of the difference; else 0, as where no row is out of bag, with hard votes, more than 64 "
-                "classes, or more than 4,194,304 rows times classes. Off unless given with `sampling` arc-x4 and adaboost, "
-                "and never chosen there."
+                "classes, or more than 4,194,304 rows times classes. Off unless given with `sampling` arc-x4 and "
+                "adaboost, and never chosen there."
             ),
         ),
     ] = "auto"

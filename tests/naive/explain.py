@@ -183,6 +183,47 @@ def shapley(tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, 
     return found
 
 
+def interaction(
+    tree: TreeArrays, row: Row, features: int, names: Names = NO_NAMES, vote: str = "soft"
+) -> list[Answers]:
+    """Shapley interaction values by their definition, [features][features][classes]: pairs i < j, and the rest"""
+    values, classes = shapley(tree, row, features, names, vote), len(answers(tree, vote)[0])
+    known = {
+        frozenset(subset): expectation(tree, row, set(subset), 0, names, vote)
+        for size in range(features + 1)
+        for subset in combinations(range(features), size)
+    }
+    found = [[[0.0] * classes for _ in range(features)] for _ in range(features)]
+    for i, j in combinations(range(features), 2):
+        others = [other for other in range(features) if other not in (i, j)]
+        for size in range(features - 1):
+            share = math.factorial(size) * math.factorial(features - 2 - size) / math.factorial(features - 1)
+            for subset in map(frozenset, combinations(others, size)):
+                for k in range(classes):
+                    both, neither = known[subset | {i, j}][k], known[subset][k]
+                    found[i][j][k] += share * (both - known[subset | {i}][k] - known[subset | {j}][k] + neither)
+    for i in range(features):
+        for k in range(classes):
+            pairs = math.fsum(found[min(i, j)][max(i, j)][k] for j in range(features) if j != i)
+            found[i][i][k] = values[i][k] - pairs / 2
+    return found
+
+
+def filled(share: Sequence[float], values: Sequence[Any], category: bool) -> tuple[Any, float]:
+    """What a missing value is filled with by the proximities `share` of all rows, and what those come to that have it.
+
+    values  of the rows, None where missing; of a category codes.
+    """
+    known = [(p, value) for p, value in zip(share, values, strict=True) if p > 0 and value is not None]
+    mass = math.fsum(p for p, _ in known)
+    if not known:
+        return None, 0.0
+    if category:
+        sums = {code: math.fsum(p for p, own in known if own == code) for _, code in known}
+        return min(sums, key=lambda code: (-round(sums[code], 12), code)), mass
+    return math.fsum(p * value for p, value in known) / mass, mass
+
+
 def strength(
     votes: Sequence[Sequence[int | None]], truth: Sequence[int], weight: Sequence[float], classes: int
 ) -> dict[str, float | None]:

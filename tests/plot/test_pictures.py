@@ -20,13 +20,19 @@ from bigforest.plot.contributions import swarm_table, waterfall_table
 from bigforest.plot.draw import labels_of
 from bigforest.plot.error import error_table
 from bigforest.plot.files import html_of_chart
+from bigforest.plot.pairs import pairs_table, surface_table
 from bigforest.plot.plot import PICTURES
+from bigforest.plot.proximity import coordinates, map_table
 from bigforest.plot.scores import area_of, ranking_table, reliability_table
 from bigforest.plot.shape import depth_table, leaves_table, time_table
 from bigforest.plot.tree import tree_tables
 from cli.app import app
 
 EVIL = "</script><script>alert(1)</script>"
+
+
+# Pictures that are drawn only when asked for.
+UNASKED = ("surface", "interactions")
 
 
 def table(rows: int = 240, classes: int = 3) -> pl.DataFrame:
@@ -141,6 +147,61 @@ def test_contributions__go_from_base_to_prediction(grown: Any) -> None:
     assert swarm.filter(pl.col("feature") == "c")["level"].null_count() == frame.height
 
 
+def test_interactions__show_both_orders_of_a_pair(grown: Any) -> None:
+    forest, frame = grown
+    found = forest.explain(frame, parts="interactions", classes=[forest.classes[1]], threads=1)["interaction-pairs"]
+    table = pairs_table(found)
+    cells = {(row["feature"], row["other"]): row["interaction"] for row in table.to_dicts()}
+    expected = {(a, b): value for *_, a, b, value in found.rows() if a != b}
+    assert cells == expected | {(b, a): value for (a, b), value in expected.items()}
+    sums = table.group_by("feature", maintain_order=True).agg(pl.sum("interaction"))["interaction"].to_list()
+    assert sums == sorted(sums, reverse=True) and len(sums) == 3
+    first = pairs_table(found, 2)
+    assert first["feature"].to_list() == table["feature"].unique(maintain_order=True).to_list()[:2]
+
+
+def test_surface__has_a_cell_for_each_pair_of_values(grown: Any) -> None:
+    forest, frame = grown
+    names = ("a<b>", "c")
+    found = forest.explain(frame, parts="dependence", features=[names], classes=[forest.classes[1]], grid=4, threads=1)
+    own = found["dependence-pairs"]
+    cells = surface_table(own, *names)
+    assert cells["answer"].to_list() == own["answer"].to_list()
+    assert set(cells["y"]) == {"missing", "<i>", "z"}
+    grid = own["value_a"].unique().sort().to_list()
+    for cell, value in zip(cells.to_dicts(), own["value_a"].to_list(), strict=True):
+        at = grid.index(value)
+        assert cell["x"] == (grid[0] if at == 0 else pytest.approx((grid[at - 1] + value) / 2))
+        assert cell["right"] == (grid[-1] if at == len(grid) - 1 else pytest.approx((grid[at + 1] + value) / 2))
+    with pytest.raises(bf.ConfigError, match="needs two features"):
+        forest.plot.surface(frame, ["a<b>"])
+
+
+def test_map__keeps_the_distances_that_two_dimensions_can() -> None:
+    """Three groups of rows without a common neighbor of two groups: an equilateral triangle of sides sqrt(2)."""
+    own = {0: {0: 0.5, 1: 0.5}, 1: {0: 0.5, 1: 0.5}, 4: {5: 1.0}, 7: {9: 0.2, 6: 0.8}}
+    lines = [(row, other, share) for row, near in own.items() for other, share in near.items()]
+    neighbors = pl.DataFrame(lines, schema=["row", "neighbor", "proximity"], orient="row")
+    rows, place, share = coordinates(neighbors)
+    assert rows.to_list() == [0, 1, 4, 7] and share == pytest.approx(1.0)
+    distance = np.linalg.norm(place[:, None] - place[None], axis=2)
+    group = np.array([0, 0, 1, 2])
+    np.testing.assert_allclose(distance, np.where(group[:, None] == group, 0.0, np.sqrt(2)), atol=1e-7)
+
+
+def test_map__colours_rows_by_their_class(grown: Any, numbers: Any) -> None:
+    forest, frame = grown
+    near = forest.explain(frame, parts="proximities", neighbors=30, threads=1)["neighbors"]
+    shown, share = map_table(near, frame["y"], True)
+    names = dict(zip(sorted(frame["y"].unique()), labels_of(sorted(frame["y"].unique())), strict=True))
+    assert shown["target"].to_list() == [names[frame["y"][row]] for row in shown["row"].to_list()]
+    assert 0 < share < 1
+    forest, frame = numbers
+    near = forest.explain(frame, parts="proximities", neighbors=30, threads=1)["neighbors"]
+    shown, _ = map_table(near, frame["y"], False)
+    assert shown["target"].to_list() == frame["y"].gather(shown["row"]).to_list()
+
+
 def test_labels__differ_where_values_do() -> None:
     long = ["x" * 50 + "1", "x" * 50 + "2", "a\x00b", None]
     assert len(set(labels_of(long))) == 4 and all(text.isprintable() for text in labels_of(long))
@@ -150,6 +211,8 @@ def test_labels__differ_where_values_do() -> None:
 def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str) -> None:
     forest, frame = grown
     files = bf.plot_forest(forest, frame, out=tmp_path / "out", format=kind, threads=1)
+    asked = bf.plot_forest(forest, frame, out=tmp_path / "out", what=UNASKED, format=kind, threads=1)
+    files = sorted([*files, *asked], key=lambda file: PICTURES.index(file.stem))
     assert [file.stem for file in files] == list(PICTURES)
     assert sorted(files) == sorted((tmp_path / "out").iterdir())  # and nothing half made
     begins = {"svg": b"<svg", "png": b"\x89PNG", "html": b"<!DOCTYPE"}[kind]
@@ -163,7 +226,7 @@ def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str)
 def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path: Path) -> None:
     forest, frame = numbers
     names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", threads=1)}
-    assert names == set(PICTURES) - {"confusion", "reliability", "roc", "precision-recall"}
+    assert names == set(PICTURES) - {*UNASKED, "confusion", "reliability", "roc", "precision-recall"}
     for family in ("sparse-oblique", "tree"):
         clean = frame.drop("c") if family == "sparse-oblique" else frame
         target = clean.with_columns(y=pl.col("y") > 0)

@@ -176,7 +176,7 @@ def _edge_feature(layout, sets, node):
 
 
 @inlined
-def _open(scratch, points, edges, node, depth):
+def open_edge(scratch, points, edges, node, depth):
     """Carry the product down the edge above a node."""
     above = depth - _ONE
     previous = np.uint64(edges.previous[node])
@@ -257,7 +257,7 @@ def _shapley(trees, sets, begin, answer, values, first, edges, points, scratch, 
                 _close(scratch, points, edges, top)
                 top -= _ONE
             if depth > _ZERO:
-                _open(scratch, points, edges, node, depth)
+                open_edge(scratch, points, edges, node, depth)
             scratch.node[depth] = node
             at = begin + node
             if link_of(layout, at) == _ZERO:

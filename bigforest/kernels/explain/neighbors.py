@@ -47,7 +47,7 @@ def _weight_of(weight, row):
 
 
 @inlined
-def _mean_leaf_share(row, known, weight, share, touched):
+def mean_leaf_share(row, known, weight, share, touched):
     """Fill in the proximities of a row; returns how many rows have one, which are the first of `touched`."""
     reached, voters = _ZERO, _ZERO
     for t in range(np.uint64(known.leaf.shape[0])):
@@ -114,7 +114,7 @@ def find_neighbors(rows, known, target, scratch, place, found, sums):
 def _find(rows, known, weight, target, share, touched, place, found, sums):
     for n in range(np.uint64(rows.size)):
         i = np.uint64(n)
-        reached = _mean_leaf_share(np.uint64(rows[i]), known, weight, share, touched)
+        reached = mean_leaf_share(np.uint64(rows[i]), known, weight, share, touched)
         for r in range(reached):
             other = np.uint64(touched[np.uint64(r)])
             value = share[other]

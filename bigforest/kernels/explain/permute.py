@@ -72,10 +72,15 @@ def weight_of(weight, row):
 
 
 @inlined
-def _class_of(judged, row):
+def _class_of(judged, row, at):
     if judged.loss.shape[1] == 1:
         return _ZERO
     return np.uint64(judged.truth[row])
+
+
+@inlined
+def _row_itself(judged, row, at):
+    return at
 
 
 @inlined
@@ -114,8 +119,8 @@ def shuffle_column(values, rows, place, key, spare, drawn, column):
 
 
 @inlined
-def _permute(trees, directions, sets, replaced, rows, judged, lose, parted, change):
-    """See the kernels. lose(judged, row, leaf) is compiled in; directions and sets are those of the trees."""
+def _permute(trees, directions, sets, replaced, rows, judged, lose, of, parted, change):
+    """See the kernels. lose(judged, row, leaf) and of(judged, row, at), the column of `change`, are compiled in."""
     values, layout = replaced.values, trees.layout
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
@@ -139,12 +144,12 @@ def _permute(trees, directions, sets, replaced, rows, judged, lose, parted, chan
                     waiting += _ONE
             node = node + _ONE if left else right
         before = lose(judged, row, node)
-        weight, of_class = weight_of(judged.weight, row), _class_of(judged, row)
+        weight, column = weight_of(judged.weight, row), of(judged, row, at)
         for w in range(waiting):
             group = np.int64(parted.group[np.uint64(w)])
             begin = np.uint64(parted.node[np.uint64(w)])
             leaf = walk(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
-            change[group, of_class] += weight * (lose(judged, row, leaf) - before)
+            change[group, column] += weight * (lose(judged, row, leaf) - before)
 
 
 @kernel
@@ -157,13 +162,25 @@ def permute_classes(trees, replaced, rows, judged, parted, change):
     Cost: two visits per row and level, and one walk from where they part per row and feature that parts. Oracle:
     tests/naive/explain.py permuted_change.
     """
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, parted, change)
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _class_of, parted, change)
 
 
 @kernel
 def permute_numbers(trees, replaced, rows, judged, parted, change):
     """`permute_classes` for numbers and squared errors; change is float64 [groups, 1]."""
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, parted, change)
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _class_of, parted, change)
+
+
+@kernel
+def permute_class_rows(trees, replaced, rows, judged, parted, change):
+    """`permute_classes` of each row by itself; change is float64 [groups, rows]."""
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _row_itself, parted, change)
+
+
+@kernel
+def permute_number_rows(trees, replaced, rows, judged, parted, change):
+    """`permute_numbers` of each row by itself; change is float64 [groups, rows]."""
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _row_itself, parted, change)
 
 
 @kernel

@@ -1,0 +1,147 @@
+"""Missing values of training rows, filled by the rows that the forest takes for alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import stage
+from bigforest.explain.job import ExplainJob, JudgedRows
+from bigforest.explain.proximity import LeafFiles, leaf_rows, leaf_scratch
+from bigforest.explain.row_table import RowTable, row_ranges, sampled
+
+# Rows of a task, and cells that are looked through together for missing values.
+_PIECE_ROWS = 500
+_PIECE_CELLS = 1 << 20
+
+
+class Filled(NamedTuple):
+    """What may be filled: features that the trees look at and that some rows lack.
+
+    columns   uint32, of the RowTable
+    codes     int64, of a category, whose code 0 is missing; 0 of a number
+    """
+
+    columns: NDArray[np.uint32]
+    codes: NDArray[np.int64]
+
+
+def write_filling(job: ExplainJob) -> None:
+    """`filling`: a row per missing value of a training row, of features that the trees look at.
+
+    number  of numbers: the mean over the rows that have the value, weighted by their RF-GAP proximity to the row.
+    level   of categories: the level of the largest sum of proximities, the first in order of equals.
+    known   what the proximities to rows that have the value come to: 1 where all have it. Where it is 0, nothing
+            is filled.
+    """
+    options = job.options
+    if options.new_rows:
+        raise ConfigError("values are filled by proximities, which are those of training rows; drop new_rows")
+    settings = repr((options.rows, options.sample, options.seed))
+    if job.folder.has("filling", settings):
+        return
+    judged = job.judged
+    what = _fillable(job, judged.table)
+    rows = _rows_with_gaps(job, judged, what)
+    known = leaf_rows(job, judged)
+    step = min(_PIECE_ROWS, max(1, rows.size // (4 * job.resources.workers)))
+    pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
+    with stage("filling", rows.size, "rows", job.listener) as progress:
+        shared = (judged, *known, what)
+        job.run(fill_rows, pieces, lambda _, done: progress.advance(done), shared, job.resources.workers)
+    job.folder.write_pieces("filling", _tables(job, judged, what, pieces), settings)
+
+
+def _fillable(job: ExplainJob, table: RowTable) -> Filled:
+    features, missing = job.forest.spec.features, set(table.missing)
+    found = [
+        (at, features[place].codes if features[place].kind == "category" else 0)
+        for at, place in enumerate(table.used)
+        if features[place].name in missing or (features[place].kind == "category" and features[place].missing)
+    ]
+    return Filled(np.array([at for at, _ in found], np.uint32), np.array([codes for _, codes in found], np.int64))
+
+
+def _gaps(values: NDArray[np.float64], what: Filled) -> NDArray[np.bool_]:
+    """Which of the values of some rows are missing, [rows, columns that may be filled]."""
+    own = values[:, what.columns]
+    gaps: NDArray[np.bool_] = np.where(what.codes > 0, own == 0, np.isnan(own))
+    return gaps
+
+
+def _rows_with_gaps(job: ExplainJob, judged: JudgedRows, what: Filled) -> NDArray[np.uint32]:
+    """Those of the kept rows that lack a value, by their places: of the rows asked for, else a sample, else all."""
+    table, kept = judged.table, judged.table.kept()
+    rows = job.chosen(kept.size) if job.options.rows else np.arange(kept.size, dtype=np.uint32)
+    values, step = table.values(), max(1, _PIECE_CELLS // (len(table.used) + 1))
+    lacking = [
+        rows[begin:end][_gaps(values[kept[rows[begin:end]]], what).any(axis=1)]
+        for begin, end in row_ranges(rows.size, step)
+    ]
+    found = np.concatenate(lacking)
+    if job.options.rows or job.options.sample is None:
+        return found
+    return found[sampled(found.size, job.options.sample, job.options.seed)]
+
+
+def fill_rows(
+    judged: JudgedRows,
+    files: LeafFiles,
+    begin: NDArray[np.int64],
+    start: NDArray[np.uint32],
+    what: Filled,
+    rows: NDArray[np.uint32],
+    path: Path,
+) -> int:
+    """Task: write what `fill_missing` gives for some of the kept rows into a file; how many rows there are."""
+    from bigforest.kernels.explain.filling import fill_missing
+
+    table = judged.table
+    known, scratch = leaf_scratch(judged, files, begin, start)
+    filled, mass = np.full((rows.size, what.columns.size), np.nan), np.zeros((rows.size, what.columns.size))
+    tally = np.zeros(max(1, int(what.codes.max(initial=0))))
+    chosen = np.ascontiguousarray(rows)
+    fill_missing(chosen, known, scratch, table.kept(), table.values(), what.columns, what.codes, tally, filled, mass)
+    with path.open("wb") as file:
+        np.savez(file, filled=filled, mass=mass)
+    return rows.size
+
+
+def _tables(
+    job: ExplainJob, judged: JudgedRows, what: Filled, pieces: list[tuple[NDArray[np.uint32], Path]]
+) -> Iterator[pa.Table]:
+    """The table piece by piece; the first has no rows."""
+    table, spec, levels = judged.table, job.forest.spec, job.forest.levels
+    kept, values = table.kept(), table.values()
+    places = [table.used[column] for column in what.columns.tolist()]
+    names = pl.Series([spec.features[place].name for place in places], dtype=pl.String)
+    schema = {"row": pl.UInt64, "feature": pl.String, "number": pl.Float64, "level": pl.String, "known": pl.Float64}
+    yield pl.DataFrame(schema=schema).to_arrow(compat_level=pl.CompatLevel.oldest())
+    for rows, path in pieces:
+        with np.load(path, allow_pickle=False) as held:
+            filled, mass = held["filled"], held["mass"]
+        path.unlink()
+        row, column = np.nonzero(_gaps(values[kept[rows]], what))
+        own, category = filled[row, column], what.codes[column] > 0
+        texts = [
+            levels.of(places[at])[int(code) - 1] if is_level and code == code else None
+            for at, code, is_level in zip(column.tolist(), own.tolist(), category.tolist(), strict=True)
+        ]
+        found = pl.DataFrame(
+            {
+                "row": kept[rows[row]].astype(np.uint64),
+                "feature": names.gather(column),
+                "number": pl.Series(np.where(category, np.nan, own)).fill_nan(None),
+                "level": pl.Series(texts, dtype=pl.String),
+                "known": mass[row, column],
+            },
+            schema=schema,
+        )
+        yield found.to_arrow(compat_level=pl.CompatLevel.oldest())

@@ -1,0 +1,167 @@
+"""What pairs of features add together to the answers on chosen rows: Shapley interaction values."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.common.events import Notice, stage
+from bigforest.explain.contributions import (
+    Contributed,
+    chosen_classes,
+    edges_and_points,
+    forget_trees,
+    plan_sweep,
+    shap_scratch,
+    sweep,
+)
+from bigforest.explain.importance import leaves_of
+from bigforest.explain.job import ExplainJob
+from bigforest.explain.row_table import RowTable, row_ranges, sampled
+from bigforest.explain.tree_groups import TreeStock
+
+# Rows of a sample, unless some are named; rows of a task, and numbers that it holds.
+_SAMPLE = 100
+_PIECE_ROWS = 16
+_PIECE_CELLS = 1 << 21
+# Copies of these numbers that a task holds, in bytes: the sums, both orders of a pair, and the table.
+_CELL_BYTES = 64
+# Nanoseconds on one thread of a pair of edges for each point and class. Measured.
+_PAIR_NS = 1.0
+
+
+def write_interactions(job: ExplainJob) -> None:
+    """`interactions` and `interaction-pairs`. Raises ConfigError for oblique forests, and for rows that are not there.
+
+    interactions  a row per row, class and pair of features on a common path: `interaction` of the pair, both halves of
+                  Lundberg's symmetric matrix; of a feature with itself what it adds beside its pairs (its Shapley value
+                  less half of its pairs). base + all interactions of a row and class add up to the prediction.
+    interaction-pairs  the mean over the rows of |interaction|, by class and pair.
+    """
+    stock, table = job.voting, job.table
+    how, rows = Contributed(True, *chosen_classes(job)), chosen_rows(job, table.rows)
+    settings = repr((how, job.options.rows, job.options.sample, job.options.seed))
+    if job.folder.has_all(["interactions", "interaction-pairs"], settings):
+        return
+    cells = (len(table.used) + 1) ** 2 * len(how.chosen)
+    step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // cells))
+    groups, at_once = plan_sweep("interactions of rows", stock, job.resources, _CELL_BYTES * step * cells)
+    seconds = pair_nanoseconds(stock, how, len(table.used)) * rows.size / job.resources.workers / 1e9
+    job.listener(Notice(f"interactions in {rows.size} rows take about {math.ceil(seconds)} s"))
+    pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
+    with stage("interactions", rows.size, "rows", job.listener) as progress:
+        try:
+            shared = (stock, table, how, groups)
+            job.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared, at_once)
+        finally:
+            job.resources.executor(1).run_on_all_workers(forget_trees, str(table.folder))
+    size = len(table.used)
+    total = np.zeros((size, size, len(how.chosen)))
+    job.folder.write_pieces("interactions", _tables(job, how, pieces, total), settings)
+    job.folder.write("interaction-pairs", _pair_table(job, how, total / max(1, rows.size)), settings)
+
+
+def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
+    """Numbers of the rows asked for, ascending; else of a sample. Raises ConfigError and DataError."""
+    if not rows:
+        raise DataError("the table has no rows; there is nothing to explain")
+    if not job.options.rows:
+        return sampled(rows, job.options.sample or _SAMPLE, job.options.seed)
+    wanted = sorted(set(job.options.rows))
+    strange = [row for row in wanted if not 0 <= row < rows]
+    if strange:
+        raise ConfigError(f"rows must be numbers of rows of the table, from 0 to {rows - 1}, not {strange[0]}")
+    return np.array(wanted, np.uint32)
+
+
+def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
+    """About how long a row takes on one thread."""
+    nodes = stock.trees.nodes.astype(np.float64)
+    depth = 1.5 * np.log2(nodes + 1)
+    points = (np.minimum(depth, columns) + 1) / 2
+    return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
+
+
+def explain_pairs(
+    stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], rows: NDArray[np.uint32], path: Path
+) -> int:
+    """Task: write base, interactions and predictions of some rows into a file; how many rows there are."""
+    base, votes, found = pair_values(stock, table, how, groups, rows)
+    with path.open("wb") as file:
+        np.savez(file, base=base, votes=votes, found=found)
+    return rows.size
+
+
+def pair_values(
+    stock: TreeStock, table: RowTable, how: Contributed, groups: list[range], rows: NDArray[np.uint32]
+) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """Base, float64 [classes], answers [rows, classes] and interactions [rows, columns, columns, classes].
+
+    Of the interactions those of i <= j are set; what a feature adds alone is at i = j.
+    """
+    from bigforest.kernels.explain.interactions import interactions
+
+    values, classes, columns = table.values(), len(how.chosen), len(table.used) + 1
+    base, votes = np.zeros(classes), np.zeros((rows.size, classes))
+    found = np.zeros((rows.size, columns, columns, classes))
+    for tree in sweep(stock, table, groups):
+        answer = np.ascontiguousarray(tree.answer[:, list(how.chosen)])
+        base += answer[0]
+        votes += answer[leaves_of(tree, values, rows).astype(np.int64) - tree.begin]
+        edges, points = edges_and_points(tree)
+        scratch = shap_scratch(edges, points, 1, classes)
+        change, charge = np.zeros_like(scratch.product), np.zeros(points.t.size)
+        interactions(
+            tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, change, charge, found
+        )
+    trees = stock.tree_count
+    found = found[:, :-1, :-1] / trees
+    whole = found + found.transpose(0, 2, 1, 3)
+    places = np.arange(columns - 1)
+    alone = found[:, places, places].copy()
+    whole[:, places, places] = 0.0
+    whole[:, places, places] = alone - whole.sum(axis=2) / 2.0
+    return base / trees, votes / trees, whole * (places[:, None] <= places)[None, :, :, None]
+
+
+def _tables(
+    job: ExplainJob, how: Contributed, pieces: list[tuple[NDArray[np.uint32], Path]], total: NDArray[np.float64]
+) -> Iterator[pa.Table]:
+    """The table piece by piece; sizes of interactions are added to `total`."""
+    for rows, path in pieces:
+        with np.load(path, allow_pickle=False) as held:
+            base, votes, found = held["base"], held["votes"], held["found"]
+        path.unlink()
+        total += np.abs(found).sum(axis=0)
+        row, first, second, label = (axis.astype(np.uint32) for axis in np.nonzero(found))
+        order = np.lexsort((second, first, label, row))
+        row, first, second, label = row[order], first[order], second[order], label[order]
+        columns: dict[str, Any] = {"row": rows[row].astype(np.uint64)}
+        columns |= _names(job, how, first, second, label)
+        columns["interaction"] = found[row, first, second, label]
+        columns["base"], columns["prediction"] = base[label], votes[row, label]
+        yield pl.DataFrame(columns).to_arrow(compat_level=pl.CompatLevel.oldest())
+
+
+def _names(
+    job: ExplainJob, how: Contributed, first: NDArray[Any], second: NDArray[Any], label: NDArray[Any]
+) -> dict[str, pl.Series]:
+    """The columns class, feature and other."""
+    features = job.forest.spec.features
+    names = pl.Series([features[place].name for place in job.table.used], dtype=pl.String)
+    labels = {} if how.labels is None else {"class": pl.Series(list(how.labels)).gather(label)}
+    return labels | {"feature": names.gather(first), "other": names.gather(second)}
+
+
+def _pair_table(job: ExplainJob, how: Contributed, mean: NDArray[np.float64]) -> pl.DataFrame:
+    first, second, label = (axis.astype(np.uint32) for axis in np.nonzero(mean))
+    table = pl.DataFrame({**_names(job, how, first, second, label), "interaction": mean[first, second, label]})
+    return table.sort("interaction", descending=True, maintain_order=True)

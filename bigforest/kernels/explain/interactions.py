@@ -1,0 +1,106 @@
+"""Interactions of pairs of features in the answers on single rows: Shapley interaction values.
+
+In the game of kernels/explain/contributions.py a leaf gives the features i and j together
+
+    v (o_i - z_i) (o_j - z_j) integral over t of the product over the others of (o t + z (1 - t))
+
+beyond what it gives each alone (Fujimoto, Kojadinovic and Marichal 2006; Lundberg, Erion and Lee 2018, who give half of
+it to (i, j) and half to (j, i)). (o - z) / (o t + z (1 - t)) of a feature at a leaf is the sum, over the edges on the
+feature above the leaf, of what each edge changes it by. So a pair is a sum over pairs of edges on the same path: the
+lower edge is charged with the leaves below it, once for each edge above it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.explain.contributions import open_edge
+from bigforest.kernels.explain.step import goes_left, link_of, own_value
+
+_ZERO = np.uint64(0)
+_ONE = np.uint64(1)
+_NONE = np.int64(-1)
+
+
+@inlined
+def _change_at(scratch, points, edges, depth, change):
+    """What the edge above the open node of a level changes the ratio of its feature by, at each point."""
+    previous = np.uint64(edges.previous[scratch.node[depth]])
+    gain = np.float64(scratch.met[depth]) - scratch.share[depth]
+    for q in range(np.uint64(points.t.size)):
+        change[depth, q] = gain * scratch.inverse[depth, q]
+    if previous > _ZERO:
+        before = np.float64(scratch.met[previous]) - scratch.share[previous]
+        for q in range(np.uint64(points.t.size)):
+            change[depth, q] -= before * scratch.inverse[previous, q]
+
+
+@inlined
+def _close(scratch, points, edges, depth, change, charge, out):
+    """Charge the edge above the open node of a level, alone and with each edge above it; hand what is below it on."""
+    size, above = np.uint64(points.t.size), depth - _ONE
+    place = np.uint64(edges.feature[scratch.node[depth]])
+    for c in range(np.uint64(scratch.below.shape[1])):
+        k = np.uint64(c)
+        alone = 0.0
+        for q in range(size):
+            here = scratch.below[depth, k, q]
+            charge[q] = change[depth, q] * here
+            alone += charge[q]
+            scratch.below[above, k, q] += here
+        out[place, place, k] += alone
+        for level in range(_ONE, depth):
+            other = np.uint64(edges.feature[scratch.node[np.uint64(level)]])
+            if other != place:
+                together = 0.0
+                for q in range(size):
+                    together += charge[q] * change[np.uint64(level), q]
+                out[place, other, k] += together
+
+
+@kernel
+def interactions(trees, begin, answer, values, rows, edges, points, scratch, change, charge, out):
+    """Add the interactions of a tree without oblique nodes to out, float64 [rows, columns, columns, classes].
+
+    begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
+    values  [all rows, columns]; rows: uint32 [rows], those that are looked at
+    points  at least half as many as there are features on any path; scratch: ShapScratch
+    change  float64 [levels, points]; charge: float64 [points]: scratch
+    out     [i, i] is the Shapley value of feature i; [i, j] + [j, i] is the interaction of the pair, both halves
+
+    Cost: nodes * levels * points * classes. Oracle: tests/naive/explain.py interaction.
+    """
+    _interactions(trees, trees.sets, begin, answer, values, rows, edges, points, scratch, change, charge, out)
+
+
+@inlined
+def _interactions(trees, sets, begin, answer, values, rows, edges, points, scratch, change, charge, out):
+    size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
+    for i in range(np.uint64(rows.size)):
+        row, own = np.uint64(rows[np.uint64(i)]), out[np.uint64(i)]
+        for q in range(size):
+            scratch.product[_ZERO, q] = points.weight[q]
+        top = _ZERO
+        for n in range(np.uint64(edges.depth.size)):
+            node = np.uint64(n)
+            depth = np.uint64(edges.depth[node])
+            while top >= depth and top > _ZERO:
+                _close(scratch, points, edges, top, change, charge, own)
+                top -= _ONE
+            scratch.node[depth] = node
+            if depth > _ZERO:
+                open_edge(scratch, points, edges, node, depth)
+                _change_at(scratch, points, edges, depth, change)
+            leaf = link_of(trees.layout, begin + node) == _ZERO
+            for k in range(classes):
+                for q in range(size):
+                    held = answer[node, np.uint64(k)] * scratch.product[depth, q] if leaf else 0.0
+                    scratch.below[depth, np.uint64(k), q] = held
+            if not leaf:
+                left = goes_left(own_value, values, row, _ZERO, _NONE, trees, None, sets, begin + node)
+                scratch.left[depth] = np.uint8(left)
+            top = depth
+        while top > _ZERO:
+            _close(scratch, points, edges, top, change, charge, own)
+            top -= _ONE

@@ -1,0 +1,106 @@
+"""Two features at once: which pairs interact, and the answer over the values of two features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.plot.draw import altair, chart_of, finished, labels_of, one_line
+
+# Features of the picture of interactions, at most.
+_FEATURES = 15
+_PALE, _DEEP = "#eef3f8", "#00466e"
+
+
+def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
+    """Columns feature, other (texts) and interaction, both orders of a pair, of the features that interact most.
+
+    found  the table `interaction-pairs`, of one class.
+    """
+    pairs = found.filter(pl.col("feature") != pl.col("other")).select("feature", "other", "interaction")
+    both = pl.concat([pairs, pairs.select(feature="other", other="feature", interaction="interaction")])
+    sums = both.group_by("feature", maintain_order=True).agg(pl.col("interaction").sum())
+    kept = sums.sort("interaction", descending=True, maintain_order=True)["feature"].head(most).to_list()
+    names = dict(zip(kept, labels_of(kept), strict=True))
+    table = both.filter(pl.col("feature").is_in(kept) & pl.col("other").is_in(kept))
+    order = {name: at for at, name in enumerate(kept)}
+    texts = [pl.Series(column, [names[name] for name in table[column]], pl.String) for column in ("feature", "other")]
+    at = pl.Series([order[name] for name in table["feature"]], dtype=pl.UInt32)
+    return pl.DataFrame([*texts, table["interaction"]]).with_columns(at=at).sort("at", maintain_order=True).drop("at")
+
+
+def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
+    """Cells whose colour is the mean size of what a pair adds beyond its features."""
+    alt = altair()
+    table = pairs_table(found)
+    order = table["feature"].unique(maintain_order=True).to_list()
+    label = found["class"][0] if "class" in found.columns and found.height else None
+    whose = f" for class {one_line(label)}" if label is not None else ""
+    side = max(160, 28 * len(order) + 40)
+    cells = (
+        chart_of(table)
+        .mark_rect()
+        .encode(
+            x=alt.X(field="feature", type="nominal", title=None, sort=order, axis=alt.Axis(labelAngle=-40)),
+            y=alt.Y(field="other", type="nominal", title=None, sort=order),
+            color=alt.Color(
+                field="interaction",
+                type="quantitative",
+                title="mean |interaction|",
+                scale=alt.Scale(domainMin=0, range=[_PALE, _DEEP]),
+            ),
+        )
+    )
+    caption = [
+        f"what a pair adds to the answer beyond its features, over {rows:,} rows; pairs on no common path are empty"
+    ]
+    return finished(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
+
+
+def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
+    """Of `dependence-pairs` the rows of a pair: x, y (numbers or texts) and answer; right, top of numbers.
+
+    Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values.
+    """
+    own = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
+    columns: dict[str, pl.Series] = {"answer": own["answer"]}
+    for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
+        value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
+        if value.null_count():
+            known = level.unique(maintain_order=True).to_list()
+            texts = dict(zip(known, labels_of(known), strict=True))
+            columns[name] = pl.Series([texts[text] for text in level.to_list()], dtype=pl.String)
+            continue
+        values = np.unique(value.to_numpy())
+        edges = np.concatenate([values[:1], (values[1:] + values[:-1]) / 2, values[-1:]])
+        at = np.searchsorted(values, value.to_numpy())
+        columns[name], columns[end] = pl.Series(edges[at]), pl.Series(edges[at + 1])
+    return pl.DataFrame(columns)
+
+
+def surface_chart(found: pl.DataFrame, feature: str, other: str, label: Any, numbers: bool) -> Any:
+    """The mean answer over the values of two features."""
+    alt = altair()
+    table = surface_table(found, feature, other)
+    axes: dict[str, Any] = {}
+    for axis, name, end, title in (("x", "x", "right", feature), ("y", "y", "top", other)):
+        kind = {"x": alt.X, "y": alt.Y}[axis]
+        text = one_line(title, 30)
+        if end in table.columns:
+            scale = alt.Scale(zero=False, nice=False)
+            axes[axis] = kind(field=name, type="quantitative", title=text, scale=scale)
+            axes[f"{axis}2"] = {"x": alt.X2, "y": alt.Y2}[axis](field=end)
+        else:
+            axes[axis] = kind(
+                field=name, type="nominal", title=text, sort=table[name].unique(maintain_order=True).to_list()
+            )
+    title = "answer" if numbers else "probability"
+    color = alt.Color(
+        field="answer", type="quantitative", title=title, scale=alt.Scale(range=[_PALE, _DEEP], zero=False)
+    )
+    whose = f" of class {one_line(label)}" if label is not None else ""
+    caption = [f"mean {title}{whose} over a sample of rows when all have these two values"]
+    cells = chart_of(table).mark_rect().encode(color=color, **axes)
+    return finished(cells.properties(width=340, height=300), "Answers over two features", caption)

@@ -1,0 +1,99 @@
+"""Rows as points: near each other where the forest takes them for alike."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from bigforest.plot.draw import COLORS, FAINT, altair, chart_of, finished, labels_of, one_line
+
+# Columns of the matrix that are multiplied at a time.
+_COLUMNS = 4096
+# Classes that have a colour of their own.
+_CLASSES = 7
+OTHERS = "(others)"
+
+
+def coordinates(neighbors: pl.DataFrame) -> tuple[pl.Series, NDArray[np.float64], float]:
+    """Rows, their two coordinates, float64 [rows, 2], and the share of the scatter that these have.
+
+    neighbors  the table of the same name.
+
+    Classical scaling of the Hellinger distances between the proximities of rows: of the matrix of their square roots,
+    the first two principal components. The proximities of the drawn rows to each other would not do: in a large table
+    they are mostly 0, where two rows may still have the same neighbors. The largest coordinate by size is positive, so
+    that the picture is the same again.
+    """
+    rows = neighbors["row"].unique().sort()
+    at = rows.search_sorted(neighbors["row"]).to_numpy()
+    _, column = np.unique(neighbors["neighbor"].to_numpy(), return_inverse=True)
+    order = np.argsort(column, kind="stable")
+    at, column, value = at[order], column[order], np.sqrt(neighbors["proximity"].to_numpy())[order]
+    gram = np.zeros((rows.len(), rows.len()))
+    for first in range(0, int(column.max(initial=-1)) + 1, _COLUMNS):
+        begin, end = np.searchsorted(column, [first, first + _COLUMNS])
+        piece = np.zeros((rows.len(), _COLUMNS))
+        piece[at[begin:end], column[begin:end] - first] = value[begin:end]
+        gram += piece @ piece.T
+    centred = gram - gram.mean(axis=0) - gram.mean(axis=1)[:, None] + gram.mean()
+    sizes, vectors = np.linalg.eigh(centred)
+    sizes, vectors = np.maximum(sizes[::-1], 0.0), vectors[:, ::-1]
+    found = np.zeros((rows.len(), 2))
+    for axis in range(min(2, rows.len())):
+        own = vectors[:, axis] * np.sqrt(sizes[axis])
+        found[:, axis] = own if own[np.abs(own).argmax()] >= 0 else -own
+    return rows, found, float(sizes[:2].sum() / sizes.sum()) if sizes.sum() > 0 else 0.0
+
+
+def map_table(neighbors: pl.DataFrame, target: pl.Series, classes: bool) -> tuple[pl.DataFrame, float]:
+    """Columns row, x, y and target (a text of classes, else a number), and the share of the scatter.
+
+    target  of all rows of the table.
+    """
+    rows, place, share = coordinates(neighbors)
+    own = target.gather(rows)
+    if classes:
+        counts = own.value_counts(sort=True)[own.name].to_list()
+        kept = sorted(counts[:_CLASSES], key=str)
+        names = dict(zip(kept, labels_of(kept), strict=True))
+        own = pl.Series([names.get(value, OTHERS) for value in own.to_list()], dtype=pl.String)
+    else:
+        own = own.cast(pl.Float64)
+    return pl.DataFrame({"row": rows, "x": place[:, 0], "y": place[:, 1], "target": own}), share
+
+
+def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int) -> Any:
+    """A point per row, coloured by its target. `of`: rows of the table that they were drawn from."""
+    alt = altair()
+    table, share = map_table(neighbors, target, classes)
+    title = one_line(target.name, 24)
+    if classes:
+        order = sorted(set(table["target"]) - {OTHERS}) + ([OTHERS] if OTHERS in set(table["target"]) else [])
+        colors = [FAINT if name == OTHERS else COLORS[at % len(COLORS)] for at, name in enumerate(order)]
+        color = alt.Color(
+            field="target", type="nominal", title=title, sort=order, scale=alt.Scale(domain=order, range=colors)
+        )
+    else:
+        color = alt.Color(
+            field="target", type="quantitative", title=title, scale=alt.Scale(range=[COLORS[0], COLORS[1]], zero=False)
+        )
+    axis = alt.Axis(labels=False, ticks=False, grid=False, domain=False)
+    points = (
+        chart_of(table)
+        .mark_circle(size=28, opacity=0.75)
+        .encode(
+            x=alt.X(field="x", type="quantitative", title=None, axis=axis, scale=alt.Scale(zero=False)),
+            y=alt.Y(field="y", type="quantitative", title=None, axis=axis, scale=alt.Scale(zero=False)),
+            color=color,
+            tooltip=[alt.Tooltip(field="row", type="quantitative"), alt.Tooltip(field="target", type=color["type"])],
+        )
+    )
+    drawn = f"{table.height:,} rows" + (f", drawn from {of:,}" if of > table.height else "")
+    caption = [
+        f"{drawn}; near each other where trees that have not seen them",
+        f"put them with the same rows (RF-GAP); {share:.0%} of the scatter",
+    ]
+    return finished(points.properties(width=400, height=360), "Rows that are alike", caption)
