@@ -29,6 +29,7 @@ from bigforest.common.version import __version__
 from bigforest.schema.config import TrainConfig
 
 if _TYPE_CHECKING:
+    from bigforest.api.compare import compare
     from bigforest.api.export import export_forest
     from bigforest.api.functions import encode_store, plan_training, predict_file, train
     from bigforest.api.warm_up import warm_up
@@ -39,6 +40,7 @@ if _TYPE_CHECKING:
     from bigforest.plot.pictures import Pictures
     from bigforest.plot.plot import plot_forest
     from bigforest.predict.forest import Forest, read_forest
+    from bigforest.race.comparison import Comparison, read_comparison
     from bigforest.report.report import report_forest
     from bigforest.revise.calibrate import calibrate_forest
     from bigforest.revise.merge import merge
@@ -54,6 +56,7 @@ __all__ = [
     "BigForestError",
     "BusyError",
     "ClusterError",
+    "Comparison",
     "ConfigError",
     "DataError",
     "DiskFullError",
@@ -70,6 +73,7 @@ __all__ = [
     "__version__",
     "bayes_error",
     "calibrate_forest",
+    "compare",
     "encode_store",
     "explain_forest",
     "export_forest",
@@ -79,6 +83,7 @@ __all__ = [
     "plot_forest",
     "predict_file",
     "prune_forest",
+    "read_comparison",
     "read_forest",
     "report_forest",
     "shrink_forest",
@@ -90,6 +95,7 @@ __all__ = [
 
 _HOMES = {
     "BayesError": "bigforest.simulation.simulate",
+    "Comparison": "bigforest.race.comparison",
     "Explanation": "bigforest.explain.tables",
     "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
@@ -98,6 +104,7 @@ _HOMES = {
     "Store": "bigforest.store.store",
     "bayes_error": "bigforest.simulation.simulate",
     "calibrate_forest": "bigforest.revise.calibrate",
+    "compare": "bigforest.api.compare",
     "encode_store": "bigforest.api.functions",
     "explain_forest": "bigforest.explain.explain",
     "export_forest": "bigforest.api.export",
@@ -107,6 +114,7 @@ _HOMES = {
     "plot_forest": "bigforest.plot.plot",
     "predict_file": "bigforest.api.functions",
     "prune_forest": "bigforest.revise.prune",
+    "read_comparison": "bigforest.race.comparison",
     "read_forest": "bigforest.predict.forest",
     "shrink_forest": "bigforest.training.shrink",
     "report_forest": "bigforest.report.report",

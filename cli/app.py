@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from .calibrate import calibrate
+from .compare import compare
 from .encode import encode
 from .explain import explain
 from .export import export
@@ -48,6 +49,7 @@ app = typer.Typer(
 )
 for command in (
     train,
+    compare,
     predict,
     oob,
     explain,

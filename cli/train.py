@@ -58,6 +58,14 @@ def train(
             rich_help_panel=options.RUN,
         ),
     ] = None,
+    tune: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|TIME",
+            help="First compare N configurations, or all in a time such as 10m, and keep the best; see compare.",
+            rich_help_panel=options.RUN,
+        ),
+    ] = None,
     overwrite: options.Overwrite = False,
     config_file: ConfigFile = None,
     json: options.Json = False,
@@ -99,6 +107,7 @@ def train(
             exclude=exclude or (),
             resume=resume,
             validate=validate,
+            tune=int(tune) if tune is not None and tune.isdecimal() else tune,
             **config,
         )
     show({**training_facts(forest), **ledger.facts}, _draw, json=json, quiet=quiet)

@@ -25,7 +25,7 @@ SCRIPTS = sorted([*BENCHMARKS.rglob("*.py"), *(ROOT / "examples").rglob("*.py")]
 LAYERS = (
     *("kernels", "common", "schema", "storage", "execution", "metrics", "source", "store", "encode", "sampling"),
     *("forest", "images", "simulation", "grow", "export", "predict", "oob", "revise", "explain", "plot", "report"),
-    *("training", "api", "sklearn"),
+    *("training", "race", "api", "sklearn"),
 )
 # The same within a layer.
 SUBLAYERS = {

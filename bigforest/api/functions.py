@@ -22,6 +22,7 @@ from bigforest.predict.files import predict_file as predict_source
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.predict.score import FilePrediction
 from bigforest.predict.text_files import TEXT
+from bigforest.race.tune import tuned_forest
 from bigforest.schema.config import TrainConfig
 from bigforest.source import open_source
 from bigforest.source.beside import with_columns_beside
@@ -92,6 +93,7 @@ def train(
     overwrite: bool = False,
     resume: str | Path | None = None,
     validate: Any = None,
+    tune: int | str | None = None,
     memory: str | int | None = None,
     threads: int | None = None,
     scratch: str | Path | None = None,
@@ -127,6 +129,9 @@ def train(
     validate : path or table, optional
         Another table with the target: `forest.validation` is the error on its rows after each tree, by the forest's own
         rules for votes and ties. Give it again with `resume`.
+    tune : int or str, optional
+        First compare this number of configurations, the options given being common to all, or as many as there are in a
+        time such as "10m", and train the one that is best on out-of-bag rows: see `compare`, which keeps the figures.
     memory : str or int, optional
         Most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no limit.
     threads : int, optional
@@ -297,12 +302,16 @@ def train(
         raise ConfigError(f"resume writes to {resume} and needs neither out nor overwrite; drop them")
     if data is None and resume is None:
         raise ConfigError("there is no table to train on; give data, or the forest to resume")
+    if tune is not None and (resume is not None or validate is not None):
+        raise ConfigError("tune compares new forests, so there is nothing to resume or validate; drop one of them")
     place = out if resume is None else named_output(resume)
     resources = resources_of(threads, scratch, memory)
     with (
         watching(listener) as listener,
         crew_of(scheduler, resources, None if place is None else as_path(place), listener) as resources,
     ):
+        if tune is not None:
+            return tuned_forest(job, tune, place, resources, listener, overwrite=overwrite)
         return _train(job, place, resume is not None, overwrite, resources, Clock(listener))
 
 

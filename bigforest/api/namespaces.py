@@ -78,6 +78,7 @@ class FrameNamespace:
         overwrite: bool = False,
         resume: str | Path | None = None,
         validate: Any = None,
+        tune: int | str | None = None,
         memory: str | int | None = None,
         threads: int | None = None,
         scratch: str | Path | None = None,
@@ -239,6 +240,10 @@ class FrameNamespace:
         validate : path or table, optional
             Another table with the target: `forest.validation` is the error on its rows after each tree, by the forest's
             own rules for votes and ties. Give it again with `resume`.
+        tune : int or str, optional
+            First compare this number of configurations, the options given being common to all, or as many as there are
+            in a time such as "10m", and train the one that is best on out-of-bag rows: see `compare`, which keeps the
+            figures.
         memory : str or int, optional
             Most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no limit.
         threads : int, optional

@@ -1,0 +1,100 @@
+"""`bigforest.compare`: candidates in a race on one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import Listener
+from bigforest.common.progress import watching
+from bigforest.execution.arguments import column_names, options_of, resources_of, target_of
+from bigforest.execution.connect import crew_of
+from bigforest.race.comparison import Comparison
+from bigforest.race.run import Race, parse_duration, run_race
+from bigforest.schema.train_options import OPTIONS
+from bigforest.source.beside import with_columns_beside
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.paths import as_path
+from bigforest.training.job import TrainingJob
+
+
+def compare(
+    data: Any,
+    target: Any = None,
+    *,
+    candidates: Mapping[str, Mapping[str, Any]] | str | Path | int | None = None,
+    metric: str | None = None,
+    budget: str | float | None = None,
+    out: str | Path | None = None,
+    options: Mapping[str, Any] | None = None,
+    exclude: Sequence[str] = (),
+    overwrite: bool = False,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    listener: Listener | None = None,
+    scheduler: Any = None,
+) -> Comparison:
+    """Compare configurations by their out-of-bag rows, and keep the forest of the best.
+
+    All candidates grow on one presorted table, with the same bags, 25 trees at a time. From 50 trees on, one that is
+    behind the best by more than three standard errors of the difference, paired by row, retires. Of those that are left
+    at the end, the first in the list within one standard error of the best wins. Its forest is that of `train` with the
+    same options, and is not grown again.
+
+    Parameters
+    ----------
+    data : path or table
+        The table or store, as for `train`.
+    target : str or ArrayLike or None, default=None
+        The column to learn, as for `train`.
+    candidates : mapping, path, int or None, default=None
+        Options of `train` by the name of the candidate, the simplest first; or a TOML file with a table for each; or
+        the number of default candidates to take; None for all of these.
+    metric : {"log_loss", "error", "auc", "mse"} or None, default=None
+        What is compared. None: log_loss of classes, mse of numbers.
+    budget : str or float or None, default=None
+        Time after which no more trees are grown, such as "10m". It is looked at between rounds, and decides nothing
+        else. None: until all have `trees`.
+    out : path or None, default=None
+        The folder of the comparison. A comparison that was interrupted goes on when it is repeated. None: a temporary
+        folder, kept as long as the result.
+    options : mapping or None, default=None
+        Options of `train` that all candidates have, such as {"trees": 200, "group": "patient"}.
+    exclude, overwrite, threads, scratch, memory, listener, scheduler
+        As for `train`.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
+        As `train`; also for candidates without rows out of bag.
+
+    Notes
+    -----
+    Candidates that leave out other shares of the rows (`sample_fraction`) are judged by other numbers of trees for each
+    row: with few trees that is in favour of those that leave out more.
+    """
+    given = dict(options or {})
+    for name in given:
+        if name not in OPTIONS:
+            raise ConfigError(f"there is no option {name!r} of training")
+    data, names = with_columns_beside(
+        data, {"target": target, "weight": given.get("weight"), "group": given.get("group")}
+    )
+    shared = {name: names[name] for name in ("weight", "group") if name in given}
+    job = TrainingJob(
+        data, target_of(names["target"]), tuple(column_names(exclude, "exclude")), options_of(given | shared)
+    )
+    race = Race(job, candidates, metric, parse_duration(budget))
+    resources = resources_of(threads, scratch, memory)
+    holding = TemporaryFolder(resources.scratch) if out is None else None
+    place = as_path(out) if out is not None else holding.path / "comparison"  # type: ignore[union-attr]
+    with watching(listener) as heard, crew_of(scheduler, resources, place, heard, beside=True) as resources:
+        found = run_race(race, place, resources, heard, overwrite=overwrite)
+    return found if holding is None else Comparison(found.path, holding)

@@ -1,0 +1,95 @@
+"""What is compared: named sets of options of training."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigforest.common.errors import ConfigError, shown
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.train_options import OPTIONS
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,39}")
+MOST_CANDIDATES = 50
+# Options that all candidates have in common, as they share the table, its bags, and the number of trees.
+SHARED = frozenset(
+    {"trees", "seed", "bootstrap", "stop_oob", "max_bins", "group", "weight", "class_weight", "task", "categories"}
+)
+# The simpler ones first: of candidates that cannot be told apart the first is taken.
+_DEFAULT: dict[str, dict[str, Any]] = {
+    "default": {},
+    "larger-leaves": {"min_leaf": 5},
+    "entropy": {"impurity": "entropy"},
+    "without-replacement": {"replace": False, "sample_fraction": 0.632},
+    "all-features": {"mtry": "all"},
+    "sparse-oblique": {"family": "sparse-oblique"},
+    "rotation": {"family": "rotation"},
+}
+
+
+class Candidate(NamedTuple):
+    """A name, and the options of training that are its own."""
+
+    name: str
+    options: dict[str, Any]
+
+
+def default_candidates(task: str, most: int | None = None) -> list[Candidate]:
+    """The candidates that are compared unless others are given, the first `most` of them.
+
+    The defaults; leaves of 5 rows, against noise; entropy, of classes; bags without replacement, which leave out the
+    same share of the rows; all features at every node; and splits on projections, sparse and rotated.
+    """
+    found = [
+        Candidate(name, dict(options))
+        for name, options in _DEFAULT.items()
+        if task == "classification" or "impurity" not in options
+    ]
+    if most is None:
+        return found
+    if isinstance(most, bool) or not 2 <= most <= len(found):
+        raise ConfigError(f"a number of candidates is from 2 to {len(found)}, not {shown(most)}")
+    return found[:most]
+
+
+def given_candidates(given: Mapping[str, Mapping[str, Any]] | str | Path, base: Mapping[str, Any]) -> list[Candidate]:
+    """The candidates of a mapping, or of a TOML file with a table of options for each.
+
+    base  options that all of them have. Raises ConfigError.
+    """
+    tables = _read(Path(given)) if isinstance(given, str | Path) else given
+    if not isinstance(tables, Mapping) or not 2 <= len(tables) <= MOST_CANDIDATES:
+        raise ConfigError(f"candidates must be from 2 to {MOST_CANDIDATES} names, each with its options")
+    found = []
+    for name, options in tables.items():
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise ConfigError(
+                f"{shown(name)} cannot be the name of a candidate: it takes letters, digits, - and _, 40 at most"
+            )
+        if not isinstance(options, Mapping):
+            raise ConfigError(f"the candidate {name} must have a table of options, not {shown(options)}")
+        for option in options:
+            if option in SHARED:
+                raise ConfigError(f"the candidate {name} cannot have {option}: all candidates share it")
+            if option not in OPTIONS:
+                raise ConfigError(f"the candidate {name} has an option {shown(option)} that there is not")
+        try:
+            TrainConfig.of(**{**base, **options})
+        except ConfigError as error:
+            raise ConfigError(f"the candidate {name}: {error}") from error
+        found.append(Candidate(name, dict(options)))
+    folded = [candidate.name.casefold() for candidate in found]
+    if len(set(folded)) < len(folded):
+        raise ConfigError("two candidates have the same name but for upper and lower case")
+    return found
+
+
+def _read(path: Path) -> Any:
+    try:
+        with path.open("rb") as file:
+            return tomllib.load(file)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ConfigError(f"the candidates {path} cannot be read: {error}") from error

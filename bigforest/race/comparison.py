@@ -1,0 +1,133 @@
+"""The result of a comparison, read from its folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from bigforest.common.errors import ConfigError, FormatError
+from bigforest.common.html import facts_table, rows_table
+from bigforest.plot.draw import HEIGHT, WIDTH, altair, chart_of, finished
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.race.race_state import RaceState
+
+WINNER = "winner.forest"
+
+
+class Comparison:
+    """Candidates that were compared on one table by the rows out of bag, and the forest of the winner.
+
+    candidates  DataFrame, a row per candidate in the order given: candidate, options (JSON of its own), trees, loss,
+                difference to the best and its standard_error, paired by row, seconds, bytes of the forest, retired
+                (why; null for those that finished) and winner. The loss is that after the candidate's last round.
+    curve       DataFrame, a row per candidate and round: candidate, trees, loss, difference, standard_error.
+    metric      what the loss is: log_loss, error or auc (1 less the area) of classes, mse of numbers.
+    winner      name of the candidate that won.
+    cross_fitted  what the choice is worth: each half of the rows by the candidate that the other half chooses.
+    stopped     why the race ended before all trees were grown; None where they were.
+    path        the folder.
+    """
+
+    def __init__(self, path: str | Path, holding: object = None) -> None:
+        """holding: kept as long as the comparison is in use. Raises FormatError where the folder holds none."""
+        self.path = Path(path)
+        self._holding = holding
+        state = RaceState.read(self.path)
+        if state.winner is None:
+            raise ConfigError(f"{path}: the comparison is not finished; repeat it, and it goes on")
+        self.metric, self.winner, self.cross_fitted = state.metric, state.winner, state.cross_fitted
+        self.stopped = state.stopped
+        self.candidates, self.curve = candidate_table(state), curve_table(state)
+
+    @property
+    def forest(self) -> Forest:
+        """The forest of the winner. Raises FormatError."""
+        return read_forest(self.path / WINNER, holding=self._holding)
+
+    @property
+    def loss(self) -> float:
+        """That of the winner, on the rows that chose it."""
+        return float(self.candidates.filter("winner")["loss"].item())
+
+    def __repr__(self) -> str:
+        return f"Comparison({self.winner} of {self.candidates.height} candidates, {self.metric} {self.loss:.6g})"
+
+    def _repr_html_(self) -> str:
+        shown = self.candidates.select(
+            "candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired"
+        )
+        rows = [[_cell(cell) for cell in row] for row in shown.rows()]
+        return facts_table("Comparison", self.facts()) + rows_table([n.replace("_", " ") for n in shown.columns], rows)
+
+    def facts(self) -> dict[str, str]:
+        """What there is to say besides the tables."""
+        crossed = "unknown" if self.cross_fitted is None else f"{self.cross_fitted:.6g}"
+        return {
+            "winner": f"{self.winner}, of {self.candidates.height} candidates",
+            self.metric.replace("_", " "): f"{self.loss:.6g} on the rows that chose it, {crossed} cross-fitted",
+            **({"stopped": self.stopped} if self.stopped else {}),
+        }
+
+    def plot(self) -> Any:
+        """The losses against the number of trees, as an Altair chart; needs the extra `plot`."""
+        alt = altair()
+        best = pl.col("candidate") == self.winner
+        table = self.curve.with_columns(
+            label=pl.when(best).then(pl.col("candidate") + " (winner)").otherwise("candidate")
+        )
+        line = chart_of(table).properties(width=WIDTH, height=HEIGHT).mark_line(point=True)
+        line = line.encode(
+            x=alt.X(field="trees", type="quantitative", title="trees"),
+            y=alt.Y(
+                field="loss", type="quantitative", title=self.metric.replace("_", " "), scale=alt.Scale(zero=False)
+            ),
+            color=alt.Color(field="label", type="nominal", title=None, sort=None),
+        )
+        return finished(
+            line, "Loss out of bag against the number of trees", ["a line ends where its candidate retired"]
+        )
+
+
+def candidate_table(state: RaceState) -> pl.DataFrame:
+    """`Comparison.candidates`."""
+    last = {name: three for each in state.rounds for name, three in each.losses.items()}
+    none = (None, None, None)
+    rows = [
+        {
+            "candidate": name,
+            "options": json.dumps(options),
+            "trees": state.grown.get(name, 0),
+            **dict(zip(("loss", "difference", "standard_error"), last.get(name, none), strict=True)),
+            "seconds": state.seconds.get(name, 0.0),
+            "bytes": state.size.get(name, 0),
+            "retired": state.retired.get(name),
+            "winner": name == state.winner,
+        }
+        for name, options in state.candidates.items()
+    ]
+    numbers = dict.fromkeys(("loss", "difference", "standard_error", "seconds"), pl.Float64)
+    kinds = {"candidate": pl.String, "options": pl.String, "trees": pl.Int64, "bytes": pl.Int64, "retired": pl.String}
+    return pl.DataFrame(rows, schema_overrides={**numbers, **kinds})
+
+
+def curve_table(state: RaceState) -> pl.DataFrame:
+    """`Comparison.curve`."""
+    rows = [(name, each.trees, *three) for each in state.rounds for name, three in each.losses.items()]
+    schema = {"candidate": pl.String, "trees": pl.Int64} | dict.fromkeys(
+        ("loss", "difference", "standard_error"), pl.Float64
+    )
+    return pl.DataFrame(rows, schema=schema, orient="row")
+
+
+def read_comparison(path: str | Path) -> Comparison:
+    """A finished comparison. Raises ConfigError for one that is not finished, and FormatError."""
+    if not Path(path).is_dir():
+        raise FormatError(f"{path} is no comparison: there is no such folder")
+    return Comparison(path)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.5g}" if isinstance(value, float) else str(value)

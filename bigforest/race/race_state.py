@@ -1,0 +1,130 @@
+"""What a comparison writes down after every round, so that it can go on after an interruption: race.json."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from bigforest.common.errors import BigForestError, FormatError, StorageError
+from bigforest.storage.paths import write_atomically
+from bigforest.storage.regular_files import read_json_text
+
+FILE = "race.json"
+FORMAT = "bigforest-comparison"
+VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """What a round found. By candidate: loss, difference to the best and its standard error.
+
+    retired  the candidates that the round was the last for, and why.
+    """
+
+    trees: int
+    losses: dict[str, tuple[float, float, float]]
+    retired: dict[str, str]
+
+
+@dataclass(slots=True)
+class RaceState:
+    """The settings of a comparison, what its rounds have found, and what they have cost.
+
+    data         absolute path of the table or store; None for a table in memory.
+    fingerprint  `Store.fingerprint` of the table.
+    options      those that all candidates have.
+    seconds      spent on each candidate; trees: that each has; size: bytes of its forest.
+    """
+
+    data: str | None
+    target: str | None
+    exclude: list[str]
+    fingerprint: str
+    metric: str
+    trees: int
+    options: dict[str, Any]
+    candidates: dict[str, dict[str, Any]]
+    rounds: list[Round] = field(default_factory=list)
+    seconds: dict[str, float] = field(default_factory=dict)
+    grown: dict[str, int] = field(default_factory=dict)
+    size: dict[str, int] = field(default_factory=dict)
+    stopped: str | None = None
+    winner: str | None = None
+    cross_fitted: float | None = None
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What two comparisons must have in common for one to go on with the other."""
+        names = ("target", "exclude", "metric", "trees", "options", "candidates")
+        return json.loads(json.dumps({name: asdict(self)[name] for name in names}, default=str))  # type: ignore[no-any-return]
+
+    @property
+    def retired(self) -> dict[str, str]:
+        """All candidates that have retired, and why."""
+        return {name: why for each in self.rounds for name, why in each.retired.items()}
+
+    @property
+    def racing(self) -> list[str]:
+        """The candidates that have not retired."""
+        return [name for name in self.candidates if name not in self.retired]
+
+    def write(self, folder: Path) -> None:
+        """Write race.json into the folder of the comparison."""
+        entries = {"format": FORMAT, "version": VERSION, **json.loads(json.dumps(asdict(self), default=str))}
+        text = json.dumps({**entries, "crc32": _crc(entries)}, indent=1)  # candidates keep their order
+        with write_atomically(folder / FILE) as path:
+            path.write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, folder: Path) -> RaceState:
+        """Inverse of `write`. Raises FormatError when the file is missing, damaged or of another version."""
+        path = folder / FILE
+        try:
+            raw: dict[str, Any] = json.loads(read_json_text(path))
+            if raw["format"] != FORMAT or raw["version"] != VERSION:
+                raise ValueError("another format or version")
+            if raw.pop("crc32") != _crc(raw):
+                raise ValueError("the checksum differs")
+            del raw["format"], raw["version"]
+            rounds = [_round(each) for each in raw.pop("rounds")]
+            state = cls(**raw, rounds=rounds)
+            _check(state)
+            return state
+        except (FormatError, StorageError):
+            raise
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, BigForestError) as error:
+            raise FormatError(
+                f"{path} is damaged ({error}); start anew with overwrite, or choose another output"
+            ) from error
+
+
+def _round(raw: dict[str, Any]) -> Round:
+    losses = {str(name): tuple(map(float, three)) for name, three in raw["losses"].items()}
+    if any(len(three) != 3 for three in losses.values()):
+        raise ValueError("a round has losses that are not three numbers")
+    return Round(int(raw["trees"]), losses, {str(name): str(why) for name, why in raw["retired"].items()})  # type: ignore[arg-type]
+
+
+def _check(state: RaceState) -> None:
+    """Raise ValueError where entries do not go together: names become folders, so none may come from elsewhere."""
+    from bigforest.race.candidates import given_candidates
+
+    named = given_candidates(state.candidates, {})
+    known = {candidate.name for candidate in named}
+    tables: list[Mapping[str, Any]] = [state.retired, state.seconds, state.grown, state.size]
+    for names in [*tables, *(each.losses for each in state.rounds)]:
+        if not set(names) <= known:
+            raise ValueError("a candidate is named that there is not")
+    if state.winner is not None and state.winner not in known:
+        raise ValueError("the winner is no candidate")
+    texts = [state.fingerprint, state.metric, *state.exclude]
+    if not all(isinstance(text, str) for text in texts) or type(state.trees) is not int or not state.racing:
+        raise ValueError("an entry is of another type")
+
+
+def _crc(entries: dict[str, Any]) -> int:
+    return zlib.crc32(json.dumps(entries, sort_keys=True).encode())

@@ -1,0 +1,102 @@
+"""The rules of the race: who is behind, who has won, and what the choice is worth."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.oob.shrinkage import in_second_half
+from bigforest.race.losses import JudgedLoss, Rows, RowScores, judge, standard_error
+
+# Trees that are grown before the candidates are compared again.
+STEP = 25
+# A candidate that is behind by more than this number of standard errors retires, once it has this number of trees: with
+# fewer, families that need many trees would lose to those that begin well.
+RETIRES = 3.0
+FIRST_TREES = 50
+# Losses this near, in standard errors, are equal: then the first in the list is taken.
+NEAR = 1.0
+
+
+class Standing(NamedTuple):
+    """Where a candidate stands: its loss, how far that is above the least, and the standard error of this."""
+
+    loss: float
+    difference: float
+    error: float
+
+    @property
+    def behind(self) -> float:
+        """The difference in standard errors."""
+        if self.error > 0:
+            return self.difference / self.error
+        return math.inf if self.difference > 0 else 0.0
+
+
+def rounds(trees: int) -> list[int]:
+    """The numbers of trees after which candidates are compared: every STEP, and from 100 on after a quarter more."""
+    found, at = [], 0
+    while at < trees:
+        at = min(trees, at + max(STEP, at // 4 // STEP * STEP))
+        found.append(at)
+    return found
+
+
+def standings(judged: Mapping[str, JudgedLoss], rows: Rows) -> dict[str, Standing]:
+    """Where each candidate stands. A loss that is not known (NaN) is the largest."""
+    known = {name: math.inf if math.isnan(each.loss) else each.loss for name, each in judged.items()}
+    best = min(known, key=known.__getitem__)
+    found = {}
+    for name, each in judged.items():
+        error = standard_error(each.influence - judged[best].influence, rows)
+        found[name] = Standing(each.loss, known[name] - known[best] if known[name] < math.inf else math.inf, error)
+    return {name: Standing(s.loss, 0.0, 0.0) if name == best else s for name, s in found.items()}
+
+
+def retired(found: Mapping[str, Standing], trees: int) -> list[str]:
+    """The candidates that are too far behind."""
+    if trees < FIRST_TREES:
+        return []
+    return [name for name, standing in found.items() if standing.behind > RETIRES]
+
+
+def winner(found: Mapping[str, Standing]) -> str:
+    """The first candidate that is as good as the best."""
+    return next(name for name, standing in found.items() if standing.behind <= NEAR)
+
+
+def cross_fitted(scores: Mapping[str, RowScores], rows: Rows) -> float:
+    """The loss of the choice itself: each half of the rows judged by the candidate that wins on the other half.
+
+    The loss of the winner is a little too low, as it was chosen by it. Rows of one group are in one half.
+    """
+    count = next(iter(scores.values())).score.size
+    key = np.arange(count) if rows.group is None else rows.group
+    second = in_second_half(key.astype(np.uint64))
+    losses, weights = [], []
+    for half in (second, ~second):
+        there = {name: judge(_part(each, half), rows.chosen(half)) for name, each in scores.items()}
+        chosen = winner(standings(there, rows.chosen(half)))
+        other = ~half
+        losses.append(judge(_part(scores[chosen], other), rows.chosen(other)).loss)
+        used = np.isfinite(scores[chosen].score[other])
+        weights.append(float(used.sum() if rows.weight is None else rows.weight[other][used].sum()))
+    return float(np.dot(losses, weights) / sum(weights)) if sum(weights) else math.nan
+
+
+def _part(scores: RowScores, keep: NDArray[np.bool_]) -> RowScores:
+    return RowScores(scores.score[keep], None if scores.second is None else scores.second[keep])
+
+
+def repeated_rows(columns: Sequence[NDArray[np.generic]]) -> int:
+    """How many rows are like an earlier one in all columns, found by hashes of 64 bits."""
+    hashed = np.zeros(len(columns[0]), np.uint64)
+    with np.errstate(over="ignore"):
+        for column in columns:
+            hashed = (hashed ^ column.astype(np.uint64)) * np.uint64(0x9E3779B97F4A7C15)
+            hashed ^= hashed >> np.uint64(29)
+    return int(hashed.size - np.unique(hashed).size)

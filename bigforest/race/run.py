@@ -1,0 +1,315 @@
+"""The race of the candidates: all grow on one store, those that fall behind retire, the winner is a finished forest."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bigforest.common.errors import BigForestError, ConfigError, DataError, OutputExistsError, shown
+from bigforest.common.events import Listener, Notice
+from bigforest.common.memory_estimate import BASE_BYTES
+from bigforest.common.sizes import over_budget
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.files import replace_file
+from bigforest.predict.forest import is_forest, read_forest
+from bigforest.race.candidates import Candidate, default_candidates, given_candidates
+from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
+from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, judge, row_scores
+from bigforest.race.race_state import FILE, RaceState, Round
+from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
+from bigforest.schema.config import TrainConfig
+from bigforest.storage.atomic import remove, sync_all
+from bigforest.storage.paths import UNFINISHED, is_folder, is_remote
+from bigforest.store.format import is_store
+from bigforest.store.store import Store
+from bigforest.training.job import TrainingJob, make_store
+from bigforest.training.run import Clock, resume, train_new
+
+_STORE = "table.store"
+_FORESTS = "forests"
+_DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
+_SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
+# Share of rows that are like others from which on this is told.
+_REPEATED = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """What is compared, and how.
+
+    job         the table, and the options that all candidates have.
+    candidates  a mapping or the path of a TOML file; a number of default ones; None for all of them.
+    metric      None for log_loss, or mse of numbers.
+    budget      seconds after which no round begins; None for no end.
+    """
+
+    job: TrainingJob
+    candidates: Mapping[str, Mapping[str, Any]] | str | Path | int | None
+    metric: str | None
+    budget: float | None
+
+
+def parse_duration(text: str | float | None, name: str = "budget") -> float | None:
+    """Seconds of a duration such as 90s, 10m or 1.5h, or of a number of seconds. Raises ConfigError, which names it."""
+    if text is None:
+        return None
+    seconds = math.nan
+    if isinstance(text, int | float) and not isinstance(text, bool):
+        seconds = float(text)
+    elif isinstance(text, str) and (found := _DURATION.fullmatch(text)):
+        seconds = float(found[1]) * _SECONDS[found[2]]
+    if not 0 < seconds < math.inf:
+        raise ConfigError(f"{name} must be a time such as 90s, 10m or 1.5h, not {shown(text)}")
+    return seconds
+
+
+def is_comparison(path: Path) -> bool:
+    """Whether a folder is that of a comparison, finished or not."""
+    return (path / FILE).is_file()
+
+
+def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *, overwrite: bool) -> Comparison:
+    """Compare the candidates in the folder `out`. One that was interrupted there, of the same settings, goes on.
+
+    Raises ConfigError, DataError, FormatError and OutputExistsError.
+    """
+    begin = time.monotonic()
+    _check_place(out, overwrite=overwrite)
+    out.mkdir(exist_ok=True)
+    try:
+        store, state = _begin(race, out, resources, listener)
+    except BaseException:
+        if not is_comparison(out) and not any(out.iterdir()):
+            out.rmdir()
+        raise
+    if state.winner is not None and is_forest(out / WINNER):
+        return Comparison(out)
+    rows = _rows_of(store, state, resources)
+    _tell_of_repeats(store, listener)
+    with _how_to_go_on(out):
+        for trees in rounds(state.trees)[len(state.rounds) :]:
+            late = race.budget is not None and time.monotonic() - begin > race.budget
+            if late and state.rounds:
+                state.stopped = f"the time of {race.budget:g} s was over after {state.rounds[-1].trees} trees"
+                break
+            if state.rounds and len(state.racing) == 1:
+                state.stopped = None
+            _run_round(race, state, out, store, trees, rows, resources, listener)
+        _finish(state, out, rows)
+    return Comparison(out)
+
+
+def _check_place(out: Path, *, overwrite: bool) -> None:
+    """Raise ConfigError and OutputExistsError for what cannot be the folder; remove what may be replaced."""
+    if is_remote(out):
+        raise ConfigError(f"{out}: a comparison is written to a local folder; choose one")
+    if not is_folder(out.resolve().parent):
+        raise ConfigError(f"the folder {out.parent} of the output {out.name} does not exist; create it first")
+    if out.is_dir() and is_comparison(out):
+        if overwrite:
+            remove(out)
+    elif out.exists() and not (out.is_dir() and not any(out.iterdir())):
+        raise OutputExistsError(f"{out} exists and is no comparison; choose another output")
+
+
+def _begin(race: Race, out: Path, resources: Resources, listener: Listener) -> tuple[Store, RaceState]:
+    """The store that all candidates share, and where the race stands."""
+    job = race.job
+    kept = out / _STORE
+    known = RaceState.read(out) if is_comparison(out) else None
+    if known is not None and job.location is not None and known.data not in (None, job.location):
+        raise OutputExistsError(f"{out} compares candidates on {known.data}; choose another output, or overwrite it")
+    clock = Clock(listener)
+    if known is not None and known.data is not None and is_store(kept):
+        store = Store.open(kept)
+    else:
+        if known is None and kept.exists():
+            remove(kept)
+        place = kept if known is None else out / f"again-{_STORE}"
+        store, _ = make_store(job, place, out, resources, clock)
+        if known is not None and place.exists():
+            same = store.fingerprint == known.fingerprint
+            remove(place)
+            store = Store.open(kept) if same and is_store(kept) else store
+    if known is not None and store.fingerprint != known.fingerprint:
+        raise DataError(f"the table is not the one that {out} compares candidates on: columns or values differ")
+    state = _settings(race, store)
+    if known is None:
+        state.write(out)
+        return store, state
+    if known.settings != state.settings:
+        raise OutputExistsError(
+            f"{out} is a comparison of other candidates or options; choose another output, or overwrite it"
+        )
+    return store, known
+
+
+def _settings(race: Race, store: Store) -> RaceState:
+    """A race that has not begun. Raises ConfigError."""
+    job, task = race.job, store.spec.target.task
+    base = {name: value for name, value in job.options.items() if name != "trees"}
+    if isinstance(race.candidates, int) or race.candidates is None:
+        candidates = default_candidates(task, race.candidates)
+    else:
+        candidates = given_candidates(race.candidates, base)
+    for candidate in candidates:
+        if not TrainConfig.of(**{**base, **candidate.options}).bootstrap:
+            raise ConfigError(
+                f"the candidate {candidate.name} grows on all rows, so that none is out of bag to judge it by; give "
+                "bootstrap, or drop it"
+            )
+    if job.options.get("stop_oob") is not None:
+        raise ConfigError("stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees")
+    metric = race.metric or METRICS[task][0]
+    if metric not in METRICS[task]:
+        raise ConfigError(f"metric must be {' or '.join(METRICS[task])} here, not {shown(metric)}")
+    if metric == "auc" and len(store.spec.target.classes) != 2:
+        raise ConfigError(f"auc is of two classes, and there are {len(store.spec.target.classes)}; take log_loss")
+    return RaceState(
+        data=job.location,
+        target=job.target,
+        exclude=list(job.exclude),
+        fingerprint=store.fingerprint,
+        metric=metric,
+        trees=job.config.trees,
+        options=base,
+        candidates={candidate.name: candidate.options for candidate in candidates},
+    )
+
+
+def _rows_of(store: Store, state: RaceState, resources: Resources) -> Rows:
+    """Weights and groups of the rows. Raises ConfigError where what is compared does not fit in memory."""
+    needed = BASE_BYTES + ROW_BYTES * store.rows * (len(state.racing) + 4)
+    if resources.memory is not None and needed > resources.memory:
+        raise over_budget(f"comparing {len(state.racing)} candidates", needed, resources.memory)
+    return Rows.of(store)
+
+
+def _tell_of_repeats(store: Store, listener: Listener) -> None:
+    """A notice where rows repeat: a copy of a row out of bag may be in the bag."""
+    if store.spec.group is not None:
+        return
+    columns: list[Any] = [store.feature_codes(place) for place in range(len(store.spec.features))]
+    repeated = repeated_rows([*columns, np.asarray(store.target)])
+    if repeated > _REPEATED * store.rows:
+        listener(
+            Notice(
+                f"{repeated:,} of {store.rows:,} rows are like another in all columns; where they are the same "
+                "observation, give its column as group, or losses out of bag are too low"
+            )
+        )
+
+
+def _run_round(
+    race: Race,
+    state: RaceState,
+    out: Path,
+    store: Store,
+    trees: int,
+    rows: Rows,
+    resources: Resources,
+    listener: Listener,
+) -> None:
+    """Grow all that are still in the race to this number of trees, judge them, and write down what was found."""
+    scores: dict[str, RowScores] = {}
+    out_of_race: dict[str, str] = {}
+    for name in state.racing:
+        begin = time.perf_counter()
+        try:
+            scores[name] = _grown(
+                state, Candidate(name, state.candidates[name]), out, store, trees, resources, listener
+            )
+        except (ConfigError, DataError) as error:
+            if state.rounds or not (race.candidates is None or isinstance(race.candidates, int)):
+                raise
+            out_of_race[name] = f"cannot be grown here: {error}"
+        state.seconds[name] = state.seconds.get(name, 0.0) + time.perf_counter() - begin
+    if not scores:
+        raise ConfigError(f"no candidate can be grown on this table: {next(iter(out_of_race.values()))}")
+    found = standings({name: judge(each, rows) for name, each in scores.items()}, rows)
+    for name in retired(found, trees):
+        standing = found[name]
+        out_of_race[name] = f"behind by {standing.difference:.4g}, {standing.behind:.1f} standard errors"
+    losses = {name: (each.loss, each.difference, each.error) for name, each in found.items()}
+    state.rounds.append(Round(trees, losses, out_of_race))
+    state.write(out)
+    for name in out_of_race:
+        _discard(out, name)
+    best = min(found, key=lambda name: found[name].difference)
+    left = f"{len(state.racing)} of {len(state.candidates)} candidates go on"
+    listener(Notice(f"{trees} trees: {best} is ahead, {state.metric.replace('_', ' ')} {found[best].loss:.5g}; {left}"))
+
+
+def _grown(
+    state: RaceState,
+    candidate: Candidate,
+    out: Path,
+    store: Store,
+    trees: int,
+    resources: Resources,
+    listener: Listener,
+) -> RowScores:
+    """The scores of a candidate after this number of trees, which are added to those that it has."""
+    (out / _FORESTS).mkdir(exist_ok=True)
+    place = _forest_of(out, candidate.name)
+    options = {**state.options, **candidate.options, "trees": trees}
+    job = TrainingJob(store, None, (), options)
+    there = is_forest(place) or place.with_name(place.name + UNFINISHED).exists()
+    clock = Clock(listener)
+    if not there:
+        train_new(job, place, resources, clock, overwrite=False)
+    elif not is_forest(place) or read_forest(place).trees < trees:
+        resume(place, job, resources, clock)
+    forest = read_forest(place)
+    state.grown[candidate.name] = forest.trees
+    state.size[candidate.name] = sum(path.stat().st_size for path in forest.part_files)
+    return row_scores(forest, state.metric)
+
+
+def _finish(state: RaceState, out: Path, rows: Rows) -> None:
+    """Name the winner, whose forest comes out first in the folder, then the tables; the other forests go."""
+    racing = state.racing
+    if state.winner is None:
+        scores = {name: row_scores(read_forest(_forest_of(out, name)), state.metric) for name in racing}
+        found = standings({name: judge(each, rows) for name, each in scores.items()}, rows)
+        state.winner = winner(found)
+        crossed = cross_fitted(scores, rows)
+        state.cross_fitted = None if math.isnan(crossed) else crossed
+        state.write(out)
+    if not is_forest(out / WINNER):
+        sync_all(_forest_of(out, state.winner))
+        _forest_of(out, state.winner).rename(out / WINNER)
+    for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
+        replace_file(out / f"{name}.parquet", table.write_parquet)
+    remove(out / _FORESTS)
+
+
+def _forest_of(out: Path, name: str) -> Path:
+    return out / _FORESTS / f"{name}.forest"
+
+
+def _discard(out: Path, name: str) -> None:
+    """Remove the forest of a candidate that has retired."""
+    place = _forest_of(out, name)
+    for folder in (place, place.with_name(place.name + UNFINISHED)):
+        if folder.is_dir():
+            remove(folder)
+
+
+@contextmanager
+def _how_to_go_on(out: Path) -> Iterator[None]:
+    """Let what interrupts a race say how to go on."""
+    try:
+        yield
+    except BaseException as error:
+        if not isinstance(error, BigForestError):
+            error.add_note(f"what is finished is kept: repeat the comparison into {out}, and it goes on")
+        raise

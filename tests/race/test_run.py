@@ -1,0 +1,270 @@
+"""Comparisons from the table to the forest of the winner, the same however they are run; and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError, DataError, FormatError, OutputExistsError
+from bigforest.common.events import Event, Notice
+from bigforest.race import run as race_run
+from bigforest.race.losses import Rows, judge, row_scores
+from bigforest.race.race_state import RaceState
+from bigforest.store.store import Store
+from tests.commands import Run, folder, run
+
+__all__ = ["folder", "run"]  # fixtures
+
+CANDIDATES: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "stumps": {"max_depth": 1},
+    "oblique": {"family": "sparse-oblique"},
+    "large": {"min_leaf": 5},
+}
+OPTIONS = {"trees": 75, "seed": 3}
+
+
+def table(rows: int = 240, regression: bool = False) -> pl.DataFrame:
+    random = np.random.default_rng(rows)
+    matrix = random.normal(size=(rows, 4))
+    signal = matrix[:, 0] * matrix[:, 1] + 0.3 * random.normal(size=rows)
+    target = signal if regression else np.where(signal > 0, "yes", "no")
+    columns = {f"x{k}": matrix[:, k] for k in range(4)}
+    return pl.DataFrame(
+        {**columns, "w": random.choice([1.0, 2.5], rows), "g": random.integers(0, 60, rows), "y": target}
+    )
+
+
+def told(comparison: bf.Comparison) -> list[pl.DataFrame]:
+    """What must be the same, however a comparison was run."""
+    return [comparison.candidates.drop("seconds"), comparison.curve]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> bf.Comparison:
+    out = tmp_path_factory.mktemp("race") / "c"
+    return bf.compare(table(), "y", candidates=CANDIDATES, options=OPTIONS, exclude=["w", "g"], out=out, threads=1)
+
+
+def test_compare__keeps_the_forest_that_train_grows(whole: bf.Comparison) -> None:
+    assert whole.winner in CANDIDATES
+    alone = bf.train(table(), "y", exclude=["w", "g"], **OPTIONS, **CANDIDATES[whole.winner])
+    assert whole.forest.nodes.collect().equals(alone.nodes.collect())
+    assert whole.forest.oob.rows.collect().equals(alone.oob.rows.collect())
+    assert whole.forest.shrinkage == alone.shrinkage
+    assert whole.loss == pytest.approx(alone.oob.metrics["log_loss"][-1])
+    assert sorted(path.name for path in whole.path.iterdir()) == [
+        *("candidates.parquet", "curve.parquet", "race.json", "table.store", "winner.forest")
+    ]
+    assert pl.read_parquet(whole.path / "candidates.parquet").equals(whole.candidates)
+    assert pl.read_parquet(whole.path / "curve.parquet").equals(whole.curve)
+    more = bf.train(resume=whole.path / "winner.forest", trees=80)
+    assert more.trees == 80
+
+
+def test_compare__retires_what_is_behind(whole: bf.Comparison) -> None:
+    line = whole.candidates.row(by_predicate=pl.col("candidate") == "stumps", named=True)
+    assert line["trees"] == 50
+    assert line["difference"] > 3 * line["standard_error"] > 0
+    assert f"{line['difference'] / line['standard_error']:.1f} standard errors" in line["retired"]
+    assert whole.candidates["candidate"].to_list() == list(CANDIDATES)
+    assert whole.candidates.filter("winner")["candidate"].to_list() == [whole.winner]
+    assert whole.curve.filter(candidate="stumps")["trees"].to_list() == [25, 50]
+    assert whole.curve.filter(candidate=whole.winner)["trees"].to_list() == [25, 50, 75]
+    assert whole.cross_fitted is not None
+
+
+def test_compare__any_number_of_threads_gives_the_same(whole: bf.Comparison) -> None:
+    other = bf.compare(table(), "y", candidates=CANDIDATES, options=OPTIONS, exclude=["w", "g"], threads=2)
+    assert all(one.equals(two) for one, two in zip(told(whole), told(other), strict=True))
+    assert other.forest.nodes.collect().equals(whole.forest.nodes.collect())
+
+
+@pytest.mark.parametrize("stop_at", [1, 3, 6, 9])
+def test_compare__goes_on_after_an_interruption(
+    whole: bf.Comparison, stop_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, original = 0, race_run.row_scores
+
+    def interrupted(*arguments: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == stop_at:
+            raise KeyboardInterrupt
+        return original(*arguments)
+
+    how: dict[str, Any] = {"candidates": CANDIDATES, "options": OPTIONS, "exclude": ["w", "g"], "out": tmp_path / "c"}
+    monkeypatch.setattr(race_run, "row_scores", interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        bf.compare(table(), "y", **how)
+    assert any("repeat the comparison" in note for note in caught.value.__notes__)
+    with pytest.raises(ConfigError, match="not finished"):
+        bf.read_comparison(tmp_path / "c")
+    monkeypatch.setattr(race_run, "row_scores", original)
+    found = bf.compare(table(), "y", **how)
+    assert all(one.equals(two) for one, two in zip(told(whole), told(found), strict=True))
+    assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
+    assert bf.read_comparison(tmp_path / "c").winner == whole.winner
+
+
+def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> None:
+    how: dict[str, Any] = {"candidates": {"a": {}, "b": {"min_leaf": 5}}, "out": tmp_path / "c", "exclude": ["w", "g"]}
+    bf.compare(table(), "y", options={"trees": 5}, **how)
+    with pytest.raises(DataError, match="not the one"):
+        bf.compare(table().with_columns(pl.col("x0") + 1), "y", options={"trees": 5}, **how)
+    with pytest.raises(OutputExistsError, match="other candidates or options"):
+        bf.compare(table(), "y", options={"trees": 6}, **how)
+    again = bf.compare(table(), "y", options={"trees": 6}, overwrite=True, **how)
+    assert again.forest.trees == 6
+    (tmp_path / "d").mkdir()
+    (tmp_path / "d" / "mine.txt").write_text("kept")
+    with pytest.raises(OutputExistsError, match="is no comparison"):
+        bf.compare(table(), "y", out=tmp_path / "d", overwrite=True)
+    assert (tmp_path / "d" / "mine.txt").read_text() == "kept"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"candidates": {"a": {}}}, "from 2 to 50"),
+        ({"candidates": {"a": {}, "b": {"trees": 4}}}, "all candidates share it"),
+        ({"candidates": {"a": {}, "b": {"mtri": 4}}}, "that there is not"),
+        ({"candidates": {"a": {}, "b": {"mtry": -4}}}, "the candidate b: mtry"),
+        ({"candidates": {"a": {}, "../b": {}}}, "cannot be the name"),
+        ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case"),
+        ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "none is out of bag"),
+        ({"candidates": 1}, "from 2 to 7"),
+        ({"candidates": "nowhere.toml"}, "cannot be read"),
+        ({"metric": "mse"}, "metric must be log_loss or error or auc"),
+        ({"budget": "soon"}, "budget must be a time"),
+        ({"budget": "0s"}, "budget must be a time"),
+        ({"options": {"tree": 4}}, "no option 'tree'"),
+        ({"options": {"stop_oob": 0.1}}, "stop_oob cannot be used"),
+        ({"options": {"trees": 0}}, "trees"),
+        ({"out": "nowhere/at/all"}, "does not exist"),
+        ({"memory": "1MB"}, "needs at least"),
+    ],
+)
+def test_compare__says_what_is_wrong(arguments: dict[str, Any], message: str, tmp_path: Path) -> None:
+    out = tmp_path / "c"
+    with pytest.raises(ConfigError, match=message):
+        bf.compare(table(60), "y", **{"out": out, **arguments})
+    assert not out.exists()
+
+
+def test_compare__time_ends_between_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter(range(0, 1000, 40))
+    monkeypatch.setattr(race_run.time, "monotonic", lambda: float(next(clock)))
+    found = bf.compare(table(100), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, budget="1m", options={"trees": 100})
+    assert found.forest.trees == 50
+    assert found.stopped == "the time of 60 s was over after 50 trees"
+    assert "stopped" in found.facts()
+
+
+@pytest.mark.parametrize("metric", ["log_loss", "error", "auc", "mse"])
+@pytest.mark.parametrize("column", [None, "w", "g"])
+def test_compare__losses_are_those_of_the_report(metric: str, column: str | None, tmp_path: Path) -> None:
+    frame = table(150, metric == "mse").drop({"w", "g"} - {column})
+    shared = {} if column is None else {"weight" if column == "w" else "group": column}
+    found = bf.compare(
+        frame, "y", candidates={"a": {}, "b": {"min_leaf": 5}}, metric=metric, out=tmp_path / "c",
+        options={"trees": 12, **shared},
+    )  # fmt: skip
+    oob = found.forest.oob
+    name = {"log_loss": "log_loss", "auc": "auc", "mse": "mse"}.get(metric)
+    expected = oob.error if name is None else oob.metrics[name][-1]
+    assert found.loss == pytest.approx(1 - expected if metric == "auc" else expected, rel=1e-6)
+    rows = Rows.of(Store.open(tmp_path / "c" / "table.store"))
+    assert (rows.group is not None) == (column == "g")
+    assert (rows.weight is not None) == (column == "w")
+    assert judge(row_scores(found.forest, metric), rows).loss == found.loss
+
+
+def test_compare__default_candidates_of_any_table() -> None:
+    notices: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Notice):
+            notices.append(event.message)
+
+    frame = table(80).with_columns(pl.Series("word", ["a", "b", None, "c"] * 20))
+    found = bf.compare(pl.concat([frame, frame]), "y", options={"trees": 25}, listener=listen)
+    reasons = dict(found.candidates.select("candidate", "retired").iter_rows())
+    assert "cannot be grown here" in reasons["rotation"]
+    assert reasons["default"] is None
+    assert any("80 of 160 rows are like another" in notice for notice in notices)
+    assert any(notice.startswith("25 trees: ") for notice in notices)
+    numbers = bf.compare(table(80, regression=True), "y", options={"trees": 25}, candidates=3)
+    assert numbers.candidates["candidate"].to_list() == ["default", "larger-leaves", "without-replacement"]
+
+
+def test_comparison__shows_itself(whole: bf.Comparison) -> None:
+    assert repr(whole).startswith(f"Comparison({whole.winner} of 4 candidates, log_loss 0.")
+    page = whole._repr_html_()
+    assert all(f"<td>{name}</td>" in page for name in CANDIDATES)
+    assert "cross-fitted" in page
+    pytest.importorskip("altair")
+    assert whole.plot().to_dict()["title"]
+
+
+@pytest.mark.parametrize(
+    ("change", "seal"),
+    [
+        (lambda raw: raw.update(winner="../../x"), True),
+        (lambda raw: raw["candidates"].update({"../x": {}}), True),
+        (lambda raw: raw["rounds"][0]["losses"].update({"other": [1, 2, 3]}), True),
+        (lambda raw: raw["rounds"][0]["losses"].update({"a": [1, 2]}), True),
+        (lambda raw: raw.update(trees="many"), True),
+        (lambda raw: raw.update(more=1), True),
+        (lambda raw: raw.update(winner="b"), False),
+    ],
+)
+def test_race_state__damaged_ones_are_refused(change: Any, seal: bool, tmp_path: Path) -> None:
+    bf.compare(table(60), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, out=tmp_path / "c", options={"trees": 4})
+    path = tmp_path / "c" / "race.json"
+    raw = json.loads(path.read_text())
+    change(raw)
+    if seal:
+        from bigforest.race.race_state import _crc
+
+        raw.pop("crc32")
+        raw["crc32"] = _crc(raw)
+    path.write_text(json.dumps(raw))
+    with pytest.raises(FormatError, match="damaged"):
+        RaceState.read(tmp_path / "c")
+    with pytest.raises(FormatError):
+        bf.read_comparison(tmp_path / "c")
+
+
+def test_train__tune(tmp_path: Path) -> None:
+    frame = table(120).drop("w", "g")
+    compared = bf.compare(frame, "y", candidates=3, options={"trees": 30})
+    tuned = bf.train(frame, "y", trees=30, tune=3)
+    assert tuned.nodes.collect().equals(compared.forest.nodes.collect())
+    kept = bf.train(frame, "y", trees=30, tune="9h", out=tmp_path / "t")
+    assert kept.directory == tmp_path / "t"
+    assert kept.trees == 30
+    for wrong in ({"tune": 0}, {"tune": "x"}, {"tune": True}, {"tune": 3, "validate": frame}):
+        with pytest.raises(ConfigError, match=r"tune|candidates"):
+            bf.train(frame, "y", **wrong)
+    with pytest.raises(OutputExistsError):
+        bf.train(frame, "y", tune=2, out=tmp_path / "t")
+
+
+def test_cli__compare(run: Run, folder: Path) -> None:
+    (folder / "c.toml").write_text("[plain]\n[deep]\nmtry = 'all'\n")
+    told = run.json("compare", "things.parquet", "--candidates", "c.toml", "--trees", "10", "--out", "c")
+    assert [row["candidate"] for row in told["candidates"]] == ["plain", "deep"]
+    assert (folder / told["forest"]).is_dir()
+    assert run("compare", "things.parquet", "--candidates", "c.toml", "--trees", "10", "--out", "c").code == 0
+    assert "winner" in run.out
+    assert run("compare", "things.parquet", "--candidates", "2", "--trees", "10", "--out", "c").code == 2
+    assert "--overwrite" in run.err
+    assert run("train", "things.parquet", "--tune", "2", "--trees", "5", "--out", "t.forest").code == 0
+    assert "winner" in run.err
