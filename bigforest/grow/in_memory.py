@@ -17,7 +17,7 @@ from bigforest.grow.families.registry import family_of
 from bigforest.grow.out_of_core.upper_tree import root_key
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.grow.shared.feature_kinds import Features
-from bigforest.grow.shared.left_out import LeftOut, code_view, leaves_of
+from bigforest.grow.shared.left_out import LeftOut, code_view, leaves_of, projected_leaves_of
 from bigforest.grow.shared.row_cache import RowCache, forget_row_cache
 from bigforest.grow.shared.weighted_bags import check_bag, weighed
 from bigforest.kernels.common.layout import RowMajorCodes
@@ -42,7 +42,7 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 class GrownTrees(NamedTuple):
     """Trees that were grown together, and where the rows that are not in their bags end in each.
 
-    left_out  None of families whose nodes are not at hand in codes, and where all rows are in all bags
+    left_out  None where all rows are in all bags
     """
 
     trees: TreeArrays
@@ -150,9 +150,11 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     store, config = shared.sampler.store, shared.sampler.config
     times = [shared.sampler.bag(tree) for tree in trees]
     grown, nodes = family_of(config).grow(_call(shared, trees, times), shared.family)
-    if nodes is None or not config.bootstrap:
+    if not config.bootstrap:
         return GrownTrees(grown, None)
     left_out = [np.flatnonzero(own == 0).astype(np.uint32) for own in times]
+    if nodes is None:
+        return GrownTrees(grown, projected_leaves_of(shared.view, store.dictionaries, grown, left_out))
     return GrownTrees(grown, leaves_of(shared.view, store.dictionaries, shared.features, nodes, grown, left_out))
 
 

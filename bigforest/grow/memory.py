@@ -118,7 +118,7 @@ def in_memory(shape: Shape, config: TrainConfig, workers: int) -> tuple[int, int
         + extra_bytes(shape, rows, nodes)
         + (_WEIGHT * shape.rows if shape.extras.weighted else 0)
     )
-    if config.bootstrap and family.in_codes:
+    if config.bootstrap:
         tree += _left_out_bytes(shape, config, together, nodes)
     if config.boosts:
         tree += ROW_BYTES * shape.rows + _SENT_NODE_BYTES * nodes + 8 * shape.classes * nodes
@@ -133,7 +133,8 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int
     """
     distinct = distinct_rows(shape.rows, config, shape.classes)
     out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
-    found = 8 * out * together + 8 * out + 4 * shape.rows - ROW * distinct * together
+    projected = 8 * out if family_of(config).max_terms(shape.features, config) else 0
+    found = 8 * out * together + 8 * out + projected + 4 * shape.rows - ROW * distinct * together
     kept = together * 8 * out + nodes * (4 + 4 * shape.classes)
     return max(0, found) + 2 * min(FILE_BYTES + kept, config.trees * kept)
 

@@ -1,7 +1,7 @@
 """Trees of a forest that send the rows of its store to their leaves, read back from its parts.
 
 Growing in memory writes the leaves of rows out of bag as it goes (grow/shared/left_out.py). Here they are found for
-trees that were grown otherwise: by passes, on projections, or in a run that was killed between a part and its leaves.
+trees that were grown by passes, or in a run that was killed between a part and its leaves.
 
 Where all nodes split on features, rows are not decoded: thresholds are turned into codes (thresholds_to_codes.py) and
 compared with the codes of the store. So a pass reads the codes once from end to end, and each dictionary in ascending

@@ -135,7 +135,7 @@ def make_plan(
     needs = {need.stage: need for need in estimates(table, shape, config, resources)}
     weighted = config.weight is not None or config.class_weight is not None
     store = 0 if kept else store_disk_bytes(shape, binned=config.max_bins != "exact", weighted=weighted)
-    found = family_of(config).in_codes and needs["grow"].passes == 1
+    found = needs["grow"].passes == 1
     times = _seconds(shape, config, resources, found)
     stages = tuple(StagePlan(stage, need, times[stage] + _pass_seconds(need, shape)) for stage, need in needs.items())
     kinds = [] if kept else [ENCODING]

@@ -15,11 +15,13 @@ import bigforest as bf
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.common.events import silent
 from bigforest.execution.resources import Resources
+from bigforest.forest.load.groups import outline
 from bigforest.forest.votes.leaf_files import FOLDER, found_leaves
 from bigforest.grow.forest import grow_forest
 from bigforest.oob import vote
 from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import Forest
+from bigforest.sampling.bags import Sampler
 
 CASES: dict[str, dict[str, Any]] = {
     "numbers": {},
@@ -36,7 +38,10 @@ CASES: dict[str, dict[str, Any]] = {
     "rows without a target": {"target": "holes"},
     "ranks": {"ranks": True},
     "sparse-oblique": {"family": "sparse-oblique"},
+    "differences of means": {"family": "sparse-oblique", "mean_difference": "all", "target": "three"},
+    "dense projections": {"family": "sparse-oblique", "projection_kind": "gaussian"},
     "rotation": {"family": "rotation"},
+    "components": {"family": "rotation", "rotation": "pca", "bootstrap": True},
     "until settled": {"stop_oob": 0.5, "trees": 60},
     "until settled, wide weights": {"stop_oob": 0.5, "trees": 60, "weight": "wide"},
 }
@@ -106,6 +111,39 @@ def test_votes__of_several_chunks_of_narrow_and_wide_rows(wide: int) -> None:
     frame = frame.with_columns(pl.Series(f"w{number}", draw.integers(0, 3, frame.height)) for number in range(wide))
     forest = bf.train(frame, "two", trees=2, keep_votes=True, max_depth=9)
     assert forest.oob.votes.collect().equals(expected(forest, frame))
+
+
+@pytest.mark.parametrize("family", ["axis", "sparse-oblique", "rotation"])
+def test_leaf_files__are_written_in_growing_in_memory(family: str, tmp_path: Path) -> None:
+    """And they are those that are found when the parts are read back."""
+    frame = table().select(pl.col("a").clip(-9, 9), "b", "few", "two")
+    store = bf.encode_store(frame, tmp_path / "t.store", target="two")
+    config = bf.TrainConfig.of(trees=3, family=family, bootstrap=True).settled("classification")
+    grow_forest(store, config, tmp_path / "f", resources=Resources(threads=2), listener=silent)
+    grown = leaves_by_tree(tmp_path / "f", store.rows)
+    assert sorted(grown) == [0, 1, 2]
+    shutil.rmtree(tmp_path / "f" / FOLDER)
+    files, missing = vote.known_leaves(tmp_path / "f", store, config)
+    assert not files
+    trees = outline(tmp_path / "f", missing)
+    vote.find_leaves(Sampler.of(store, config), trees, tmp_path / "f", 1, range(trees.nodes.size))
+    read = leaves_by_tree(tmp_path / "f", store.rows)
+    assert sorted(read) == sorted(grown)
+    for tree, (rows, leaves) in grown.items():
+        np.testing.assert_array_equal(rows, read[tree][0])
+        np.testing.assert_array_equal(leaves, read[tree][1])
+
+
+def leaves_by_tree(directory: Path, rows: int) -> dict[int, tuple[Any, Any]]:
+    """Rows out of bag of each tree, of a table of one chunk, and their leaves."""
+    found: dict[int, tuple[Any, Any]] = {}
+    for file in found_leaves(directory, rows, 2):
+        with file.reading() as opened:
+            chunk = file.chunk(opened, 0)
+        cuts = np.cumsum(chunk.counts)[:-1]
+        both = zip(np.split(chunk.rows, cuts), np.split(chunk.leaves, cuts), strict=True)
+        found |= dict(zip(file.trees, both, strict=True))
+    return found
 
 
 REPORTED = {"bins": {"max_bins": 5}} | {

@@ -53,7 +53,6 @@ class Family(ABC):
     splits     what its nodes split on where kernels find splits on projections; None for features, or columns like
                them.
     by_values  whether passes go over values, which they write to scratch first, and not over codes.
-    in_codes   whether trees that grow in memory split on codes of the store, so that rows out of bag go down by them.
     """
 
     name: str
@@ -61,7 +60,6 @@ class Family(ABC):
     compiling: tuple[int, float]
     splits: type[Oblique | Subspace] | None = None
     by_values = True
-    in_codes = False
 
     @abstractmethod
     def check(self, shape: Shape, config: TrainConfig) -> None:
@@ -106,7 +104,7 @@ class Family(ABC):
     def grow(self, call: TreeCall, shared: Any) -> tuple[TreeArrays, CodeTree | None]:
         """Grow whole trees in memory, as many as go `together`; shared: what `shared` gave.
 
-        Returns the trees, and their nodes in codes of the store where they are `in_codes`.
+        Returns the trees, and their nodes in codes of the store; None where they split on projections.
         """
 
     @abstractmethod

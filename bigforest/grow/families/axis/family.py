@@ -42,7 +42,6 @@ class AxisFamily(Family):
     """Splits on features, the best of all or one drawn at random."""
 
     by_values = False
-    in_codes = True
     oracle = "tests/naive/tree.py"
     compiling = (142, 15.0)
 

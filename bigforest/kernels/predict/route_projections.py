@@ -1,0 +1,123 @@
+"""Sending rows down a tree of oblique nodes that has just been grown: values are looked up by the codes of the table.
+
+The list of rows is parted from node to node, as in route_codes.py; the terms of a node are read once for all its rows.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.kernels.common.layout import LEAF, OBLIQUE
+from bigforest.kernels.compiler.jit import inlined, kernel
+from bigforest.kernels.predict.route_oblique import partition_rows
+
+_ONE = np.uint64(1)
+
+
+class ProjectedSplits(NamedTuple):
+    """Trees, one after the other, whose nodes are numbered through; no feature is a category or lacks values.
+
+    feature, right, threshold  see forest/format/nodes.py TreeArrays
+    start, term, weight        the terms of node i are start[i]:start[i + 1], see kernels/common/layout.py Terms
+    offsets, low               the dictionary of feature f begins with low[offsets[f]]
+    """
+
+    feature: NDArray[np.int32]
+    right: NDArray[np.uint32]
+    threshold: NDArray[np.float64]
+    start: NDArray[np.int64]
+    term: NDArray[np.int32]
+    weight: NDArray[np.float64]
+    offsets: NDArray[np.int64]
+    low: NDArray[np.float64]
+
+
+class ProjectedScratch(NamedTuple):
+    """What a call needs to itself.
+
+    spare  uint32 [rows sent]
+    value  float64 [rows sent]
+    stack  uint64 [deepest node + 2, 3]
+    """
+
+    spare: NDArray[np.uint32]
+    value: NDArray[np.float64]
+    stack: NDArray[np.uint64]
+
+
+@inlined
+def add_cells(cells, across, base, splits, first, weight, rows, value):
+    """Add weight * low[first + code] to value[i] for rows[i]."""
+    for i in range(np.uint64(rows.size)):
+        code = np.uint64(cells[np.uint64(rows[i]) * across + base])
+        value[i] += weight * splits.low[first + code]
+
+
+@inlined
+def add_term(view, splits, feature, weight, rows, value):
+    """Add a term of a projection to value[i] for rows[i]."""
+    width, slot = view.place[feature, 0], np.uint64(view.place[feature, 1])
+    first = np.uint64(splits.offsets[feature])
+    few = np.uint64(rows.size) <= view.reach
+    across, base = _ONE, slot * view.rows
+    if few:
+        across, base = view.widths[np.uint64(width >> np.uint32(1))], slot
+    if width == np.uint32(1):
+        cells8 = view.r8 if few else view.u8
+        add_cells(cells8, across, base, splits, first, weight, rows, value)
+    elif width == np.uint32(2):
+        cells16 = view.r16 if few else view.u16
+        add_cells(cells16, across, base, splits, first, weight, rows, value)
+    else:
+        cells32 = view.r32 if few else view.u32
+        add_cells(cells32, across, base, splits, first, weight, rows, value)
+
+
+@inlined
+def project_node(view, splits, node, rows, value):
+    """Set value[i] to what a node compares of rows[i]: its projection, or the value of its feature."""
+    for i in range(np.uint64(rows.size)):
+        value[i] = 0.0
+    begin, end = np.uint64(splits.start[node]), np.uint64(splits.start[node + _ONE])
+    count, weight = end - begin, 1.0
+    feature = np.uint64(0)
+    if splits.feature[node] != OBLIQUE:
+        count, feature = _ONE, np.uint64(splits.feature[node])
+    for t in range(count):
+        if splits.feature[node] == OBLIQUE:
+            feature, weight = np.uint64(splits.term[begin + np.uint64(t)]), splits.weight[begin + np.uint64(t)]
+        add_term(view, splits, feature, weight, rows, value)
+
+
+@kernel
+def find_projected_leaves(view, splits, root, rows, leaf, scratch):
+    """The leaf of a tree in which each of some rows ends.
+
+    view, splits, scratch  CodeView (route_codes.py), ProjectedSplits, ProjectedScratch
+    root  position of the root among the nodes
+    rows  uint32 [rows sent], mutated: put in the order of the leaves
+    leaf  uint32 [rows of the table], out for the rows sent: number of the leaf in its tree
+
+    Cost: one visit per row, level and term. Oracle: tests/naive/predict.py find_leaf.
+    """
+    stack = scratch.stack
+    stack[0, 0], stack[0, 1], stack[0, 2] = np.uint64(root), np.uint64(0), np.uint64(rows.size)
+    size = _ONE
+    while size > np.uint64(0):
+        size -= _ONE
+        node, begin, end = stack[size, 0], stack[size, 1], stack[size, 2]
+        while splits.feature[node] != LEAF and begin < end:
+            here = rows[begin:end]
+            project_node(view, splits, node, here, scratch.value)
+            at = begin + partition_rows(scratch.value, splits.threshold[node], here, scratch.spare)
+            if at < end:
+                right = np.uint64(root) + np.uint64(splits.right[node])
+                stack[size, 0], stack[size, 1], stack[size, 2] = right, at, end
+                size += _ONE
+            end = at
+            node += _ONE
+        for i in range(begin, end):
+            leaf[np.uint64(rows[i])] = np.uint32(node - np.uint64(root))
