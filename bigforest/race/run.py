@@ -83,12 +83,13 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
     """
     begin = time.monotonic()
     _check_place(out, overwrite=overwrite)
+    made = not out.exists()
     out.mkdir(exist_ok=True)
     try:
         store, state = _begin(race, out, resources, listener)
     except BaseException:
-        if not is_comparison(out) and not any(out.iterdir()):
-            out.rmdir()
+        if made and not is_comparison(out):
+            remove(out)
         raise
     if state.winner is not None and is_forest(out / WINNER):
         return Comparison(out)
