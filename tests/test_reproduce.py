@@ -128,6 +128,14 @@ def test_judged__says_which_numbers_agree() -> None:
     assert outcome.judged(compared, reference_error=True)["distance"][1] == pytest.approx(-3.0 / 2**0.5)
 
 
+@pytest.mark.parametrize(("draws", "verdict"), [(4, "too few draws"), (5, "agrees")])
+def test_with_enough_draws__few_draws_decide_nothing(draws: int, verdict: str) -> None:
+    numbers = pl.DataFrame({"draw": [*range(draws)], "error": [float(draw) for draw in range(draws)]})
+    compared = outcome.judged(pl.DataFrame({"ours": [1.0], "standard_error": [0.5], "reference": [1.1]}))
+    found = outcome.Outcome(numbers, compared, "", print)
+    assert outcome.with_enough_draws(found)["verdict"].to_list() == [verdict]
+
+
 @pytest.mark.parametrize(("name", "bayes"), [("twonorm", 0.023), ("threenorm", 0.105), ("ringnorm", 0.013)])
 def test_drawn_set__has_the_bayes_error_of_its_distribution(name: str, bayes: float) -> None:
     frame = set_items.drawn_set(name, 20_000, np.random.default_rng(1))

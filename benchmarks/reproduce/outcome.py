@@ -21,6 +21,8 @@ import bigforest
 
 # A number that is further from its reference than this number of standard errors is called above or below it.
 NEAR = 2.0
+# With fewer draws a standard error is itself too uncertain for a verdict.
+FEWEST_DRAWS = 5
 _FORMATS = {"ours": "{:.4f}", "standard_error": "{:.4f}", "reference": "{:.4f}", "distance": "{:+.1f}"}
 
 
@@ -111,18 +113,30 @@ def judged(compared: pl.DataFrame, reference_error: bool = False) -> pl.DataFram
     return compared.with_columns(distance.alias("distance"), verdict.alias("verdict"))
 
 
+def with_enough_draws(found: Outcome) -> pl.DataFrame:
+    """The compared numbers, without verdicts by a standard error of too few draws."""
+    column = next(name for name in ("draw", "trial") if name in found.numbers.columns)
+    if found.numbers[column].n_unique() >= FEWEST_DRAWS:
+        return found.compared
+    decided = pl.col("verdict").is_in(["agrees", "above", "below"])
+    return found.compared.with_columns(
+        pl.when(decided).then(pl.lit("too few draws")).otherwise("verdict").alias("verdict")
+    )
+
+
 def write(name: str, what: str, command: str, found: Outcome, out: Path, begin: float) -> str:
     """Write OUT/NAME.parquet, NAME.md and NAME.svg; returns the Markdown."""
     import matplotlib
 
     matplotlib.rcParams["svg.hashsalt"] = name
     out.mkdir(parents=True, exist_ok=True)
+    compared = with_enough_draws(found)
     found.numbers.write_parquet(out / f"{name}.parquet")
     found.draw(out / f"{name}.svg")
     headings: dict[str, tuple[str, str]] = {}
-    for column in found.compared.columns:
+    for column in compared.columns:
         headings[column] = (column.replace("_", " "), _FORMATS.get(column, "{}"))
-    counts = found.compared.filter(pl.col("reference").is_not_null())["verdict"].value_counts(sort=True).rows()
+    counts = compared.filter(pl.col("reference").is_not_null())["verdict"].value_counts(sort=True).rows()
     counted = ", ".join(f"{number} {verdict}" for verdict, number in counts) or "there are no reference numbers"
     spent = time.process_time() - begin
     text = "\n\n".join(
@@ -133,7 +147,7 @@ def write(name: str, what: str, command: str, found: Outcome, out: Path, begin: 
             f"{spent:.0f} seconds of processor. Machine: {machine()}, shared with other work.",
             f"Verdicts: {counted}. A number agrees that is within {NEAR:g} standard errors of its reference.",
             f"![{what}]({name}.svg)",
-            markdown(found.compared, headings),
+            markdown(compared, headings),
         ]
     )
     (out / f"{name}.md").write_text(text + "\n", encoding="utf-8")

@@ -42,7 +42,7 @@ def grow_tree(store: Store, config: TrainConfig, tree: int) -> TreeArrays:
 class GrownTrees(NamedTuple):
     """Trees that were grown together, and where the rows that are not in their bags end in each.
 
-    left_out  None where all rows are in all bags
+    left_out  None where all rows are in all bags, and with boosting
     """
 
     trees: TreeArrays
@@ -150,7 +150,7 @@ def _grow(shared: SharedInputs, trees: range) -> GrownTrees:
     store, config = shared.sampler.store, shared.sampler.config
     times = [shared.sampler.bag(tree) for tree in trees]
     grown, nodes = family_of(config).grow(_call(shared, trees, times), shared.family)
-    if not config.bootstrap:
+    if not config.bootstrap or config.boosts:  # with boosting all rows are sent down, later
         return GrownTrees(grown, None)
     left_out = [np.flatnonzero(own == 0).astype(np.uint32) for own in times]
     if nodes is None:

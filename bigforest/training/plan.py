@@ -192,6 +192,8 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources, found: boo
         "weigh": config.trees * shape.rows * _TARGETS_ROW_TREE,
     }
     threads = resources.executor().size
+    if config.boosts:  # a tree grows on one thread, and all send the rows down it
+        total["grow"] = threads * total["grow"] + config.trees * shape.rows * _OOB_ROW_TREE
     return {stage: nanoseconds * 1e-9 / threads for stage, nanoseconds in total.items()}
 
 

@@ -17,7 +17,10 @@ from hypothesis import strategies as st
 import bigforest
 from bigforest.common.errors import BigForestError, ConfigError, FormatError
 from bigforest.common.events import Event, StageAdvanced
+from bigforest.common.memory_estimate import Shape
+from bigforest.execution.resources import Resources
 from bigforest.forest.load.tree_votes import FILE, write_judgements
+from bigforest.grow.memory import choose_grow_plan, in_memory
 from bigforest.kernels.tree.bags import draw_by_weight
 from bigforest.predict.forest import Forest
 from bigforest.sampling.boosting import Judgement, RowWeights, check_rows
@@ -388,3 +391,19 @@ def test_sklearn__estimators_boost(sampling: str) -> None:
     forest = bigforest.train(table, "kind", sampling=sampling, trees=10, seed=4)
     assert np.array_equal(found.predict_proba(table.drop("kind")), forest.predict_proba(table).to_numpy())
     assert found.forest_.boosting.equals(forest.boosting)
+
+
+def test_plan__trees_that_wait_for_each_other_take_longer() -> None:
+    bagged, boosted = (
+        {one.stage: one for one in bigforest.plan_training(frame(), "kind", sampling=sampling, threads=4).stages}
+        for sampling in ("uniform", "adaboost")
+    )
+    assert boosted["grow"].seconds > 4 * bagged["grow"].seconds
+    assert boosted["grow"].need.passes == 1
+    rows = 1_000_000
+    config = options("adaboost").settled("classification")
+    shape = Shape(rows, (1,) * 8, 2048, 2)
+    one, more = (in_memory(shape, made, 1)[0] for made in (TrainConfig().settled("classification"), config))
+    assert more > one + 40 * rows
+    with pytest.raises(ConfigError, match="boosted forest, whose trees grow in memory"):
+        choose_grow_plan(shape, config, Resources(threads=2, memory=more // 2))
