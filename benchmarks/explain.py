@@ -1,6 +1,7 @@
 """Explanations against scikit-learn and shap, in turn within one run.
 
     python benchmarks/explain.py [--rows 200000] [--features 28] [--trees 100] [--rounds 1] [--what permutation]
+    python benchmarks/explain.py --what shap,interactions --rows 20000 --trees 20 --depth 8 --explained 4000 --threads 1
 
 Compare ratios within one run, never seconds of two runs: wall time, and processor time of all threads, which other work
 on the machine changes less. Writes results/explain.parquet and prints a table.
@@ -65,6 +66,8 @@ def contestants(what: str, options: argparse.Namespace, folder: Path) -> dict[st
     def ours(parts: str, **more: Any) -> Callable[[], Any]:
         return lambda: forest.explain(file, parts=parts, threads=threads, **more)
 
+    if what in ("shap", "interactions"):
+        return trees_of_ours(what, options, matrix, forest)
     from sklearn.ensemble import RandomForestClassifier
 
     peer = RandomForestClassifier(options.trees, n_jobs=threads, random_state=0, max_depth=options.depth)
@@ -83,10 +86,35 @@ def contestants(what: str, options: argparse.Namespace, folder: Path) -> dict[st
     raise SystemExit(f"--what {what} is not known")
 
 
+def trees_of_ours(
+    what: str, options: argparse.Namespace, matrix: np.ndarray, forest: Any
+) -> dict[str, tuple[int, Callable[[], Any]]]:
+    """Shapley values of the same trees by both; ours reads and checks the forest and writes the table."""
+    import shap
+
+    rows = matrix[: options.explained]
+    frame = pl.DataFrame(rows, schema=[f"x{i}" for i in range(options.features)])
+    peer = shap.TreeExplainer(forest.to_sklearn(), feature_perturbation="tree_path_dependent")
+    chosen = {} if what == "shap" else {"rows": range(options.explained)}
+    forest.explain(frame.head(1), parts=what, threads=1)  # kernels are compiled outside what is timed
+    call = peer.shap_values if what == "shap" else peer.shap_interaction_values
+    return {
+        "bigforest": (options.explained, lambda: forest.explain(frame, parts=what, threads=options.threads, **chosen)),
+        f"shap {shap.__version__}": (options.explained, lambda: call(rows)),
+    }
+
+
 def main() -> None:
     """Explanations against scikit-learn and shap, in turn within one run."""
     parser = argparse.ArgumentParser(description=main.__doc__)
-    for name, default in (("rows", 200_000), ("features", 28), ("trees", 100), ("rounds", 1), ("repeats", 5)):
+    for name, default in (
+        ("rows", 200_000),
+        ("features", 28),
+        ("trees", 100),
+        ("rounds", 1),
+        ("repeats", 5),
+        ("explained", 600),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--depth", type=int, default=None)
     parser.add_argument("--threads", type=int, default=len(os.sched_getaffinity(0)))

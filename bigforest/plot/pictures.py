@@ -30,10 +30,11 @@ from bigforest.storage.atomic import TemporaryFolder
 # Rows of a table that are looked at together.
 _SLICE = 1 << 16
 _DRAWN = 1000
-# Rows over which interactions are a mean; rows and values of a surface; rows of the map, and neighbors of each.
+# Rows over which interactions are a mean; rows and values of a surface; rows of the map, and neighbors of each:
+# with fewer, most rows have none in common and a few outliers fill the picture.
 _PAIR_ROWS = 100
 _SURFACE_ROWS, _GRID = 200, 30
-_MAP_ROWS, _MAP_NEIGHBORS = 500, 50
+_MAP_ROWS, _MAP_NEIGHBORS = 500, 2000
 
 
 @dataclass(frozen=True)

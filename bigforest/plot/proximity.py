@@ -93,7 +93,7 @@ def map_chart(neighbors: pl.DataFrame, target: pl.Series, classes: bool, of: int
     )
     drawn = f"{table.height:,} rows" + (f", drawn from {of:,}" if of > table.height else "")
     caption = [
-        f"{drawn}; near each other where trees that have not seen them",
-        f"put them with the same rows (RF-GAP); {share:.0%} of the scatter",
+        f"{drawn}; {share:.0%} of their scatter",
+        "near each other: trees put them with the same rows (RF-GAP)",
     ]
     return finished(points.properties(width=400, height=360), "Rows that are alike", caption)

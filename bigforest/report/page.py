@@ -30,6 +30,8 @@ nav a, a { color: var(--link); } nav a { margin-right: 1rem; white-space: nowrap
 table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .75rem .25rem 0; text-align: left;
   vertical-align: top; }
+.wide > table { overflow-wrap: normal; } th, td.number { white-space: nowrap; }
+th[scope=row] + td { overflow-wrap: anywhere; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; }
 th button { font: inherit; font-weight: bold; color: inherit; background: none; border: 0; padding: 0;
   cursor: pointer; }
