@@ -34,6 +34,8 @@ CASES: dict[str, dict[str, Any]] = {
     "axis, numbers, categories and missing values": {"target": "number", "columns": ("a", "b", "level", "gaps")},
     "axis, numbers, weights": {"target": "number", "weight": "weight"},
     "tree": {"family": "tree", "trees": 1},
+    "axis, shrunk": {"shrink": "auto"},
+    "axis, numbers, shrunk": {"target": "number", "shrink": 3},
     "sparse-oblique": {"family": "sparse-oblique"},
     "sparse-oblique, means": {"family": "sparse-oblique", "mean_difference": "all", "target": "three"},
     "subspace-cap": {"family": "subspace-cap", "subspace": 2},
@@ -73,7 +75,7 @@ def digests(options: dict[str, Any]) -> dict[str, str]:
     kept = list(dict.fromkeys([*columns, target, *filter(None, [options.get("weight")])]))
     frame = table().select(kept)
     task = "regression" if target == "number" else "classification"
-    forest = bf.train(frame, **options, task=task)
+    forest = bf.train(frame, **{"shrink": "off", "task": task, **options})
     found = {"nodes": forest.nodes.collect(), "answers": forest.predict(frame)}
     if forest.config.bootstrap:
         found["out of bag"] = forest.oob.rows.collect()
