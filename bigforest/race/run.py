@@ -39,6 +39,8 @@ _DURATION = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|m|min|h)\s*")
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 # Share of rows that are like others from which on this is told.
 _REPEATED = 0.01
+# How many times as many rows the bags of one candidate leave out as those of another before this is told.
+_SHARES = 1.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
         return Comparison(out)
     rows = _rows_of(store, state, resources)
     _tell_of_repeats(store, listener)
+    _tell_of_shares(state, listener)
     with _how_to_go_on(out):
         for trees in rounds(state.trees)[len(state.rounds) :]:
             late = race.budget is not None and time.monotonic() - begin > race.budget
@@ -162,10 +165,16 @@ def _settings(race: Race, store: Store) -> RaceState:
     else:
         candidates = given_candidates(race.candidates, base)
     for candidate in candidates:
-        if not TrainConfig.of(**{**base, **candidate.options}).bootstrap:
+        config = TrainConfig.of(**{**base, **candidate.options})
+        if not config.bootstrap:
             raise ConfigError(
                 f"the candidate {candidate.name} grows on all rows, so that none is out of bag to judge it by; give "
                 "bootstrap, or drop it"
+            )
+        if config.boosts:
+            raise ConfigError(
+                f"the candidate {candidate.name} cannot be judged by rows out of bag: with sampling "
+                f"{config.sampling!r} rows that are hard to predict are rarely among them; drop it"
             )
     if job.options.get("stop_oob") is not None:
         raise ConfigError("stop_oob cannot be used in a comparison: candidates are compared at equal numbers of trees")
@@ -205,6 +214,22 @@ def _tell_of_repeats(store: Store, listener: Listener) -> None:
             Notice(
                 f"{repeated:,} of {store.rows:,} rows are like another in all columns; where they are the same "
                 "observation, give its column as group, or losses out of bag are too low"
+            )
+        )
+
+
+def _tell_of_shares(state: RaceState, listener: Listener) -> None:
+    """A notice where candidates leave out very different shares of the rows."""
+    shares = {}
+    for name, options in state.candidates.items():
+        config = TrainConfig.of(**{**state.options, **options})
+        shares[name] = math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
+    least, most = min(shares, key=shares.__getitem__), max(shares, key=shares.__getitem__)
+    if shares[most] > _SHARES * shares[least]:
+        listener(
+            Notice(
+                f"bags of {most} leave out {shares[most]:.0%} of the rows and those of {least} {shares[least]:.0%}: "
+                "rows are judged by more trees of the former, which is in its favour while trees are few"
             )
         )
 

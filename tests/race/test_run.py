@@ -141,6 +141,7 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
         ({"candidates": {"a": {}, "../b": {}}}, "cannot be the name"),
         ({"candidates": {"a": {}, "A": {"min_leaf": 2}}}, "upper and lower case"),
         ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "none is out of bag"),
+        ({"candidates": {"a": {}, "b": {"sampling": "arc-x4"}}}, "cannot be judged by rows out of bag"),
         ({"candidates": 1}, "from 2 to 7"),
         ({"candidates": "nowhere.toml"}, "cannot be read"),
         ({"metric": "mse"}, "metric must be log_loss or error or auc"),
@@ -207,6 +208,21 @@ def test_compare__default_candidates_of_any_table() -> None:
     assert any(notice.startswith("25 trees: ") for notice in notices)
     numbers = bf.compare(table(80, regression=True), "y", options={"trees": 25}, candidates=3)
     assert numbers.candidates["candidate"].to_list() == ["default", "larger-leaves", "without-replacement"]
+
+
+def test_compare__tells_of_bags_that_leave_out_other_shares() -> None:
+    notices: list[str] = []
+
+    def listen(event: Event) -> None:
+        if isinstance(event, Notice):
+            notices.append(event.message)
+
+    candidates: dict[str, Any] = {"all": {}, "few": {"replace": False, "sample_fraction": 0.3}}
+    bf.compare(table(60), "y", candidates=candidates, options={"trees": 3}, listener=listen)
+    assert any(notice.startswith("bags of few leave out 70% of the rows and those of all 37%") for notice in notices)
+    notices.clear()
+    bf.compare(table(60), "y", candidates={"a": {}, "b": {"min_leaf": 5}}, options={"trees": 3}, listener=listen)
+    assert not any("leave out" in notice for notice in notices)
 
 
 def test_comparison__shows_itself(whole: bf.Comparison) -> None:
