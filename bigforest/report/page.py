@@ -100,9 +100,10 @@ def facts(pairs: Sequence[tuple[str, str]]) -> str:
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Rows under their headings; columns of numbers stand to the right, and a click on a heading sorts."""
+    """Rows under their headings, names of columns; numbers stand to the right, and a click on a heading sorts."""
     numbers = [all(isinstance(row[at], int | float) or row[at] is None for row in rows) for at in range(len(headings))]
-    head = "".join(_head(name, number, len(rows)) for name, number in zip(headings, numbers, strict=True))
+    names = [heading.replace("_", " ") for heading in headings]
+    head = "".join(_head(name, number, len(rows)) for name, number in zip(names, numbers, strict=True))
     body = "".join(
         f"<tr>{''.join(_cell(cell, number) for cell, number in zip(row, numbers, strict=True))}</tr>" for row in rows
     )

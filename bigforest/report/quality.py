@@ -110,4 +110,4 @@ def _metrics(forest: Forest) -> str:
 def _table(frame: pl.DataFrame) -> str:
     labels = [name for name in ("class", "truth", "prediction", "most_often") if name in frame.columns]
     texts = frame.with_columns(pl.col(name).cast(pl.String) for name in labels if not frame.schema[name].is_float())
-    return page.table([name.replace("_", " ") for name in frame.columns], texts.rows())
+    return page.table(frame.columns, texts.rows())

@@ -129,7 +129,7 @@ def _matters(plot: Pictures, data: Any, source: Source | None) -> list[str]:
     drawn = importance_chart(found, "permutation")
     return [
         page.picture(drawn, "Importance by permutation"),
-        page.table([name.replace("_", " ") for name in rows.columns], rows.rows()),
+        page.table(rows.columns, rows.rows()),
         page.text(f"{note}; permuting rows out of bag does not."),
         *pieces,
     ]

@@ -18,6 +18,7 @@ _PARTS = 5
 _LEVELS = 20
 LEAST_ROWS = 20
 _FEATURES = 50
+_EPSILON = float(np.finfo(np.float64).eps)
 
 
 def row_errors(forest: Contents) -> pl.DataFrame:
@@ -33,7 +34,7 @@ def row_errors(forest: Contents) -> pl.DataFrame:
 def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
     """Columns row, truth, prediction, loss and, of classes, p_truth: the rows of largest loss out of bag.
 
-    loss  of classes -log of the probability of the true one, infinite where that is 0; of numbers the squared error.
+    loss  of classes -log of the probability of the true one, at least the eps of float64; of numbers the squared error.
     """
     heard = forest.oob.rows.filter(pl.col("trees") > 0)
     if forest.is_regression:
@@ -45,7 +46,7 @@ def worst_rows(forest: Contents, most: int = 10) -> pl.DataFrame:
             pl.when(pl.col("truth") == pl.lit(label).cast(kind)).then(pl.col(name))
             for label, name in zip(forest.classes, proba_names(forest.spec.target), strict=True)
         )
-        found = heard.with_columns(p_truth=own).with_columns(loss=-pl.col("p_truth").log())
+        found = heard.with_columns(p_truth=own).with_columns(loss=-pl.col("p_truth").clip(lower_bound=_EPSILON).log())
         columns = ["row", "truth", "prediction", "p_truth", "loss"]
     return found.select(columns).sort(["loss", "row"], descending=[True, False]).head(most).collect(engine="streaming")
 
