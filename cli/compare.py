@@ -60,7 +60,7 @@ def compare(
     memory: options.Memory = None,
     scheduler: dict[str, Any],
 ) -> None:
-    """Compare configurations by their out-of-bag rows, and keep the forest of the best.
+    """Compare options by out-of-bag rows, and keep the best forest.
 
     All grow on one table, 25 trees at a time; those that fall behind retire. The options of training are those
     that all candidates have.
