@@ -54,7 +54,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> bf.Comparison:
     return bf.compare(table(), "y", candidates=CANDIDATES, options=OPTIONS, exclude=["w", "g"], out=out, threads=1)
 
 
-def test_compare__keeps_the_forest_that_train_grows(whole: bf.Comparison) -> None:
+def test_compare__keeps_the_forest_that_train_grows(whole: bf.Comparison, tmp_path: Path) -> None:
     assert whole.winner in CANDIDATES
     alone = bf.train(table(), "y", exclude=["w", "g"], **OPTIONS, **CANDIDATES[whole.winner])
     assert whole.forest.nodes.collect().equals(alone.nodes.collect())
@@ -66,8 +66,8 @@ def test_compare__keeps_the_forest_that_train_grows(whole: bf.Comparison) -> Non
     ]
     assert pl.read_parquet(whole.path / "candidates.parquet").equals(whole.candidates)
     assert pl.read_parquet(whole.path / "curve.parquet").equals(whole.curve)
-    more = bf.train(resume=whole.path / "winner.forest", trees=80)
-    assert more.trees == 80
+    whole.forest.write(tmp_path / "more.forest")
+    assert bf.train(resume=tmp_path / "more.forest", trees=80).trees == 80
 
 
 def test_compare__retires_what_is_behind(whole: bf.Comparison) -> None:
