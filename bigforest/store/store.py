@@ -380,10 +380,9 @@ class Store:
         """`check_unchanged` at the end of the block, and where an error in it may have come of changed files."""
         try:
             yield
-        except BigForestError:
-            raise
-        except Exception:
-            self.check_unchanged()
+        except Exception as error:
+            if isinstance(error, FormatError) or not isinstance(error, BigForestError):
+                self.check_unchanged()  # what is gone was read as zeros
             raise
         self.check_unchanged()
 
