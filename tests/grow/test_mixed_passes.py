@@ -106,7 +106,7 @@ def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool
 def test_train__within_a_budget(tmp_path: Path, target: str) -> None:
     frame = table(400_000).with_columns(pl.col("place") % 300, pl.col("w").replace(7.3, 7.5))  # no wide weights
     store = bigforest.encode_store(frame, tmp_path / "s", **options_of(target, True))
-    options: dict[str, Any] = {"trees": 2, "seed": 3, "min_split": 30_000, "threads": 2}
+    options: dict[str, Any] = {"trees": 2, "seed": 3, "min_split": 30_000, "threads": 2, "shrink": "off"}
     plan = bigforest.plan_training(store, memory="2GB", **options)
     memory = max(stage.need.smallest for stage in plan.stages)
     plan = bigforest.plan_training(store, memory=memory, **options)
