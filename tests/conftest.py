@@ -1,5 +1,5 @@
-"""What holds for every test: the Hypothesis profile (no deadline, the same examples every time, nothing kept), that an
-interrupt is heard, and that nobody waits for the disk."""
+"""What holds for every test: `--thorough` and tests marked slow, the Hypothesis profile (no deadline, the same examples
+every time, nothing kept), that an interrupt is heard, and that nobody waits for the disk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,38 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-settings.register_profile(
-    "bigforest",
-    derandomize=True,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
-)
-settings.load_profile("bigforest")
+from tests.thorough import be_thorough, examples
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Called by pytest."""
+    parser.addoption(
+        "--thorough", action="store_true", help="also run tests marked slow, and draw all examples of Hypothesis"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Called by pytest before it imports a test."""
+    be_thorough(config.getoption("--thorough"))
+    settings.register_profile(
+        "bigforest",
+        max_examples=examples(100),
+        derandomize=True,
+        deadline=None,
+        database=None,
+        suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    )
+    settings.load_profile("bigforest")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Called by pytest: leave slow tests out, but where one is named with `::`."""
+    if config.getoption("--thorough") or any("::" in argument for argument in config.args):
+        return
+    if slow := [item for item in items if item.get_closest_marker("slow")]:
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if item not in slow]
+
 
 # Shells start what runs in the background with interrupts ignored, and processes that tests start would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:

@@ -16,6 +16,7 @@ from tests.naive import quick_split, rng
 from tests.naive.split import SCORES, Split, Table, best_split, threshold_between
 from tests.naive.tree import grow, impurity_of
 from tests.strategies import Data, configs, tables, weights
+from tests.thorough import examples
 
 
 def as_table(data: Data) -> Table:
@@ -92,7 +93,7 @@ def test_scores__order_splits_as_the_impurity_does(impurity: str, one: tuple[int
         assert (weighted[0] < weighted[1]) == (scores[0] > scores[1])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=tables(), config=configs(), draw=st.data())
 def test_quick_split__agrees(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
@@ -101,7 +102,7 @@ def test_quick_split__agrees(data: Data, config: TrainConfig, draw: st.DataObjec
     assert list(map(repr, quick)) == list(map(repr, naive))  # as text, because nan is not equal to itself
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(data=tables(), config=configs(), draw=st.data())
 def test_grow__nodes_fit_together(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))

@@ -29,6 +29,7 @@ from bigforest.source import open_source
 from bigforest.store.store import Store
 from tests.naive import encode as naive
 from tests.strategies import cuts, mixed_frames
+from tests.thorough import examples
 
 
 def encoded(data: Any, folder: Path, name: str = "a.store", threads: int = 1, **options: Any) -> Store:
@@ -72,7 +73,7 @@ def check(store: Store, frame: pl.DataFrame, target: str = "target", max_bins: s
     store.verify()
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     frame=mixed_frames(),
     max_bins=st.sampled_from(["exact", "exact", 2, 3, 7]),
@@ -113,7 +114,7 @@ def pieces(frame: pl.DataFrame, sizes: list[int], folder: Path) -> dict[str, Any
     }
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data(), frame=mixed_frames(), max_bins=st.sampled_from(["exact", 3]))
 def test_encode__pieces_give_the_same_bytes(data: st.DataObject, frame: pl.DataFrame, max_bins: str | int) -> None:
     frame = frame.select(pl.exclude(pl.Int128)).with_columns(f=pl.int_range(pl.len()) * 0.1)

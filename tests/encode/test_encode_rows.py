@@ -23,12 +23,13 @@ from bigforest.encode import weights as weights_module
 from bigforest.schema.dataspec import MOST_WEIGHT, max_number
 from bigforest.store.format import Manifest
 from tests.encode.test_encode import content, encoded
+from tests.thorough import examples
 
 LARGEST = 2.0**500
 NUMBERS = [0.0, -0.0, 1.0, 0.1, -3.5, 1e9, 1e9 + 1, 2.0**-1074, LARGEST, -LARGEST, float("nan"), None]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     cells=st.lists(st.one_of(st.sampled_from(NUMBERS), st.floats(-LARGEST, LARGEST)), min_size=2, max_size=20),
     weight=st.booleans(),
@@ -127,7 +128,7 @@ def test_encode__unusable_targets_and_weights(case: str, tmp_path: Path) -> None
     assert list(tmp_path.iterdir()) == []
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     cells=st.lists(st.sampled_from([0, 1, 2, 3, 7, 0.25, 0.1, 1 / 3, 1e-9, 1e6, 1023]), min_size=2, max_size=12),
     classes=st.sampled_from([None, "balanced", {0: 2.0}, {"1": 0.1, "0": 3}]),

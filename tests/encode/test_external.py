@@ -28,6 +28,7 @@ from bigforest.store import writer
 from bigforest.store.writer import PartWriter
 from tests.encode.test_encode import content, encoded
 from tests.strategies import cuts, mixed_frames
+from tests.thorough import examples
 
 
 def on_disk(patch: pytest.MonkeyPatch, most: int, slice_rows: int, cell_bits: int) -> None:
@@ -40,7 +41,7 @@ def on_disk(patch: pytest.MonkeyPatch, most: int, slice_rows: int, cell_bits: in
     patch.setattr(external, "FINER_BITS", 5)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     data=st.data(),
     frame=mixed_frames(),

@@ -17,6 +17,7 @@ from bigforest.common.errors import ConfigError
 from tests.explain.made import Case, mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import Vote, answers, path_contributions, shapley
+from tests.thorough import examples
 
 FEATURES = ["c_x0", "c_c1", "c_c2", "c_x3"]
 
@@ -46,7 +47,7 @@ def check(case: Case, part: str, vote: Vote = "soft") -> None:
     assert found["row"].to_list() == np.repeat(np.arange(len(case.rows)), width).tolist()
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from(["classes", "numbers", "oblique", "hard"]))
 def test_contributions__along_the_path(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -59,7 +60,7 @@ def test_contributions__along_the_path(seed: int, rows: int, kind: str) -> None:
         check(case, "contributions", "hard" if hard else "soft")
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.integers(0, 10_000), st.integers(1, 6), st.sampled_from(["classes", "numbers", "hard"]))
 def test_shap__is_that_over_all_subsets(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -67,7 +68,7 @@ def test_shap__is_that_over_all_subsets(seed: int, rows: int, kind: str) -> None
         check(mixed_case(Path(folder), rows, seed, kind == "numbers", **hard), "shap", "hard" if hard else "soft")
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.integers(0, 10_000), st.sampled_from(["classes", "numbers"]), st.sampled_from(["contributions", "shap"]))
 def test_contributions__of_shrunk_leaves(seed: int, kind: str, part: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -17,6 +17,7 @@ import bigforest as bf
 from bigforest.common.errors import ConfigError
 from tests.explain.made import Case, mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
+from tests.thorough import examples
 
 
 def predicted(case: Case, frame: pl.DataFrame) -> np.ndarray:
@@ -44,7 +45,7 @@ def check_means(case: Case, table: pl.DataFrame, ends: tuple[str, ...]) -> None:
         assert line["answer"] == pytest.approx(predicted(case, frame)[:, place].mean(), abs=1e-9)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.integers(0, 10_000), st.integers(1, 25), st.sampled_from(["classes", "numbers", "oblique"]))
 def test_dependence__is_the_mean_of_predictions(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +86,7 @@ def test_dependence__is_that_of_scikit_learn() -> None:
     np.testing.assert_allclose(found["answer"].to_numpy(), peer["average"][0], rtol=1e-9)
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(st.integers(0, 10_000), st.integers(2, 40), st.booleans())
 def test_effects__add_up_changes_between_neighbours(seed: int, rows: int, regression: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:

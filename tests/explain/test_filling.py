@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import bigforest as bf
 from bigforest.common.errors import ConfigError
 from tests.naive.explain import filled, proximities
+from tests.thorough import examples
 
 
 def holed(rows: int, seed: int) -> pl.DataFrame:
@@ -30,7 +31,7 @@ def holed(rows: int, seed: int) -> pl.DataFrame:
     return pl.DataFrame({**columns, "w": random.choice([0.5, 1.0, 2.0], rows), "y": hide(y, 0.05)})
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.integers(0, 10_000), st.booleans(), st.sampled_from([1, 6]))
 def test_filling__is_that_of_the_definition(seed: int, weighted: bool, min_leaf: int) -> None:
     frame = holed(70, seed)

@@ -18,6 +18,7 @@ from bigforest.predict.inbag import bags_of
 from tests.explain.made import Case, mixed_case, oblique_case, trees_of
 from tests.naive.explain import answers, loss_of, oob_decrease, permuted_change
 from tests.naive.predict import find_leaf
+from tests.thorough import examples
 
 GROUPS = {"numbers": ["x0", "x3"], "others": ["c1", "x0"]}
 EXAMPLES = 12
@@ -64,21 +65,21 @@ def check_permutation(case: Case, loss: str, seed: int, groups: dict[str, list[s
     np.testing.assert_allclose(means["standard_error"].to_numpy(), error, rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(st.integers(0, 10_000), st.integers(1, 40), st.sampled_from(["error", "log_loss"]))
 def test_permutation__of_classes(seed: int, rows: int, loss: str) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_permutation(mixed_case(Path(folder), rows, seed), loss, seed, GROUPS)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(st.integers(0, 10_000), st.integers(1, 40))
 def test_permutation__of_numbers(seed: int, rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check_permutation(mixed_case(Path(folder), rows, seed, regression=True), "mse", seed, GROUPS)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(st.integers(0, 10_000), st.integers(1, 40))
 def test_permutation__of_projections(seed: int, rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -135,7 +136,7 @@ def check_unbiased(case: Case, bags: Any = None) -> None:
     np.testing.assert_allclose(found["unbiased"]["importance"].to_numpy(), np.mean(expected, axis=0), atol=1e-12)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(st.integers(0, 10_000), st.integers(1, 30), st.sampled_from(["classes", "numbers", "oblique"]))
 def test_unbiased__is_label_times_contribution(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

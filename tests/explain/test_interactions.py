@@ -17,6 +17,7 @@ from bigforest.common.errors import ConfigError
 from tests.explain.made import Case, mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import interaction
+from tests.thorough import examples
 
 
 def dense(table: pl.DataFrame, rows: list[int], names: list[str], classes: list[Any] | None) -> np.ndarray:
@@ -46,7 +47,7 @@ def check(case: Case, vote: str = "soft") -> None:
     np.testing.assert_allclose(total, sums["prediction"].to_numpy(), atol=1e-9)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.integers(0, 10_000), st.integers(1, 5), st.sampled_from(["classes", "numbers", "hard"]))
 def test_interactions__are_those_over_all_subsets(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

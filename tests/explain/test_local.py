@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.explain.made import Case, mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import permuted_change
+from tests.thorough import examples
 
 GROUP = {"two": ["x0", "x3"]}
 
@@ -53,7 +54,7 @@ def check(
     np.testing.assert_allclose(found["importance"].drop_nulls().to_numpy(), numbers, rtol=1e-9, atol=1e-12)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(st.integers(0, 10_000), st.integers(1, 12), st.sampled_from(["error", "log_loss", "mse", "oblique"]))
 def test_local__is_that_of_the_definition(seed: int, rows: int, kind: str) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -14,9 +14,10 @@ from tests.explain.made import mixed_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import answers, strength
 from tests.naive.predict import find_leaf
+from tests.thorough import examples
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.integers(0, 10_000), st.integers(1, 40))
 def test_strength__of_rows_no_tree_has_seen(seed: int, rows: int) -> None:
     with tempfile.TemporaryDirectory() as folder:

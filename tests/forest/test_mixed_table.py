@@ -44,6 +44,7 @@ from tests.mixed import (
     write_mixed,
 )
 from tests.naive.predict import decide, sum_of_votes
+from tests.thorough import examples
 
 
 def expected(trees: list[Any], frame: pl.DataFrame, vote: str = "soft", unseen: str = "larger") -> list[list[float]]:
@@ -121,7 +122,7 @@ def test_level_sets__hold_what_is_listed(listed: list[set[int]]) -> None:
                 assert plain(sets, np.uint64(number), np.uint64(code)) == (code in own)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(st.data())
 def test_predict__any_rows(data: st.DataObject) -> None:
     """Missing values, unseen and many levels; wide, narrow and one-byte tiles; soft and hard votes, and numbers."""

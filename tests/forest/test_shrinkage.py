@@ -27,6 +27,7 @@ from bigforest.kernels.common.layout import LEAF
 from tests.forests import forest_of, nodes_of, random_tree, spec_of
 from tests.naive.predict import find_leaf
 from tests.naive.shrinkage import contributions, shrunk, value, weights_of_path
+from tests.thorough import examples
 
 AMOUNTS = st.sampled_from([0.0, 5e-324, 1e-300, 0.1, 1.0, 3.0, 1e3, 1e300, 1.7e308]) | st.floats(0.0, 1e6)
 
@@ -105,7 +106,7 @@ def test_shrunk_values__are_mixes_of_their_paths_and_their_contributions_add_up(
                 assert all(own >= floor for own, floor in zip(shrunk(tree, leaf, amount), least, strict=True))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(trees(), AMOUNTS, st.sampled_from(["soft", "hard"]), st.integers(40, 400))
 def test_predict__answers_by_shrunk_leaves_all_at_once_or_in_groups(
     tmp_path_factory: pytest.TempPathFactory, grown: list[TreeArrays], amount: float, vote: str, piece: int

@@ -40,6 +40,7 @@ from tests.kernel import lone
 from tests.naive.split import Table
 from tests.naive.tree import Node, grow
 from tests.strategies import Data, configs, mixed_tables
+from tests.thorough import examples
 
 GAIN_TOLERANCE = 1e-9
 
@@ -118,7 +119,7 @@ def assert_same(found: TreeArrays, expected: list[Node], store: Store) -> None:
     assert found.feature.size == len(expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     data=mixed_tables(max_rows=40),
     config=configs(),
@@ -142,7 +143,7 @@ def test_kernel_grow_tree__of_any_table(
         assert_same(found, grow(table_of(store, scaled), weights.tolist(), scaled, 0), store)
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     data=mixed_tables(max_rows=40),
     config=configs(),

@@ -27,6 +27,7 @@ from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_passes import WHOLE, parts, ways
 from tests.strategies import Data, configs, mixed_tables
+from tests.thorough import examples
 
 
 @given(
@@ -37,7 +38,7 @@ from tests.strategies import Data, configs, mixed_tables
     weighted=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_passes__give_the_files_of_growing_in_memory(
     data: Data, config: TrainConfig, way: GrowPlan, numbers: bool, weighted: bool, seed: int
 ) -> None:

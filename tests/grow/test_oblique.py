@@ -27,18 +27,19 @@ from tests.grown import check_large_tree, check_tree
 from tests.kernels.test_exact_large import Column, Draw, bits, clumped, floats, skewed, table, ties, words
 from tests.naive.split import SCORES
 from tests.strategies import Data, sparse_configs, tables
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 400 if COMPILED else 30
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=tables(), config=sparse_configs(), tree=st.integers(0, 2))
 def test_grow_tree__random_tables_and_options(data: Data, config: TrainConfig, tree: int) -> None:
     check_tree(data, config, tree)
 
 
-@settings(max_examples=EXAMPLES // 8)
+@settings(max_examples=examples(EXAMPLES // 8))
 @given(data=tables(max_rows=200, max_features=3, max_classes=3), config=sparse_configs())
 def test_grow_tree__a_few_hundred_rows(data: Data, config: TrainConfig) -> None:
     check_tree(data, config)

@@ -32,6 +32,7 @@ from bigforest.schema.config import TrainConfig
 from tests.grow.test_passes import SHAPE, WHOLE, flip, parts, ways, wide_table
 from tests.grown import frame_of, store_of
 from tests.strategies import EXTREMES, Data, rotation_configs, sparse_configs, tables
+from tests.thorough import examples
 
 
 @given(
@@ -41,7 +42,7 @@ from tests.strategies import EXTREMES, Data, rotation_configs, sparse_configs, t
     ranks=st.booleans(),
     bins=st.sampled_from(["exact", 3]),
 )
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 def test_passes__give_the_files_of_growing_in_memory(
     data: Data, config: TrainConfig, way: GrowPlan, ranks: bool, bins: str | int
 ) -> None:
@@ -158,7 +159,7 @@ finite = st.floats(allow_nan=False, allow_infinity=False, width=64)
     most=st.integers(2, 40),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_band__cuts_any_range_into_buckets_that_hold_every_value(ends: list[float], most: int, seed: int) -> None:
     values = np.sort(np.array(ends) + 0.0)
     spans = Spans(values[:1], values[-1:])
@@ -187,7 +188,7 @@ def test_band__cuts_any_range_into_buckets_that_hold_every_value(ends: list[floa
     terms=st.lists(st.tuples(finite, finite, finite), min_size=2, max_size=6),
     share=st.lists(st.integers(0, 4), min_size=6, max_size=6),
 )
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=examples(200))
 def test_direction__bounds_all_projections(terms: list[tuple[float, float, float]], share: list[int]) -> None:
     weight, one, two = (np.array(column) for column in zip(*terms, strict=True))
     low, high = np.minimum(one, two), np.maximum(one, two)

@@ -32,6 +32,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
+from tests.thorough import examples
 
 WHOLE = GrowPlan(workers=1, limits=None, group=1, memory=0)
 
@@ -56,7 +57,7 @@ def ways(draw: st.DrawFn) -> GrowPlan:
 
 
 @given(data=tables(), config=configs(), way=ways())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_passes__give_the_files_of_growing_in_memory(data: Data, config: TrainConfig, way: GrowPlan) -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))

@@ -24,6 +24,7 @@ from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_mixed_passes import options_of, table
 from tests.grow.test_passes import WHOLE, parts, ways
 from tests.strategies import Data, configs, mixed_tables, tables
+from tests.thorough import examples
 
 
 @given(
@@ -34,7 +35,7 @@ from tests.strategies import Data, configs, mixed_tables, tables
     weighted=st.booleans(),
     seed=st.integers(0, 2**32 - 1),
 )
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=examples(100))
 def test_passes__of_random_splits_give_the_files_of_growing_in_memory(
     data: Data, config: TrainConfig, way: GrowPlan, numbers: bool, weighted: bool, seed: int
 ) -> None:

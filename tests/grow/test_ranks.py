@@ -15,6 +15,7 @@ from bigforest.encode import ranks as module
 from bigforest.encode.ranks import new_bins, presort
 from bigforest.encode.sortable_keys import KeyMaker
 from bigforest.kernels.presort.ranking import find_bins, rank_cells
+from tests.thorough import examples
 
 
 def ranked(values: NDArray[Any], pieces: int = 1) -> tuple[NDArray[Any], NDArray[np.float64]]:
@@ -34,7 +35,7 @@ def ranked(values: NDArray[Any], pieces: int = 1) -> tuple[NDArray[Any], NDArray
 WHOLE = 2**53
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     values=st.lists(st.floats(allow_nan=False), min_size=1, max_size=60).map(np.array)
     | st.lists(st.floats(allow_nan=False, width=32), min_size=1, max_size=60).map(lambda v: np.array(v, np.float32))

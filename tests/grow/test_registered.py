@@ -43,6 +43,7 @@ from tests.naive.quick_split import best_split as quick_split
 from tests.naive.rotation import rotated
 from tests.naive.tree import grow as grow_naively
 from tests.strategies import Data, configs, tables
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 
@@ -128,7 +129,7 @@ def _registered() -> Iterator[None]:
 HELLINGER: dict[str, Any] = {"impurity": "hellinger"}
 
 
-@settings(max_examples=150 if COMPILED else 20)
+@settings(max_examples=examples(150 if COMPILED else 20))
 @given(data=tables(max_rows=40), tree=st.integers(0, 2), options=configs())
 def test_criterion__grows_the_trees_of_the_oracle(data: Data, tree: int, options: TrainConfig) -> None:
     config = TrainConfig(**HELLINGER, seed=options.seed, mtry=options.mtry, min_leaf=options.min_leaf)
@@ -136,7 +137,7 @@ def test_criterion__grows_the_trees_of_the_oracle(data: Data, tree: int, options
         check_tree(data, config, tree)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(data=tables(max_rows=40), way=ways())
 def test_criterion__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:
     config = TrainConfig(**HELLINGER, trees=2)
@@ -178,13 +179,13 @@ def check_pairs(data: Data, tree: int) -> None:
     assert [t for t in found.threshold.tolist() if t == t] == [n.threshold for n in expected if n.feature >= 0]
 
 
-@settings(max_examples=60 if COMPILED else 15)
+@settings(max_examples=examples(60 if COMPILED else 15))
 @given(data=tables(max_rows=40), tree=st.integers(0, 3))
 def test_family__grows_the_trees_of_the_oracle(data: Data, tree: int) -> None:
     check_pairs(data, tree)
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=examples(25))
 @given(data=tables(max_rows=40), way=ways())
 def test_family__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:
     config = TrainConfig.of(family="pairs", trees=3)

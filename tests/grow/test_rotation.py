@@ -25,6 +25,7 @@ from tests.naive.quick_split import best_split as quick_split
 from tests.naive.rotation import random_axes, rotated
 from tests.naive.tree import grow
 from tests.strategies import Data, rotation_configs, tables
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 
@@ -53,7 +54,7 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
             assert terms == tuple((f, weight) for f, weight in enumerate(axes[node.feature]) if weight)
 
 
-@settings(max_examples=200 if COMPILED else 20)
+@settings(max_examples=examples(200 if COMPILED else 20))
 @given(data=tables(), config=rotation_configs(), tree=st.integers(0, 2))
 def test_grow_tree__random_tables_and_options(data: Data, config: TrainConfig, tree: int) -> None:
     check_rotation(data, config, tree)

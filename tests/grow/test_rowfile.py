@@ -16,6 +16,7 @@ from bigforest.common.errors import FormatError
 from bigforest.grow.out_of_core.row_file import RowSource
 from bigforest.grow.out_of_core.spill import BlockRows, Matrix, NodeRows, load_rows, rows_of, write_rows
 from bigforest.storage.paths import is_remote
+from tests.thorough import examples
 
 KINDS = ("<i8", "<u4", "<f4", "<f8", "<u2", "<u1")
 
@@ -49,7 +50,7 @@ def spread_of(
     runs=st.integers(1, 3),
     seed=st.integers(0, 99),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_load_rows__gives_what_was_written_node_by_node(
     columns: list[int], sizes: list[list[int]], runs: int, seed: int
 ) -> None:

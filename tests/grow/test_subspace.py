@@ -16,12 +16,13 @@ from bigforest.schema.config import TrainConfig
 from tests.grown import check_tree
 from tests.kernels.test_exact_large import table
 from tests.strategies import Data, binary_tables, subspace_configs, tables
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 300 if COMPILED else 20
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=tables(max_rows=40), draw=st.data())
 def test_grow_tree__random_tables_and_options(data: Data, draw: st.DataObject) -> None:
     features = data.values.shape[1]
@@ -30,7 +31,7 @@ def test_grow_tree__random_tables_and_options(data: Data, draw: st.DataObject) -
     check_tree(data, config, draw.draw(st.integers(0, min(trees, 3) - 1)))
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=binary_tables(), draw=st.data())
 def test_grow_tree__zeros_and_ones(data: Data, draw: st.DataObject) -> None:
     features = data.values.shape[1]

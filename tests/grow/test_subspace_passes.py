@@ -25,6 +25,7 @@ from bigforest.schema.config import TrainConfig
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, binary_tables, subspace_configs, tables
+from tests.thorough import examples
 
 CAP: dict[str, Any] = {"family": "subspace-cap"}
 PERCEPTRON: dict[str, Any] = {"family": "subspace-perceptron", "max_epochs": 9}
@@ -32,7 +33,7 @@ compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows fo
 
 
 @given(data=st.one_of(tables(max_rows=30, max_features=4), binary_tables(max_rows=40)), way=ways(), draw=st.data())
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_passes__give_the_files_of_growing_in_memory(data: Data, way: GrowPlan, draw: st.DataObject) -> None:
     features = data.values.shape[1]
     config = draw.draw(subspace_configs(features))

@@ -27,6 +27,7 @@ from bigforest.store.store import Store
 from bigforest.training.weighing import grow_trees
 from tests.grow.test_passes import WHOLE, ways
 from tests.naive.weights import held, mean, variance
+from tests.thorough import examples
 
 # Weights over nine orders of magnitude, as shares of the largest.
 SHARES = st.floats(-9.0, 0.0).map(lambda exponent: 10.0**exponent)
@@ -73,7 +74,7 @@ def check(parts: list[bytes], frame: pl.DataFrame, store: Store, config: TrainCo
 
 
 @given(data=st.data(), family=st.sampled_from(FAMILIES), way=ways(), whole=st.booleans(), numbers=st.booleans())
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 def test_nodes__hold_the_weights_of_their_rows(
     data: st.DataObject, family: dict[str, Any], way: GrowPlan, whole: bool, numbers: bool
 ) -> None:

@@ -21,31 +21,32 @@ from bigforest.schema.config import TrainConfig
 from tests.grown import check_tree
 from tests.naive.split import SCORES
 from tests.strategies import EXTREMES, Data, configs, tables
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 400 if COMPILED else 40
 ALL_ROWS = {"bootstrap": False, "mtry": "all"}
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=tables(), config=configs(), tree=st.integers(0, 2))
 def test_grow_tree__random_tables_and_options(data: Data, config: TrainConfig, tree: int) -> None:
     check_tree(data, config, tree)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=tables(max_rows=30, max_features=3), impurity=st.sampled_from(sorted(SCORES)))
 def test_grow_tree__all_rows_and_features(data: Data, impurity: str) -> None:
     check_tree(data, TrainConfig(impurity=impurity, **ALL_ROWS))
 
 
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=examples(EXAMPLES // 4))
 @given(data=tables(max_rows=200, max_features=2, max_classes=3), config=configs())
 def test_grow_tree__a_few_hundred_rows(data: Data, config: TrainConfig) -> None:
     check_tree(data, config)
 
 
-@settings(max_examples=EXAMPLES // 4)
+@settings(max_examples=examples(EXAMPLES // 4))
 @given(data=tables(), config=configs(), bins=st.sampled_from([2, 3, 7]))
 def test_grow_tree__capped_codes(data: Data, config: TrainConfig, bins: int) -> None:
     check_tree(data, replace(config, max_bins=bins))
@@ -153,7 +154,7 @@ def test_grow_tree__constant_features(constants: str) -> None:
 COMPARED = numba.njit(lambda *counts: compare_gini(*counts)) if COMPILED else compare_gini
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(st.lists(st.integers(1, 2**31 - 1), min_size=4, max_size=4), st.integers(-1, 1), st.integers(1, 2**20))
 @example([2**31 - 1] * 4, 1, 1)
 def test_compare_gini__is_exact(counts: list[int], nudge: int, spread: int) -> None:

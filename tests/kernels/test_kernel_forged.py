@@ -24,6 +24,7 @@ from bigforest.kernels.tree.grow import grow, grow_mixed
 from bigforest.schema.config import TrainConfig
 from tests.kernel import WIDTHS, encoded, kernel_arguments
 from tests.strategies import Data, configs, mixed_tables, weights
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 
@@ -58,7 +59,7 @@ def restless(codes: Codes) -> tuple[Codes, RowMajorCodes]:
 
 
 @pytest.mark.skipif(COMPILED, reason="compiled kernels do not check bounds")
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=mixed_tables(), config=configs(), width=st.sampled_from(sorted(WIDTHS)), draw=st.data())
 def test_grow_mixed__codes_that_change(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
@@ -78,7 +79,7 @@ def test_grow_mixed__codes_that_change(data: Data, config: TrainConfig, width: i
 
 
 @pytest.mark.skipif(COMPILED, reason="compiled kernels do not check bounds")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=30), st.lists(st.integers(0, 9), min_size=4, max_size=4))
 def test_draw_strata__draws_of_classes_that_no_row_has(classes: list[int], draws: list[int]) -> None:
     counts, order = np.zeros(len(classes), np.uint16), np.full(len(classes), 65_535, np.uint16)

@@ -15,20 +15,21 @@ from tests.kernel import WIDTHS, check_kernel
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.split import SCORES
 from tests.strategies import Data, configs, tables, weights
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 HEAVIEST = 65_535
 GAPS = {1: [(1,), (4,)], 2: [(1,), (1000,), (5, 1)], 4: [(1,), (2**26,), (1, 1, 2**25), (2**20, 1), (300,)]}
 
 
-@settings(max_examples=500 if COMPILED else 60)
+@settings(max_examples=examples(500 if COMPILED else 60))
 @given(data=tables(), config=configs(), width=st.sampled_from(sorted(WIDTHS)), draw=st.data())
 def test_grow__any_weights(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
     check_kernel(data, bag, config, width, gaps=draw.draw(st.sampled_from(GAPS[width])))
 
 
-@settings(max_examples=100 if COMPILED else 20)
+@settings(max_examples=examples(100 if COMPILED else 20))
 @given(data=tables(max_rows=25), config=configs(), draw=st.data())
 def test_grow__heavy_weights(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     heavy = st.sampled_from([1, 2, HEAVIEST - 1, HEAVIEST])

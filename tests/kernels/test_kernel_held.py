@@ -15,6 +15,7 @@ from bigforest.schema.config import TrainConfig
 from tests.kernel import check_kernel
 from tests.naive.quick_split import best_split as quick_split
 from tests.strategies import Data
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 MOST_ROWS = 300 if COMPILED else 50
@@ -42,7 +43,7 @@ def _sparse_tables(draw: st.DrawFn) -> tuple[Data, list[int]]:
     return Data(np.column_stack(columns).astype(np.float64), target), bag.tolist()
 
 
-@settings(max_examples=200 if COMPILED else 25)
+@settings(max_examples=examples(200 if COMPILED else 25))
 @given(_sparse_tables(), st.sampled_from([1, 4]), st.sampled_from([1, 3]), st.sampled_from(["gini", "entropy"]))
 def test_grow__few_classes_and_smallest_codes(
     table: tuple[Data, list[int]], width: int, min_leaf: int, impurity: str

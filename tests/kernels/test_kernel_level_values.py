@@ -10,6 +10,7 @@ from bigforest.grow.out_of_core.projection_search import ProjectionHistogram, Sp
 from bigforest.kernels.common.layout import Terms
 from bigforest.kernels.out_of_core.projections import BlockValues, ProjectionProbes, collect_values, count_values
 from tests.strategies import EXTREMES
+from tests.thorough import examples
 
 NUMBERS = st.one_of(st.floats(allow_nan=False), st.sampled_from(EXTREMES), st.integers(-5, 5).map(float))
 
@@ -27,7 +28,7 @@ def bands_of(band: ProjectionHistogram) -> ProjectionProbes:
     inner=st.booleans(),
     weighted=st.booleans(),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 def test_count_and_collect__every_value_is_in_its_bucket(
     column: list[tuple[float, int, int]], most: int, inner: bool, weighted: bool
 ) -> None:

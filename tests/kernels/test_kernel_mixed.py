@@ -20,19 +20,20 @@ from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_groups, level_order, principal_component
 from tests.naive.split import SCORES, Table, best_split
 from tests.strategies import Data, configs, mixed_tables, weights
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 HEAVIEST = 65_535
 
 
-@settings(max_examples=600 if COMPILED else 60, deadline=None)
+@settings(max_examples=examples(600 if COMPILED else 60), deadline=None)
 @given(data=mixed_tables(), config=configs(), width=st.sampled_from(sorted(WIDTHS)), draw=st.data())
 def test_grow_mixed__any_weights(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
     check_mixed_kernel(data, bag, config, width, draw.draw(st.sampled_from([(1,), (4,), (1, 3)])))
 
 
-@settings(max_examples=150 if COMPILED else 20, deadline=None)
+@settings(max_examples=examples(150 if COMPILED else 20), deadline=None)
 @given(data=mixed_tables(max_rows=25, max_classes=4), config=configs(), draw=st.data())
 def test_grow_mixed__heavy_weights(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     heavy = st.sampled_from([1, 2, HEAVIEST - 1, HEAVIEST])
@@ -81,7 +82,7 @@ def test_level_groups__by_weight_or_rank() -> None:
     assert level_groups(even, 3) == [list(even)]
 
 
-@settings(max_examples=100 if COMPILED else 10, deadline=None)
+@settings(max_examples=examples(100 if COMPILED else 10), deadline=None)
 @given(
     counts=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)).filter(any), min_size=2, max_size=8),
     impurity=st.sampled_from(["gini", "entropy"]),

@@ -16,6 +16,7 @@ from bigforest.schema.config import TrainConfig
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.naive.split import Table, best_split, variance_score
 from tests.strategies import Data, configs, mixed_tables, tables, weights
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 300 if COMPILED else 30
@@ -33,7 +34,7 @@ def with_numbers(draw: st.DataObject, data: Data) -> Data:
     return data._replace(target=np.array(draw.draw(cells), np.int64), numbers=True)
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(data=tables(max_rows=40, max_features=4), config=configs(), width=st.sampled_from(sorted(GAPS)), draw=st.data())
 def test_grow__numbers_of_random_tables(data: Data, config: TrainConfig, width: int, draw: st.DataObject) -> None:
     rows = len(data.target)
@@ -41,14 +42,14 @@ def test_grow__numbers_of_random_tables(data: Data, config: TrainConfig, width: 
     check_kernel(with_numbers(draw, data), draw.draw(weights(rows)), config, width, gaps=gaps)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=examples(EXAMPLES), deadline=None)
 @given(data=mixed_tables(max_rows=40, max_features=4), config=configs(), draw=st.data())
 def test_grow_mixed__numbers_of_random_tables(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
     check_mixed_kernel(with_numbers(draw, data), bag, config, gaps=draw.draw(st.sampled_from([(1,), (4,), (1, 3)])))
 
 
-@settings(max_examples=EXAMPLES // 3, deadline=None)
+@settings(max_examples=examples(EXAMPLES // 3), deadline=None)
 @given(data=mixed_tables(max_rows=25), config=configs(), draw=st.data())
 def test_grow_mixed__numbers_of_heavy_weights(data: Data, config: TrainConfig, draw: st.DataObject) -> None:
     rows = len(data.target)
@@ -89,7 +90,7 @@ def test_grow_mixed__numbers_of_thousands_of_rows(levels: int) -> None:
     assert {node.feature for node in nodes} == {-1, 0, 1}
 
 
-@settings(max_examples=EXAMPLES // 3, deadline=None)
+@settings(max_examples=examples(EXAMPLES // 3), deadline=None)
 @given(st.lists(st.lists(st.integers(-9, 9), min_size=1, max_size=3), min_size=2, max_size=8))
 def test_best_split__numbers_get_the_best_of_all_subsets(levels: list[list[int]]) -> None:
     values = np.array([[float(level)] for level, numbers in enumerate(levels) for _ in numbers])
@@ -121,7 +122,7 @@ COMPARED = numba.njit(lambda *sums: compare_variance(*sums)) if COMPILED else co
 MEANS_COMPARED = numba.njit(lambda *means: compare_means(*means)) if COMPILED else compare_means
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(
     st.integers(-(2**61), 2**61),
     st.integers(-(2**61), 2**61),
@@ -141,7 +142,7 @@ def test_compare_variance__is_exact(sum_l: int, sum_r: int, w_l: int, w_r: int, 
         assert COMPARED(*[np.int64(n) for n in (*other, *one)]) == -sign
 
 
-@settings(max_examples=EXAMPLES)
+@settings(max_examples=examples(EXAMPLES))
 @given(st.integers(-(2**62), 2**62), st.integers(-(2**62), 2**62), st.integers(1, 2**31 - 1), st.integers(1, 2**31 - 1))
 @example(2**62, 2**62 - 1, 2**31 - 1, 2**31 - 1)
 @example(-3, -6, 1, 2)

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from bigforest.schema.config import TrainConfig
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.strategies import Data, configs, mixed_tables, tables, weights
+from tests.thorough import examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 300 if COMPILED else 30
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=examples(EXAMPLES), deadline=None)
 @given(data=tables(), config=configs(), numbers=st.booleans(), draw=st.data())
 def test_grow__random_splits(data: Data, config: TrainConfig, numbers: bool, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))
@@ -26,7 +27,7 @@ def test_grow__random_splits(data: Data, config: TrainConfig, numbers: bool, dra
     check_kernel(data._replace(numbers=numbers), bag, replace(config, splitter="random"), gaps=gaps)
 
 
-@settings(max_examples=EXAMPLES, deadline=None)
+@settings(max_examples=examples(EXAMPLES), deadline=None)
 @given(data=mixed_tables(), config=configs(), numbers=st.booleans(), draw=st.data())
 def test_grow_mixed__random_splits(data: Data, config: TrainConfig, numbers: bool, draw: st.DataObject) -> None:
     bag = draw.draw(weights(len(data.target)))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from bigforest.metrics.classes import Area, Metrics, Scores
+from tests.thorough import examples
 
 COLUMNS = ["class", "rows", "predicted", "precision", "recall", "f1", "log_loss", "brier", "auc"]
 
@@ -65,7 +66,7 @@ def judged(draw: st.DrawFn) -> tuple[list[int], list[int], NDArray[np.float64]]:
     return draw(codes), draw(codes), weights / weights.sum(axis=1, keepdims=True)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(rows=judged(), data=st.data())
 def test_metrics__are_those_of_scikit_learn(
     rows: tuple[list[int], list[int], NDArray[np.float64]], data: st.DataObject
@@ -82,7 +83,7 @@ def test_metrics__are_those_of_scikit_learn(
     assert pieces.result() == whole.result()
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     rows=st.lists(st.tuples(st.sampled_from([0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 1.0]), st.booleans()), min_size=1),
     most=st.integers(2, 9),
@@ -105,7 +106,7 @@ def test_area__the_same_from_any_number_of_passes(rows: list[tuple[float, bool]]
     assert area.value == (pytest.approx(np.mean(pairs), rel=1e-12) if pairs else None)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(rows=judged(), most=st.integers(2, 9), data=st.data())
 def test_metrics__joined_are_those_of_the_whole(
     rows: tuple[list[int], list[int], NDArray[np.float64]], most: int, data: st.DataObject

@@ -42,6 +42,7 @@ from bigforest.store.store import Store
 from tests.forests import random_tree, write_forest
 from tests.metrics.test_metrics import check_metrics
 from tests.naive.oob import report
+from tests.thorough import examples
 
 CLASSES = ("a", "b", "c")
 WEIGHTS = (1.0, -1.0, 0.3, -7e-3)  # of oblique nodes
@@ -174,7 +175,7 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return store_of(data(900), tmp_path_factory.mktemp("stored"))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(draws=st.data())
 def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObject) -> None:
     """Budgets from the smallest on, with steps of 256 rows; equal files, byte for byte."""

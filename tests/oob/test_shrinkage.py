@@ -34,6 +34,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.naive.shrinkage import chosen, cross_fitted, half, losses, mean_loss, out_of_bag
 from tests.oob.test_oob import CLASSES, FILES, data, forest_in, store_of, trees
+from tests.thorough import examples
 
 AUTO = TrainConfig(shrink="auto")
 
@@ -90,7 +91,7 @@ def test_write_oob__chooses_as_a_recomputation_does(kind: str, stores: dict[str,
         assert row == (pytest.approx(expected, rel=1e-12, abs=1e-12) if expected else (None,) * len(names))
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(draws=st.data())
 def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
     stores: dict[str, Store], draws: st.DataObject

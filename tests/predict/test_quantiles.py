@@ -32,6 +32,7 @@ from bigforest.store.store import Store
 from tests.commands import Run, folder, run
 from tests.naive.predict import is_missing
 from tests.naive.quantile import quantile
+from tests.thorough import examples
 from tests.training.test_run import files
 
 __all__ = ["folder", "run"]  # fixtures
@@ -53,7 +54,7 @@ def laid_out(leaves: list[Leaf]) -> tuple[NDArray[np.uint64], NDArray[np.uint32]
     return start, code, weight
 
 
-@settings(max_examples=300 if COMPILED else 40, deadline=None)
+@settings(max_examples=examples(300 if COMPILED else 40), deadline=None)
 @given(st.lists(LEAVES, min_size=1, max_size=9), st.data())
 def test_find_quantiles__as_the_oracle(leaves: list[Leaf], draw: st.DataObject) -> None:
     start, code, reach = laid_out(leaves)
@@ -135,7 +136,7 @@ def naive_quantiles(forest: Forest, store: Store, table: pl.DataFrame, new: pl.D
 
 
 @compiled
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     rows=st.integers(2, 120),
     seed=st.integers(0, 2**31),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from bigforest.race.losses import JudgedLoss, Rows, RowScores, judge, standard_error
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from tests.naive import race as naive
+from tests.thorough import examples
 
 SCORES = st.sampled_from([0.0, 0.25, 0.5, 1.0, 1.5, None])
 
@@ -34,7 +35,7 @@ def scores_of(own: list[float | None], second: list[bool] | None = None) -> RowS
     return RowScores(values, None if second is None else np.array(second))
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(tables())
 def test_race__as_plain_python(table: tuple[dict[str, list[float | None]], list[float], list[int]]) -> None:
     given_scores, weights, groups = table
@@ -60,7 +61,7 @@ def test_race__as_plain_python(table: tuple[dict[str, list[float | None]], list[
     assert retired(found, 25) == []
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables(2), st.lists(st.booleans(), min_size=30, max_size=30))
 def test_area__as_plain_python(
     table: tuple[dict[str, list[float | None]], list[float], list[int]], labels: list[bool]
@@ -79,7 +80,7 @@ def test_area__as_plain_python(
     )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 def test_cross_fitted__as_plain_python(table: tuple[dict[str, list[float | None]], list[float], list[int]]) -> None:
     given_scores, weights, groups = table

@@ -26,6 +26,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.naive.bag import bag as naive_bag
 from tests.naive.bag import bag_by_class
+from tests.thorough import examples
 
 BLOCK = 65_536
 COMPILED = not numba.config.DISABLE_JIT
@@ -47,7 +48,7 @@ ROWS = st.one_of(
 )
 
 
-@settings(max_examples=100 if COMPILED else 10)
+@settings(max_examples=examples(100 if COMPILED else 10))
 @given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5))
 def test_bag__has_exactly_the_draws_asked_for(rows: int, fraction: float, replace: bool, tree: int) -> None:
     counts = bag(rows, tree, options(sample_fraction=fraction, replace=replace))
@@ -57,7 +58,7 @@ def test_bag__has_exactly_the_draws_asked_for(rows: int, fraction: float, replac
     assert replace or counts.max() <= 1
 
 
-@settings(max_examples=100 if COMPILED else 10)
+@settings(max_examples=examples(100 if COMPILED else 10))
 @given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5))
 def test_bag_block__alone_equals_its_part_of_the_whole(rows: int, fraction: float, replace: bool, tree: int) -> None:
     config = options(sample_fraction=fraction, replace=replace)
@@ -66,7 +67,7 @@ def test_bag_block__alone_equals_its_part_of_the_whole(rows: int, fraction: floa
     assert np.array_equal(np.concatenate([parts[block] for block in blocks]), bag(rows, tree, config))
 
 
-@settings(max_examples=40 if COMPILED else 5)
+@settings(max_examples=examples(40 if COMPILED else 5))
 @given(ROWS, FRACTIONS, st.booleans(), st.integers(0, 5), st.sampled_from([0, 1, 2**63 - 1]))
 def test_bag__equals_the_naive_one(rows: int, fraction: float, replace: bool, tree: int, seed: int) -> None:
     config = TrainConfig(sample_fraction=fraction, replace=replace, seed=seed)
@@ -196,7 +197,7 @@ TARGETS = st.lists(st.integers(0, 4), min_size=2, max_size=200).map(
 )
 
 
-@settings(max_examples=60 if COMPILED else 8)
+@settings(max_examples=examples(60 if COMPILED else 8))
 @given(TARGETS, BY_CLASS, FRACTIONS, st.booleans(), st.integers(0, 5))
 def test_sampler__equals_the_naive_one(
     target: list[int], sampling: Any, fraction: float, replace: bool, tree: int

@@ -25,6 +25,7 @@ from tests.encode.test_encode import content, encoded
 from tests.encode.test_external import on_disk
 from tests.naive import encode as naive
 from tests.strategies import cuts
+from tests.thorough import examples
 
 NOW = 1_763_719_200_000_000_001  # nanoseconds since 1970
 UNITS = {"ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
@@ -97,7 +98,7 @@ def test_pools__values_differ_as_floats(kind: str) -> None:
     assert sorted(floats(kind, pool)) == floats(kind, sorted(pool))
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data(), rows=st.integers(2, 30), max_bins=st.sampled_from(["exact", "exact", 2, 3]), disk=st.booleans())
 def test_encode__order_of_every_type(data: st.DataObject, rows: int, max_bins: Any, disk: bool) -> None:
     frame, plain = data.draw(typed(rows))
@@ -116,7 +117,7 @@ def test_encode__order_of_every_type(data: st.DataObject, rows: int, max_bins: A
             assert feature.dtype == str(frame[feature.name].dtype)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(data=st.data(), rows=st.integers(4, 40))
 def test_forest__of_any_type_is_that_of_its_floats(data: st.DataObject, rows: int) -> None:
     """The same thresholds, and the same answers for frames, lazy queries and files, also to rows never seen."""
@@ -139,7 +140,7 @@ def test_forest__of_any_type_is_that_of_its_floats(data: st.DataObject, rows: in
             assert pl.read_parquet(Path(name) / "p.parquet").drop("prediction").equals(expected)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     raw=st.lists(st.integers(-(2**62), 2**62), min_size=1, max_size=20),
     family=st.sampled_from([pl.Datetime, pl.Duration]),
@@ -322,7 +323,7 @@ def flat(frame: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(data=st.data(), size=st.sampled_from([1, 500, 10**6]))
 def test_encode__nested_columns_are_their_elements(data: st.DataObject, size: int) -> None:
     """In memory, from files of any cut, and from Arrow's fixed-size lists, a few rows at a time."""

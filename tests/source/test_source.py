@@ -20,6 +20,7 @@ from bigforest.common.errors import DataError
 from bigforest.source import Source, open_source, spool
 from bigforest.source.in_memory import frame_from_numpy
 from tests.strategies import cuts, frames
+from tests.thorough import examples
 
 TABLE = pl.DataFrame(
     {
@@ -136,7 +137,7 @@ def test_frame_from_numpy__names_and_errors() -> None:
             frame_from_numpy(matrix, names)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(data=st.data(), frame=frames(), rows=st.integers(1, 40), part=st.sampled_from([1, 100, 1 << 20]))
 def test_source__batches_are_the_table_in_order(data: st.DataObject, frame: pl.DataFrame, rows: int, part: int) -> None:
     frame = frame.select(pl.exclude(pl.Int128))

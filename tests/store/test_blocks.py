@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from benchmarks.cgroup import evict
 from bigforest.common.errors import FormatError
 from bigforest.store.blocks import ColumnFile, cached_pages
+from tests.thorough import examples
 
 BLOCK = 65_536
 
@@ -27,7 +28,7 @@ BLOCK = 65_536
     evicted=st.booleans(),
     block_rows=st.sampled_from([BLOCK, 100_000]),
 )
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 def test_column_file__reads_what_is_there(
     rows: int, columns: int, dtype: str, start: int, again: bool, evicted: bool, block_rows: int
 ) -> None:

@@ -30,6 +30,7 @@ from tests.grown import frame_of
 from tests.naive import boosting as naive
 from tests.naive.split import Table
 from tests.strategies import Data, tables
+from tests.thorough import examples
 from tests.training.test_run import files
 
 __all__ = ["folder", "run"]  # fixtures
@@ -46,7 +47,7 @@ def options(sampling: str, **changes: Any) -> TrainConfig:
 # Bags and weights.
 
 
-@settings(max_examples=100 if COMPILED else 10)
+@settings(max_examples=examples(100 if COMPILED else 10))
 @given(
     st.lists(st.one_of(st.integers(1, 5), st.integers(1, 2**55)), min_size=1, max_size=40),
     st.integers(0, 60),
@@ -167,7 +168,7 @@ def check_forest(data: Data, **given: Any) -> None:
         assert forest.predict_proba(frame, trees=some).to_numpy().tolist() == expected
 
 
-@settings(max_examples=30 if COMPILED else 2, deadline=None)
+@settings(max_examples=examples(30 if COMPILED else 2), deadline=None)
 @given(
     tables(max_rows=40, max_features=4, max_classes=4),
     METHODS,

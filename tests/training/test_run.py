@@ -22,6 +22,7 @@ from bigforest.forest.format.nodes import part_path
 from bigforest.grow.forest import part_groups
 from bigforest.storage import owned_folders
 from bigforest.training.run_state import RunState
+from tests.thorough import examples
 
 OPTIONS: dict[str, Any] = {"trees": 9, "seed": 3, "threads": 2}
 
@@ -296,7 +297,7 @@ def test_resume__another_version_may_grow_other_trees(
         bigforest.train(resume=out, trees=20)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.integers(1, 40), st.integers(1, 40), st.booleans())
 def test_add_trees__equals_all_at_once(first: int, more: int, bootstrap: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
