@@ -37,6 +37,7 @@ from tests.commands import Run
 from tests.grow.test_invariance import assert_equal, frame, rows_of
 from tests.grow.test_mixed_forest import options_of
 from tests.grow.test_mixed_forest import table as mixed_table
+from tests.thorough import cases
 from tests.training.test_run import files
 
 pytestmark = [
@@ -154,7 +155,7 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert ends[-1:] == totals
 
 
-@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize("task", cases(["classification", "regression"], quick=1))
 def test_train__wide_weights(client: Client, tmp_path: Path, both_alive: None, task: str) -> None:
     weighted(task).write_parquet(tmp_path / "t.parquet")
     options = WEIGHTED | {"task": task, "trees": 24}
@@ -204,7 +205,7 @@ def test_train__categories_gaps_weights_and_numbers(
         assert found.read_bytes() == part.read_bytes()
 
 
-@pytest.mark.parametrize("family", ["axis", "sparse-oblique"])
+@pytest.mark.parametrize("family", cases(["axis", "sparse-oblique"], quick=1))
 def test_train__on_ranks(client: Client, table: Path, tmp_path: Path, both_alive: None, family: str) -> None:
     options = {**CONFIG, "trees": 4, "ranks": True, "family": family}
     bigforest.train(table, out=tmp_path / "threads", scheduler="threads", **options)
@@ -214,14 +215,10 @@ def test_train__on_ranks(client: Client, table: Path, tmp_path: Path, both_alive
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {},
-        OTHERS,
-        {"family": "sparse-oblique"},
-        {"family": "rotation"},
-        {"sampling": "balanced"},
-        {"group": "hour"},
-    ],
+    cases(
+        [{}, {"family": "rotation"}, OTHERS, {"family": "sparse-oblique"}, {"sampling": "balanced"}, {"group": "hour"}],
+        quick=2,
+    ),
 )
 def test_train__one_worker_is_warned_about(
     one: Client, table: Path, expected: Path, tmp_path: Path, options: dict[str, Any]
@@ -235,7 +232,7 @@ def test_train__one_worker_is_warned_about(
     assert any("--memory-limit 0" in event.message for event in notices if isinstance(event, Notice))
 
 
-@pytest.mark.parametrize("family", ["subspace-cap", "subspace-perceptron"])
+@pytest.mark.parametrize("family", cases(["subspace-cap", "subspace-perceptron"], quick=1))
 def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_alive: None, family: str) -> None:
     options = {**CONFIG, "family": family, "subspace": 2}
     bigforest.train(table, out=tmp_path / "threads", scheduler="threads", **options)
@@ -250,12 +247,18 @@ PERCEPTRONS = {"family": "subspace-perceptron", "subspace": 2, "max_epochs": 2}
 
 @pytest.mark.parametrize(
     "options",
-    [{}, {"impurity": "entropy"}, {"sampling": "stratified"}, MEANS, {"family": "rotation", "axes": 3}, PERCEPTRONS],
+    cases(
+        [
+            *({}, MEANS),
+            *({"impurity": "entropy"}, {"sampling": "stratified"}, {"family": "rotation", "axes": 3}, PERCEPTRONS),
+        ],
+        quick=2,
+    ),
 )
 def test_grow__by_passes(
     client: Client, store: Store, tmp_path: Path, both_alive: None, options: dict[str, Any]
 ) -> None:
-    config = TrainConfig.of(trees=5, seed=3, max_depth=7, **options)
+    config = TrainConfig.of(trees=3, seed=3, max_depth=6, **options)
     cluster = Resources(threads=1, scratch=tmp_path, cluster=Cluster(client))
     for name, resources, way in (("a", Resources(threads=1), None), ("b", cluster, BY_PASSES)):
         grow_forest(store, config, tmp_path / name, resources=resources, listener=silent, way=way)
@@ -273,7 +276,7 @@ def test_grow__by_passes_on_threads_of_a_worker(one: Client, store: Store, tmp_p
     assert contents[0] == contents[1]
 
 
-@pytest.mark.parametrize("target", ["kind", "minutes"])
+@pytest.mark.parametrize("target", cases(["kind", "minutes"], quick=1))
 def test_grow__by_passes_on_any_columns(client: Client, tmp_path: Path, both_alive: None, target: str) -> None:
     told = {name: value for name, value in options_of(target).items() if name not in ("trees", "seed")}
     data = pl.concat([mixed_table()] * 23)  # two blocks
@@ -325,12 +328,16 @@ PRINCIPAL = {"family": "rotation", "rotation": "pca"}
 
 @pytest.mark.parametrize(
     ("task", "options"),
-    [
-        *((task, {}) for task in ("answer", "score", "spill", "grow-subtree", "write-stems")),
-        *((task, MEANS) for task in ("decode-blocks", "answer", "score")),
-        *((task, PRINCIPAL) for task in ("sample", "grow-subtree")),
-        *((task, PERCEPTRONS) for task in ("score", "learn")),
-    ],
+    cases(
+        [
+            *((task, {}) for task in ("answer", "score", "grow-subtree")),
+            *((task, {}) for task in ("spill", "write-stems")),
+            *((task, MEANS) for task in ("decode-blocks", "answer", "score")),
+            *((task, PRINCIPAL) for task in ("sample", "grow-subtree")),
+            *((task, PERCEPTRONS) for task in ("score", "learn")),
+        ],
+        quick=3,
+    ),
 )
 def test_grow__by_passes_a_worker_is_killed(
     client: Client,

@@ -140,6 +140,7 @@ def test_train__all_in_the_object_store(client: Client, table: tuple[Path, Path]
     assert_same_files(out, expected.with_name("eight"))
 
 
+@pytest.mark.slow
 def test_train__wide_weights(client: Client, home: Path, tmp_path: Path) -> None:
     from tests.execution.test_cluster import WEIGHTED, weighted
 
@@ -167,7 +168,7 @@ def test_train__on_a_store(client: Client, store: Store, table: tuple[Path, Path
 
 
 def test_grow__by_passes(client: Client, store: Store, table: tuple[Path, Path], tmp_path: Path, home: Path) -> None:
-    config = TrainConfig(trees=4, seed=3, max_depth=7)
+    config = TrainConfig(trees=1, seed=3, max_depth=5)
     scratch = home / "scratch"
     scratch.mkdir()
     cluster = Resources(threads=1, scratch=scratch, cluster=Cluster(client))
