@@ -64,6 +64,10 @@ def make(folder: Path) -> None:
     bigforest.train(folder / "rows.parquet", "y", out=folder / "other.forest", **{**classes, "seed": 9})
     bigforest.train(table, "z", out=forests / "numbers", weight="w", group="g", keep_targets=True, **numbers)
     bigforest.train(numeric, "y", out=forests / "oblique", trees=3, max_depth=4, family="sparse-oblique")
+    dated = numeric.with_columns(y=pl.date(2020, 1, 1 + pl.col("y")))
+    kept = {"trees": 3, "max_depth": 4, "shrink": 2.0, "keep_votes": True}
+    bigforest.train(dated, "y", out=forests / "dates", **kept)
+    bigforest.train(numeric, "y", out=forests / "boosted", trees=3, max_depth=4, sampling="arc-x4", shrink="off")
     bigforest.encode_store(numeric, stores / "numeric", target="y")
     bigforest.encode_store(table, stores / "mixed", target="y", exclude=["z"], weight="w", group="g")
     bigforest.encode_store(
