@@ -46,6 +46,7 @@ from tests.killing import die_at_call
 _CALLS = ("rename", "replace", "fsync", "unlink", "rmdir", "mkdir")
 _MOST_CALLS = 60
 TREES = 8
+TIMED = ("run.parquet", "candidates.parquet", "race.json")
 
 
 def _tables(home: Path) -> None:
@@ -140,6 +141,27 @@ def _validate(home: Path, out: Path) -> None:
     bigforest.validate_forest(home / "a.forest", home / "test.parquet", out=out, threads=2, overwrite=True)
 
 
+def _arcs(home: Path, out: Path) -> None:
+    """Trees whose bags follow from the trees before."""
+    options = {"target": "y", "sampling": "arc-x4", "shrink": "off", "max_depth": 4}
+    _train_or_resume(home / "table.parquet", out, {"threads": 2}, options)
+
+
+def _shrink(home: Path, out: Path) -> None:
+    bigforest.shrink_forest(home / "a.forest", out, data=home / "table.parquet", threads=2, overwrite=True)
+
+
+def _explain(home: Path, out: Path) -> None:
+    parts = ["importance", "unbiased", "permutation", "trees"]
+    bigforest.explain_forest(home / "a.forest", home / "table.parquet", out, parts=parts, threads=2)
+
+
+def _compare(home: Path, out: Path) -> None:
+    """Goes on where it was interrupted."""
+    options = {"trees": 50, "max_depth": 5}
+    bigforest.compare(home / "table.parquet", "y", candidates=2, out=out, options=options, threads=2)
+
+
 CASES: dict[str, Callable[[Path, Path], object]] = {
     "train": _train,
     "passes": _passes,
@@ -152,14 +174,18 @@ CASES: dict[str, Callable[[Path, Path], object]] = {
     "calibrate": _calibrate,
     "prune": _prune,
     "validate": _validate,
+    "arcs": _arcs,
+    "shrink": _shrink,
+    "explain": _explain,
+    "compare": _compare,
 }
 
 
 def content(out: Path) -> dict[str, bytes]:
-    """What is in an output, but for the file with timings."""
+    """What is in an output, but for files with timings."""
     if out.is_file():
         return {"": out.read_bytes()}
-    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "run.parquet"]
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name not in TIMED]
     return {str(path.relative_to(out)): path.read_bytes() for path in files}
 
 
