@@ -27,7 +27,7 @@ from tests.grown import check_large_tree, check_tree
 from tests.kernels.test_exact_large import Column, Draw, bits, clumped, floats, skewed, table, ties, words
 from tests.naive.split import SCORES
 from tests.strategies import Data, sparse_configs, tables
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 400 if COMPILED else 30
@@ -55,7 +55,7 @@ def check_oblique(data: Data, config: TrainConfig, tree: int = 0) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("kind", ["rerf", "sporf", "gaussian", "very-sparse"])
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("classes", cases([2, 3, 10], quick=2))
 def test_grow_tree__3_000_rows(kind: str, classes: int) -> None:
     config = TrainConfig(family="sparse-oblique", projection_kind=kind, seed=classes, projections=6)
     check_oblique(table(3000, classes, 7), config)
@@ -111,7 +111,7 @@ def test_grow_tree__capped_codes() -> None:
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("classes", cases([2, 10], quick=1))
 def test_grow_tree__hundreds_of_features(classes: int) -> None:
     data = table(1500, classes, 10, [words, ties, bits, skewed] * 70)
     check_oblique(data, TrainConfig(family="sparse-oblique", max_depth=6))

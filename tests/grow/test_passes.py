@@ -32,7 +32,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, configs, tables
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 WHOLE = GrowPlan(workers=1, limits=None, group=1, memory=0)
 
@@ -85,7 +85,9 @@ def wide_table(rows: int, classes: int, seed: int = 3) -> pl.DataFrame:
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize(("classes", "impurity"), [(2, "gini"), (5, "gini"), (3, "entropy"), (3, "error")])
+@pytest.mark.parametrize(
+    ("classes", "impurity"), cases([(2, "gini"), (5, "gini"), (3, "entropy"), (3, "error")], quick=3)
+)
 def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str) -> None:
     store = store_of(wide_table(150_000, classes), tmp_path)
     config = TrainConfig(trees=3, seed=7, impurity=impurity, mtry=3, min_leaf=2, max_depth=12)

@@ -21,6 +21,7 @@ import pytest
 
 from bigforest.kernels.compiler import cache, jit
 from bigforest.kernels.compiler.parts import PartDispatcher
+from tests.thorough import cases
 
 # Two kernels, which are compiled in a moment; what they give, and how often the cache served each.
 OWN = """
@@ -100,19 +101,19 @@ def flipped(content: bytes, place: int) -> bytes:
 
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
-    "empty": lambda content: b"",
-    "half": lambda content: content[: len(content) // 2],
-    "longer": lambda content: content + b"\0",
-    "checksum": lambda content: flipped(content, 5),
-    "first": lambda content: flipped(content, 40),
-    "middle": lambda content: flipped(content, len(content) // 2),
-    "last": lambda content: flipped(content, len(content) - 1),
     "pickle": lambda content: b"\x80\x04cnowhere\nNothing\n.",
+    "half": lambda content: content[: len(content) // 2],
+    "checksum": lambda content: flipped(content, 5),
+    "middle": lambda content: flipped(content, len(content) // 2),
+    "empty": lambda content: b"",
+    "longer": lambda content: content + b"\0",
+    "first": lambda content: flipped(content, 40),
+    "last": lambda content: flipped(content, len(content) - 1),
 }
 
 
 @needs_compiler
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", cases(DAMAGES, quick=4))
 def test_cache__damaged_files_cost_a_compilation(kept: Path, damage: str) -> None:
     path = file_of(kept, "twice")
     path.write_bytes(DAMAGES[damage](path.read_bytes()))

@@ -14,6 +14,7 @@ from bigforest.schema.config import TrainConfig
 from tests.grown import check_large_tree
 from tests.naive.split import SCORES
 from tests.strategies import Data
+from tests.thorough import cases
 
 pytestmark = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 
@@ -78,7 +79,7 @@ CLASSES = [2, 3, 10, 30]
 
 
 @pytest.mark.parametrize(("impurity", "classes"), list(product(SCORES, CLASSES)))
-@pytest.mark.parametrize("min_leaf", [1, 5])
+@pytest.mark.parametrize("min_leaf", cases([5, 1], quick=1))
 def test_grow_tree__300_rows(impurity: str, classes: int, min_leaf: int) -> None:
     data = table(300, classes, classes)
     for mtry, bootstrap in ((3, True), ("all", False)):
@@ -92,7 +93,7 @@ def test_grow_tree__3_000_rows(impurity: str, classes: int) -> None:
     check_large_tree(table(3000, classes, 7), config, tree=classes)
 
 
-@pytest.mark.parametrize("min_leaf", [5, 50, 300])
+@pytest.mark.parametrize("min_leaf", cases([300, 50, 5], quick=2))
 @pytest.mark.parametrize("classes", [2, 10])
 def test_grow_tree__2_000_rows_and_large_leaves(classes: int, min_leaf: int) -> None:
     for impurity in SCORES:
@@ -117,7 +118,7 @@ def test_grow_tree__12_000_rows_grown_until_pure() -> None:
     check_large_tree(table(12_000, 2, 5), TrainConfig(mtry=2))
 
 
-@pytest.mark.parametrize("classes", [2, 5])
+@pytest.mark.parametrize("classes", cases([2, 5], quick=1))
 def test_grow_tree__codes_of_four_bytes(classes: int) -> None:
     kinds = [floats, words, floats, ties]
     data = table(70_000, classes, 6, kinds)

@@ -15,7 +15,7 @@ from tests.kernel import WIDTHS, check_kernel
 from tests.naive.quick_split import best_split as quick_split
 from tests.naive.split import SCORES
 from tests.strategies import Data, configs, tables, weights
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 COMPILED = not numba.config.DISABLE_JIT
 HEAVIEST = 65_535
@@ -93,7 +93,7 @@ def test_grow__codes_far_apart_and_in_clumps(impurity: str, classes: int, rows: 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("mirrored", [False, True])
-@pytest.mark.parametrize("classes", [2, 3, 8])
+@pytest.mark.parametrize("classes", cases([2, 3, 8], quick=2))
 @pytest.mark.parametrize(("more", "others"), [(10, 90), (1, 1)])
 def test_grow__best_split_just_inside_a_bucket(classes: int, mirrored: bool, more: int, others: int) -> None:
     # A hundred rows of the last class fill one bucket, a few more begin the next: no edge is as good.

@@ -20,7 +20,7 @@ from tests.kernel import WIDTHS, check_mixed_kernel
 from tests.naive.levels import level_groups, level_order, principal_component
 from tests.naive.split import SCORES, Table, best_split
 from tests.strategies import Data, configs, mixed_tables, weights
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 COMPILED = not numba.config.DISABLE_JIT
 HEAVIEST = 65_535
@@ -43,7 +43,7 @@ def test_grow_mixed__heavy_weights(data: Data, config: TrainConfig, draw: st.Dat
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("impurity", SCORES)
-@pytest.mark.parametrize("classes", [2, 3, 7])
+@pytest.mark.parametrize("classes", cases([2, 3, 7], quick=2))
 @pytest.mark.parametrize("levels", [3, 60, 700])
 def test_grow_mixed__thousands_of_rows(impurity: str, classes: int, levels: int) -> None:
     draw = np.random.default_rng(levels + classes)
