@@ -14,11 +14,15 @@ import bigforest
 from bigforest.schema.columns import columns_named, leaves
 from bigforest.source import open_source
 from tests.commands import Run, folder, run
+from tests.thorough import cases
 
 __all__ = ["folder", "run"]
 
 NAMES = ["^a$", "*", "^g.*$", "", " ", "a.b", "é", "q\"'\n", "[b]"]
 ROLES = ["feature", "category", "target", "group", "weight", "exclude"]
+# Every role with one name, and every name in one role; the other pairs are tried in a thorough run.
+FIRST = [(role, NAMES[0]) for role in ROLES] + [(ROLES[at % len(ROLES)], NAMES[at]) for at in range(1, len(NAMES))]
+PAIRS = FIRST + [(role, name) for name in NAMES for role in ROLES if (role, name) not in FIRST]
 # Columns that the names would stand for as patterns: another one found instead shows in the trees.
 DECOYS = ("a", "g1")
 
@@ -47,10 +51,13 @@ def grown(data: Any, **names: str) -> bigforest.Forest:
     )
 
 
-@pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("name", NAMES)
-def test_any_name_in_any_role__same_trees(role: str, name: str, tmp_path: Path) -> None:
-    expected = grown(table())
+@pytest.fixture(scope="module")
+def expected() -> bigforest.Forest:
+    return grown(table())
+
+
+@pytest.mark.parametrize(("role", "name"), cases(PAIRS, quick=len(FIRST)))
+def test_any_name_in_any_role__same_trees(role: str, name: str, expected: bigforest.Forest, tmp_path: Path) -> None:
     data = table(**{role: name})
     data.write_parquet(tmp_path / "table.parquet")
     back = {name: role} if role in ("feature", "category") else {}
@@ -148,22 +155,25 @@ def test_source__gives_columns_by_their_names(write: Callable[..., Path], tmp_pa
         assert pl.concat(source.batches(some, 2)).equals(data[some])
 
 
+@pytest.mark.parametrize(("role", "name"), cases(PAIRS, quick=len(FIRST)))
+def test_command_line__any_name_in_any_role(run: Run, folder: Path, role: str, name: str) -> None:
+    table(**{role: name}).write_parquet("table.parquet")
+    told = {one: name if one == role else one for one in ROLES}
+    options = [word for one in ("target", "group", "weight", "exclude") for word in (f"--{one}", told[one])]
+    facts = run.json("train", "table.parquet", *options, "--trees", "3", "--out", "t.forest")
+    assert facts["target"] == told["target"]
+    Path("table.parquet").rename("new.parquet")  # rows of training would be told of
+    run("inspect", "t.forest", "--features")
+    assert (run.code, run.err) == (0, "")
+    scored = run.json("predict", "t.forest", "new.parquet", "--keep", name, "--out", "p.parquet")
+    assert scored["accuracy"] > 0.8
+    assert pl.read_parquet("p.parquet").columns == [name, "prediction"]
+    assert run("validate", "t.forest", "new.parquet").code == 0
+    assert run("plan", "new.parquet", *options).code in (0, 1)
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_command_line__any_name_in_any_role(run: Run, folder: Path, name: str) -> None:
-    for role in ROLES:
-        table(**{role: name}).write_parquet("table.parquet")
-        told = {one: name if one == role else one for one in ROLES}
-        options = [word for one in ("target", "group", "weight", "exclude") for word in (f"--{one}", told[one])]
-        facts = run.json("train", "table.parquet", *options, "--trees", "3", "--out", "t.forest", "--overwrite")
-        assert facts["target"] == told["target"]
-        Path("table.parquet").rename("new.parquet")  # rows of training would be told of
-        run("inspect", "t.forest", "--features")
-        assert (run.code, run.err) == (0, "")
-        scored = run.json("predict", "t.forest", "new.parquet", "--keep", name, "--out", "p.parquet", "--overwrite")
-        assert scored["accuracy"] > 0.8
-        assert pl.read_parquet("p.parquet").columns == [name, "prediction"]
-        assert run("validate", "t.forest", "new.parquet").code == 0
-        assert run("plan", "new.parquet", *options).code in (0, 1)
+def test_command_line__target_of_any_name(run: Run, folder: Path, name: str) -> None:
     table(target=name).write_parquet("table.parquet")
     text = run("train", "table.parquet", "--target", name, "--trees", "3", "--out", "t.forest", "--overwrite").out
     assert sum(line.startswith("target") for line in text.splitlines()) == 1

@@ -77,7 +77,7 @@ def test_predict__sets_as_the_oracle(forests: dict[str, Forest], name: str, cove
 @compiled
 @pytest.mark.parametrize("risk", [0.05, 0.2, 0.4])
 def test_predict__rejects_as_the_oracle(forests: dict[str, Forest], risk: float) -> None:
-    forest, new = forests["kind"], frame(200, 1)
+    forest, new = forests["kind"], frame(50, 1)
     oob = forest.oob.rows.drop_nulls("prediction").collect()
     confidence = oob.select(pl.max_horizontal(pl.col("^p_.*$"))).to_series().to_list()
     wrong = (oob["truth"] != oob["prediction"]).to_list()

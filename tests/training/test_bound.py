@@ -79,6 +79,7 @@ def compile_first(folder: Path, options: dict[str, Any]) -> None:
     subprocess.run(command, cwd=Path(__file__).resolve().parents[2], check=True)
 
 
+@pytest.mark.slow
 def test_train__within_a_quarter_of_the_table(tmp_path: Path) -> None:
     table = tmp_path / "t.parquet"
     write_table(table, ROWS)

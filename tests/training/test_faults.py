@@ -19,6 +19,7 @@ import pytest
 import bigforest
 from bigforest.common.events import Event, StageAdvanced
 from tests.killing import Killing
+from tests.thorough import cases
 
 TREES = 12
 PARTS = 4
@@ -93,7 +94,7 @@ def test_killed__in_every_stage(killing: Killing, original: Path, tmp_path: Path
     assert_equal(original, out)
 
 
-@pytest.mark.parametrize("call", range(0, CALLS, 8))
+@pytest.mark.parametrize("call", cases(range(0, CALLS, 8), quick=2))
 def test_killed__at_a_write_and_again_when_resumed(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
     out = tmp_path / "f"
     (tmp_path / "scratch").mkdir()
@@ -105,7 +106,7 @@ def test_killed__at_a_write_and_again_when_resumed(killing: Killing, original: P
     assert_equal(original, out)
 
 
-@pytest.mark.parametrize("call", range(1, 25, 2))
+@pytest.mark.parametrize("call", cases(range(1, 25, 2), quick=3))
 def test_killed__while_the_work_moves(killing: Killing, original: Path, tmp_path: Path, call: int) -> None:
     out, scratch = tmp_path / "f", tmp_path / "scratch"
     for name in ("a", "b", "c"):
@@ -119,7 +120,7 @@ def test_killed__while_the_work_moves(killing: Killing, original: Path, tmp_path
     assert not list(scratch.glob("*/*"))
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", cases(range(4), quick=1))
 def test_killed__at_any_moment(killing: Killing, original: Path, tmp_path: Path, seed: int) -> None:
     draw = np.random.default_rng(seed)
     out = tmp_path / "f"
