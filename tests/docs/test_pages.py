@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ast
-import os
 import subprocess
-import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,25 +15,45 @@ from bigforest.forest.format.files import VERSION
 from docs.extensions.page_setup import fill
 from docs.extensions.result_pages import results
 from docs.extensions.schemas import FILES, column_table
+from tests.docs.command_server import CommandServer
 from tests.docs.pages import DOCS, PAGES, blocks, check_command, local_links, script
-
-# The command of this Python, whatever else is installed.
-BIGFOREST = f'bigforest() {{ "{sys.executable}" -m cli "$@"; }}'
 
 
 def _name(page: Path) -> str:
     return str(page.relative_to(DOCS))
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[CommandServer]:
+    # The address of a socket must be short.
+    with tempfile.TemporaryDirectory() as folder, CommandServer(Path(folder)) as running:
+        yield running
+
+
+def _shell(server: CommandServer, commands: str, folder: Path) -> tuple[int, str, str]:
+    """Exit code, output and messages of a script."""
+    words = ["bash", "-euo", "pipefail", "-c", f"{server.shell_function()}\n{commands}"]
+    # Not pipes: what renders pictures keeps files 1 and 2 open in the server, and we would wait for their end.
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        code = subprocess.run(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=err).returncode
+        out.seek(0)
+        err.seek(0)
+        return code, out.read(), err.read()
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "sh")], ids=_name)
-def test_commands__of_a_page_run_one_after_the_other(page: Path, tmp_path: Path) -> None:
+def test_commands__of_a_page_run_one_after_the_other(page: Path, server: CommandServer, tmp_path: Path) -> None:
     fill(tmp_path)
-    commands = f"{BIGFOREST}\n{script(page)}"
-    environment = os.environ | {"PYTHONPATH": str(DOCS.parent)}
-    run = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", commands], cwd=tmp_path, env=environment, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
+    code, _, err = _shell(server, script(page), tmp_path)
+    assert code == 0, err
+
+
+def test_commands__that_fail_say_so(server: CommandServer, tmp_path: Path) -> None:
+    code, out, err = _shell(server, "bigforest train 'no such.parquet' --target y\necho not reached", tmp_path)
+    assert (code, out) == (2, "")
+    assert "no such.parquet" in err
+    code, out, _ = _shell(server, "bigforest --version && echo then", tmp_path)
+    assert (code, out) == (0, f"bigforest {bigforest.__version__}\nthen\n")
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "console")], ids=_name)
