@@ -27,6 +27,7 @@ from bigforest.plot.scores import area_of, ranking_table, reliability_table
 from bigforest.plot.shape import depth_table, leaves_table, time_table
 from bigforest.plot.tree import tree_tables
 from cli.app import app
+from tests.thorough import cases
 
 EVIL = "</script><script>alert(1)</script>"
 
@@ -207,7 +208,11 @@ def test_labels__differ_where_values_do() -> None:
     assert len(set(labels_of(long))) == 4 and all(text.isprintable() for text in labels_of(long))
 
 
-@pytest.mark.parametrize("kind", ["svg", "png", "html"])
+@pytest.mark.parametrize(
+    ("grown", "kind"),
+    cases([(3, "svg"), (2, "png"), (3, "html"), (2, "svg"), (3, "png"), (2, "html")], quick=3),
+    indirect=["grown"],
+)
 def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str) -> None:
     forest, frame = grown
     files = bf.plot_forest(forest, frame, out=tmp_path / "out", format=kind, threads=1)
