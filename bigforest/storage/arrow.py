@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -60,11 +61,65 @@ def frame_of(table: Any, where: str) -> pl.DataFrame:
 
     Arrays are validated, their text too. Raises DataError, naming `where` and the column.
     """
+    columns = []
     with naming_faults(lambda what: DataError(f"{where}: the table cannot be read ({what}); check its files")):
         for name, column in zip(table.schema.names, table.columns, strict=True):
             with naming_faults(lambda what, name=name: _of_column(where, name, what)):  # type: ignore[misc]
                 column.validate(full=True)
-        return _frame(table)
+                columns.append(_sound(column))
+        return _frame(type(table).from_arrays(columns, schema=table.schema))
+
+
+def _sound(column: Any) -> Any:
+    """The column with empty views where text is missing: Arrow's validation skips those, and Polars follows them."""
+    if not _has_views(column.type):
+        return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_sound(chunk) for chunk in column.chunks], column.type)
+    return _with_sound_views(column)
+
+
+def _has_views(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        return _has_views(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _has_views(kind.storage_type)
+    fields = (kind.field(number) for number in range(kind.num_fields))
+    return _is_view(kind) or any(_has_views(field.type) for field in fields)
+
+
+def _is_view(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string_view(kind) or pa.types.is_binary_view(kind))
+
+
+def _with_sound_views(array: Any) -> Any:
+    kind = array.type
+    if _is_view(kind):
+        return _with_empty_views(array) if array.null_count else array
+    if isinstance(kind, pa.BaseExtensionType):
+        return pa.ExtensionArray.from_storage(kind, _sound(array.storage))
+    if pa.types.is_dictionary(kind):
+        return pa.DictionaryArray.from_arrays(array.indices, _sound(array.dictionary), ordered=kind.ordered)
+    if pa.types.is_struct(kind):
+        parts = [_sound(array.field(number)) for number in range(kind.num_fields)]
+        return pa.StructArray.from_arrays(parts, fields=list(kind), mask=array.is_null())
+    if pa.types.is_fixed_size_list(kind):
+        values = array.values.slice(array.offset * kind.list_size, len(array) * kind.list_size)
+        return pa.FixedSizeListArray.from_arrays(_sound(values), type=kind, mask=array.is_null())
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        begins = pa.array(array.offsets.to_numpy().copy())  # no part of longer ones
+        return type(array).from_arrays(begins, _sound(array.values), type=kind, mask=array.is_null())
+    raise ValueError(f"the type {kind} is not supported")
+
+
+def _with_empty_views(array: Any) -> Any:
+    """Views are of 16 bytes, of which an empty one has none but zeros."""
+    _, views, *texts = array.buffers()
+    rows = slice(array.offset, array.offset + len(array))
+    valid = array.is_valid().to_numpy(zero_copy_only=False)
+    sound = np.frombuffer(views, np.uint64).reshape(-1, 2)[rows] * valid[:, np.newaxis]
+    bits = np.packbits(valid, bitorder="little")
+    return pa.Array.from_buffers(array.type, len(array), [pa.py_buffer(bits), pa.py_buffer(sound), *texts])
 
 
 def _no_rows(schema: pa.Schema) -> pa.Table:
