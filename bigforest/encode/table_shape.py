@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,6 +20,7 @@ from bigforest.schema.dataspec import MAX_CLASSES, code_width
 from bigforest.source import Source
 from bigforest.source.files import KINDS, find_files
 from bigforest.source.source import reading_parquet
+from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import readable
 from bigforest.store.store import Store
 
@@ -105,20 +107,33 @@ def _statistics(data: Any) -> dict[str, Known]:
     whole: dict[str, bool | None] = {}
     for file in files:
         with reading_parquet(file):
-            metadata = pq.read_metadata(readable(file))
-            for group in range(metadata.num_row_groups):
-                for position in range(metadata.num_columns):
-                    column = metadata.row_group(group).column(position)
-                    name, known = column.path_in_schema, column.statistics
-                    here = known.null_count == 0 if known is not None and known.has_null_count else None
-                    whole[name] = False if here is False or whole.get(name) is False else here and whole.get(name, True)
-                    if known is None or not known.has_min_max or type(known.min) is not int:
-                        silent.add(name)
+            schema = pq.read_metadata(readable(file)).schema
+            for group in row_groups(file):
+                for position, chunk in enumerate(group):
+                    here = None if chunk.nulls is None else chunk.nulls == 0
+                    known = whole.get(chunk.name, True)
+                    whole[chunk.name] = False if here is False or known is False else here and known
+                    span = _integers(schema.column(position), chunk)
+                    if span is None:
+                        silent.add(chunk.name)
                     else:
-                        low, high = found.get(name, (known.min, known.max))
-                        found[name] = (min(low, known.min), max(high, known.max))
+                        low, high = found.get(chunk.name, span)
+                        found[chunk.name] = (min(low, span[0]), max(high, span[1]))
     spans = {name: high - low + 1 for name, (low, high) in found.items() if name not in silent}
     return {name: Known(spans.get(name), known) for name, known in whole.items()}
+
+
+def _integers(column: Any, chunk: ColumnChunk) -> tuple[int, int] | None:
+    """The least and the greatest integer of a chunk; None if unknown, or where the column has no integers."""
+    kind = json.loads(column.logical_type.to_json())
+    size = {"INT32": 4, "INT64": 8}.get(column.physical_type)
+    if chunk.low is None or chunk.high is None or kind["Type"] not in ("None", "Int"):
+        return None
+    if len(chunk.low) != size or len(chunk.high) != size:
+        return None
+    signed = kind.get("isSigned", True)
+    low, high = (int.from_bytes(value, "little", signed=signed) for value in (chunk.low, chunk.high))
+    return (low, high) if low <= high else None
 
 
 def _counted(source: Source, columns: Mapping[str, Leaf]) -> dict[str, Known]:

@@ -31,6 +31,7 @@ from bigforest.forest.format.parts import first_tree, numbered_parts
 from bigforest.forest.format.schema import LEAF_TARGETS, TARGET_VALUES
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
+from bigforest.storage.parquet_footer import row_groups
 from bigforest.storage.paths import is_remote
 
 FOLDER = "targets"
@@ -154,7 +155,7 @@ def read_targets(directory: Path, header: Header, scratch: Path | None, *, mappe
     parts = _parts(directory)
     files = [open_parquet(path) for path in parts]
     leaves = sum(file.metadata.num_rows for file in files)
-    room = sum(_entries(file.metadata) for file in files)
+    room = sum(_entries(path) for path in parts)
     code, reach = (_room(room, scratch, mapped=mapped) for _ in range(2))
     start = np.zeros(leaves + 1, np.uint64)
     tree, node = np.empty(leaves, np.uint32), np.empty(leaves, np.uint32)
@@ -219,11 +220,11 @@ def _read_values(directory: Path, header: Header) -> NDArray[np.float64]:
     return value
 
 
-def _entries(metadata: Any) -> int:
+def _entries(path: Path) -> int:
     """Targets of the leaves in a file, at most, as it says."""
-    groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-    columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    return sum(int(column.num_values) for column in columns if column.path_in_schema.startswith("targets."))
+    with decoding(path):
+        chunks = [chunk for group in row_groups(path) for chunk in group]
+    return sum(chunk.values or 0 for chunk in chunks if chunk.name.startswith("targets."))
 
 
 def _room(entries: int, scratch: Path | None, *, mapped: bool) -> NDArray[np.uint32]:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
@@ -17,6 +16,7 @@ from bigforest.forest.format.files import Header, check_bytes, check_file, decod
 from bigforest.forest.format.levels import read_forest_levels
 from bigforest.forest.format.schema import nodes_schema
 from bigforest.schema.options import MAX_TREES
+from bigforest.storage.parquet_footer import ColumnChunk, row_groups
 from bigforest.storage.paths import UNFINISHED, known_folder
 
 _PART = re.compile(rf"part-(\d{{7,{len(str(MAX_TREES))}}})\.parquet")
@@ -142,11 +142,11 @@ def batches(span: Span, classes: int, columns: list[str] | None = None) -> Itera
     with decoding(span.path):
         file = open_parquet(span.path)
         begin = 0
-        for number in range(file.num_row_groups):
-            group = file.metadata.row_group(number)
-            end = begin + group.num_rows
+        for number, chunks in enumerate(row_groups(span.path)):
+            rows = file.metadata.row_group(number).num_rows
+            end = begin + rows
             if begin < span.stop and end > span.start:
-                size = piece_rows(classes, _entries_per_node(group))
+                size = piece_rows(classes, _entries_per_node(chunks, rows))
                 for batch in file.iter_batches(size, row_groups=[number], columns=columns, use_threads=False):
                     first, last = max(span.start - begin, 0), min(span.stop - begin, batch.num_rows)
                     begin += batch.num_rows
@@ -157,16 +157,15 @@ def batches(span: Span, classes: int, columns: list[str] | None = None) -> Itera
             begin = end
 
 
-def _entries_per_node(group: pq.RowGroupMetaData) -> float:
+def _entries_per_node(chunks: Sequence[ColumnChunk], rows: int) -> float:
     """Terms and levels of a node of a row group, on average, as its metadata says."""
     values = dict.fromkeys(("terms", "levels"), 0)
-    for number in range(group.num_columns):
-        column = group.column(number)
-        name = column.path_in_schema.partition(".")[0]
+    for chunk in chunks:
+        name = chunk.name.partition(".")[0]
         if name in values:
-            values[name] = max(values[name], int(column.num_values))
+            values[name] = max(values[name], chunk.values or 0)
     # A node without any counts as one value.
-    return sum(max(0.0, count / max(1, int(group.num_rows)) - 1.0) for count in values.values())
+    return sum(max(0.0, count / max(1, rows) - 1.0) for count in values.values())
 
 
 def check_order(paths: Sequence[Path], firsts: Sequence[int], trees: Sequence[int], expected: int = 0) -> None:
