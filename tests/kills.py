@@ -321,7 +321,7 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200, help="of children")
     parser.add_argument("--workers", type=int, default=0, help="besides, of workers of a cluster")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--case", choices=list(CASES), help="only this one")
+    parser.add_argument("--case", choices=list(CASES), action="append", help="only this one; may be repeated")
     parser.add_argument("--folder", type=Path, help="an empty folder; a temporary one unless given")
     given = parser.parse_args()
     killed, tried = Counter[str](), Counter[str]()
@@ -333,7 +333,7 @@ def main() -> None:
 
     with tempfile.TemporaryDirectory(dir=given.folder) as folder:
         kills = Kills(Path(folder), given.seed)
-        for case in cycle(CASES if given.case is None else [given.case]):
+        for case in cycle(given.case or CASES):
             if killed.total() >= given.kills:
                 break
             count(case, kills.kill(case))

@@ -185,6 +185,7 @@ def test_family__grows_the_trees_of_the_oracle(data: Data, tree: int) -> None:
     check_pairs(data, tree)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=examples(25))
 @given(data=tables(max_rows=40), way=ways())
 def test_family__grows_the_same_by_passes(data: Data, way: GrowPlan) -> None:

@@ -126,7 +126,7 @@ def ordered(places, low, high, node, least, levels, table, sums, key):  # type: 
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("classes", cases([3, 2], quick=1))
 def test_order_levels__of_thousands(classes: int) -> None:
     draw = np.random.default_rng(classes)
     rows, most = 30_000, 1 << 20

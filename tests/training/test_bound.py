@@ -105,6 +105,7 @@ def test_train__within_a_quarter_of_the_table(tmp_path: Path) -> None:
     assert forest.oob.error < 0.25
 
 
+@pytest.mark.slow
 def test_train__oblique_where_whole_trees_do_not_fit(tmp_path: Path) -> None:
     write_table(tmp_path / "t.parquet", OBLIQUE_ROWS)
     compile_first(tmp_path, OBLIQUE)
