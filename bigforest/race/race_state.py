@@ -18,6 +18,22 @@ FORMAT = "bigforest-comparison"
 VERSION = 1
 
 
+def announce(folder: Path) -> None:
+    """Mark an empty folder as that of a comparison, whose table is yet to be encoded."""
+    with write_atomically(folder / FILE) as path:
+        path.write_text(json.dumps({"format": FORMAT, "version": VERSION}) + "\n", encoding="utf-8")
+
+
+def has_begun(folder: Path) -> bool:
+    """Whether a folder has more of a comparison than the mark of `announce`."""
+    if not (folder / FILE).is_file():
+        return False
+    try:
+        return bool(json.loads(read_json_text(folder / FILE)) != {"format": FORMAT, "version": VERSION})
+    except (OSError, ValueError, RecursionError, BigForestError):
+        return True  # damaged, as RaceState.read says
+
+
 @dataclass(frozen=True, slots=True)
 class Round:
     """What a round found. By candidate: loss, difference to the best and its standard error.

@@ -23,7 +23,7 @@ from bigforest.predict.forest import is_forest, read_forest
 from bigforest.race.candidates import Candidate, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
 from bigforest.race.losses import METRICS, ROW_BYTES, Rows, RowScores, judge, row_scores
-from bigforest.race.race_state import FILE, RaceState, Round
+from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begun
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import remove, sync_all
@@ -87,10 +87,12 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
     _check_place(out, overwrite=overwrite)
     made = not out.exists()
     out.mkdir(exist_ok=True)
+    if not is_comparison(out):
+        announce(out)
     try:
         store, state = _begin(race, out, resources, listener)
     except BaseException:
-        if made and not is_comparison(out):
+        if made and not has_begun(out):
             remove(out)
         raise
     if state.winner is not None and is_forest(out / WINNER):
@@ -120,7 +122,7 @@ def _check_place(out: Path, *, overwrite: bool) -> None:
     if out.is_dir() and is_comparison(out):
         if overwrite:
             remove(out)
-    elif out.exists() and not (out.is_dir() and not any(out.iterdir())):
+    elif out.exists() and not (out.is_dir() and all(path.name.startswith(f".{FILE}.") for path in out.iterdir())):
         raise OutputExistsError(f"{out} exists and is no comparison; choose another output")
 
 
@@ -128,7 +130,7 @@ def _begin(race: Race, out: Path, resources: Resources, listener: Listener) -> t
     """The store that all candidates share, and where the race stands."""
     job = race.job
     kept = out / _STORE
-    known = RaceState.read(out) if is_comparison(out) else None
+    known = RaceState.read(out) if has_begun(out) else None
     if known is not None and job.location is not None and known.data not in (None, job.location):
         raise OutputExistsError(f"{out} compares candidates on {known.data}; choose another output, or overwrite it")
     clock = Clock(listener)
