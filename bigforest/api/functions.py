@@ -441,27 +441,49 @@ def predict_file(
 ) -> FilePrediction:
     """Predict every row of a table of any size into the file `out`, in order and in bounded memory.
 
-    A file that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest or the path of one.
+    data : table or path
+        A table as for `train`.
+    out : str or Path
+        The file of predictions. One that ends as .csv, .tsv, .ndjson or .jsonl is of that kind, any other is Parquet.
+    proba : bool, default=False
+        Also write one column p_<class> per class.
+    keep : sequence of str, default=()
+        Columns of the table to copy to the file.
+    vote : str or None, default=None
+        "soft", "hard" or "stochastic"; None as in training.
+    ties : str or None, default=None
+        Among equal classes "lowest", "reject" (null) or "random"; None as in training: "lowest", or "reject" for
+        forests in subspaces.
+    unseen : str, default="larger"
+        A level of a category that was not there in training goes with the "larger" child of a node, counts as
+        "missing", or is an "error".
+    quantiles : sequence of float, default=()
+        Of the numbers to predict, shares from 0 to 1, each a column such as q0.1: see `Forest.predict`.
+    coverage : float or None, default=None
+        Also write intervals of numbers, columns low and high, or sets of classes, column set, that have the true
+        value with about this probability: see `Forest.predict`.
+    reject_above : float or None, default=None
+        Of classes: null for rows of which more than this share would be wrong, see `Forest.predict`.
+    memory : int, str or None, default=None
+        Most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a group
+        at a time. Never changes an answer.
+    overwrite : bool, default=False
+        Replace a file of predictions that is already at `out`.
+    threads, scratch, listener, scheduler
+        As for `train`.
 
-    forest     a Forest or the path of one.
-    data       a table as for `train`.
-    proba      also write one column p_<class> per class.
-    keep       columns of the table to copy to the file.
-    vote       "soft", "hard" or "stochastic"; None as in training.
-    ties       among equal classes "lowest", "reject" (null) or "random"; None as in training: "lowest", or "reject"
-               for forests in subspaces.
-    unseen     a level of a category that was not there in training goes with the "larger" child of a node, counts as
-               "missing", or is an "error".
-    quantiles  of the numbers to predict, shares from 0 to 1, each a column such as q0.1: see `Forest.predict`.
-    coverage   also write intervals of numbers, columns low and high, or sets of classes, column set, that have the true
-               value with about this probability: see `Forest.predict`.
-    reject_above  of classes: null for rows of which more than this share would be wrong, see `Forest.predict`.
-    memory     most memory of the whole process, such as "4GB"; None for no limit. Trees that do not fit are loaded a
-               group at a time. Never changes an answer.
-    overwrite  replace a file of predictions that is already at `out`.
+    Returns
+    -------
+    FilePrediction
+        How well the table's own labels were met, if it has any.
 
-    The other arguments are those of `train`. The result says how well the table's own labels were met, if it
-    has any. Raises ConfigError, DataError, FormatError and OutputExistsError.
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
     """
     resources = resources_of(threads, scratch, memory)
     check_output(out, overwrite=overwrite, kind="prediction", is_ours=is_prediction, may_end=TEXT)
@@ -559,11 +581,26 @@ def plan_training(
 ) -> Plan:
     """What `train` with the same arguments will take, and whether it fits: see `Plan`.
 
-    workers  of a cluster, for a projection of what it would take there, `Plan.cluster`: each with `threads` threads, a
-             budget of `memory` and a `link` such as "10Gbit", which is that unless given. None for no projection.
-
     Reads metadata only where it can: the target is read when nothing else bounds its classes, and tables other than
-    Parquet, stores and those in memory are streamed once into `scratch`. Raises ConfigError and DataError.
+    Parquet, stores and those in memory are streamed once into `scratch`.
+
+    Parameters
+    ----------
+    workers : int or None, default=None
+        Of a cluster, for a projection of what training would take there, `Plan.cluster`: each with `threads` threads
+        and a budget of `memory`. None for no projection.
+    link : str or None, default=None
+        Of the workers' network, "10Gbit" unless given.
+    **options
+        As for `train`, data and target too.
+
+    Returns
+    -------
+    Plan
+
+    Raises
+    ------
+    ConfigError, DataError
     """
     data, target, options = _table_of(data, target, given(locals()))
     job = TrainingJob(data, target, tuple(column_names(exclude, "exclude")), options)

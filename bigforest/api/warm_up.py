@@ -58,14 +58,29 @@ def warm_up(
 ) -> list[str]:
     """Compile the kernels of some kinds of forests, so that training them starts at once.
 
-    kinds      of "classes", "categories" (and missing values), "numbers" to predict, "categories-numbers", "random"
-               splits, "sparse-oblique", "rotation", "subspace-cap" and "subspace-perceptron"; "all" for all of these.
-    passes     also those for tables that are larger than memory, which are grown by passes.
-    scheduler  as in `train`: on a cluster, they are compiled once on each machine.
-    listener   is told of every event (common/events.py).
-
     Kernels are kept for all processes of this machine, and what is there already is not compiled again. Several kinds
-    are compiled by as many processes as there are processors. Returns the kinds. Raises ConfigError, and ClusterError.
+    are compiled by as many processes as there are processors.
+
+    Parameters
+    ----------
+    kinds : str or sequence of str, default=("classes",)
+        Some of "classes", "categories" (and missing values), "numbers" to predict, "categories-numbers", "random"
+        splits, "sparse-oblique", "rotation", "subspace-cap" and "subspace-perceptron"; "all" for all of these.
+    passes : bool, default=False
+        Also those for tables that are larger than memory, which are grown by passes.
+    scheduler : object, default=None
+        As in `train`: on a cluster, they are compiled once on each machine.
+    listener : Listener or None, default=None
+        Told of every event (common/events.py).
+
+    Returns
+    -------
+    list of str
+        The kinds.
+
+    Raises
+    ------
+    ConfigError, ClusterError
     """
     named = list(KINDS) if kinds == ALL else column_names([kinds] if isinstance(kinds, str) else kinds, "kinds")
     for name in named:

@@ -79,29 +79,56 @@ def explain_forest(
 ) -> Explanation:
     """Why a forest answers as it does, as tables in the folder `out`.
 
-    forest   a Forest or the path of one.
-    data     rows to explain by, a table as for `train`. For importance by rows out of bag (unbiased, permutation,
-             local, strength, proximities, filling) it is the table the forest was grown on, with the target.
-    out      folder of the tables, each a Parquet file that appears when it is complete. One that is there already, of
-             the same forest, data and options, is kept, so that an interrupted run goes on. None keeps the tables in a
-             temporary folder as long as the Explanation lives.
-    parts    what to explain, PARTS of bigforest/explain/options.py; None for what takes little time.
-    loss     what permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
-    groups   features that are permuted together, besides each by itself: lists of names, by the name of the group.
-    new_rows  no tree has seen any of the rows: all are out of bag.
-    classes  to explain by contributions and dependence; None for all, or of two the second.
-    features  whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
-    grid     values of a feature at which dependence is asked for, at most; of a category all levels of the rows.
-    individual  rows of the sample whose own curves are kept.
-    sample   rows over which dependence is a mean, or which are explained by local, interactions, proximities and
-             filling, drawn by the seed; None for 1,000, 1,000, 100, 10,000 and all that lack a value.
-    rows     numbers of the rows that local, interactions, proximities and filling explain, instead of a sample.
-    neighbors  rows of largest proximity that are kept of each.
-    rules    leaves that are told as text, those that say most.
-    seed     of permutations and samples.
+    Threads, memory and workers change no number.
 
-    The other arguments are those of `predict_file`. Threads, memory and workers change no number. Raises ConfigError,
-    DataError, FormatError and OutputExistsError.
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest or the path of one.
+    data : table or path, default=None
+        Rows to explain by, a table as for `train`. For importance by rows out of bag (unbiased, permutation, local,
+        strength, proximities, filling) it is the table the forest was grown on, with the target.
+    out : str, Path or None, default=None
+        Folder of the tables, each a Parquet file that appears when it is complete. One that is there already, of
+        the same forest, data and options, is kept, so that an interrupted run goes on. None keeps the tables in a
+        temporary folder as long as the Explanation lives.
+    parts : iterable of str, str or None, default=None
+        What to explain, PARTS of bigforest/explain/options.py; None for what takes little time.
+    loss : str or None, default=None
+        What permuting is judged by: "error" or "log_loss" of classes, "mse" of numbers.
+    groups : mapping or None, default=None
+        Features that are permuted together, besides each by itself: lists of names, by the name of the group.
+    new_rows : bool, default=False
+        No tree has seen any of the rows: all are out of bag.
+    classes : sequence or None, default=None
+        Classes to explain by contributions and dependence; None for all, or of two the second.
+    features : sequence or None, default=None
+        Features whose dependence is asked for: names, and pairs of names; None for the 10 that decrease impurity most.
+    grid : int, default=20
+        Values of a feature at which dependence is asked for, at most; of a category all levels of the rows.
+    individual : int, default=0
+        Rows of the sample whose own curves are kept.
+    sample : int or None, default=None
+        Rows over which dependence is a mean, or which are explained by local, interactions, proximities and
+        filling, drawn by the seed; None for 1,000, 1,000, 100, 10,000 and all that lack a value.
+    rows : sequence of int, default=()
+        Numbers of the rows that local, interactions, proximities and filling explain, instead of a sample.
+    neighbors : int, default=10
+        Rows of largest proximity that are kept of each.
+    rules : int, default=20
+        Leaves that are told as text, those that say most.
+    seed : int, default=0
+        Seed of permutations and samples.
+    overwrite, threads, scratch, memory, listener, scheduler
+        As for `predict_file`.
+
+    Returns
+    -------
+    Explanation
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
     """
     if not isinstance(forest, Forest):
         forest = read_forest(forest)

@@ -35,26 +35,52 @@ def images_to_features(
 ) -> ImageFeatures:
     """Write the features of images to the Parquet file `out`, ready for `train`, in bounded memory.
 
-    source      an IDX file of images (gzip or not); a folder with a subfolder of PNG, JPEG or TIFF files per class,
-                or with such files alone; a table as for `train` with a column of images; or a numpy array
-                [images, rows, columns], alone or in a pair with its labels.
-    features    "pixels", or "neighbours": these and the directional neighbours of Ho 1995.
-    size        rows x columns, such as "20x20" or (20, 20), in whose middle every image is put; one that is larger is
-                scaled down. None for the images' own, which then must be one.
-    crop        put only the box around the ink there.
-    ink         the least grey value that is ink for `crop`; None for the threshold, or 1 if there is none.
-    invert      turn dark on light into light on dark, the way ink is looked for.
-    threshold   pixels are true from this grey value on; None keeps grey values, or is 128 for neighbours.
-    stride      places of the neighbour features: "paper" takes 452 of them for 20 x 20 pixels, "full" all 1,062.
-    labels      the IDX file of labels; None for the one beside the images by its name, if there is one.
-    column      the column of images in a table; None for the only one.
-    target      the column of labels in a table; None for the one with a usual name, if there is one.
-    names       begin with a column `image`: the file's path below the folder, or the number of the image.
-    on_corrupt  "skip" leaves damaged images out and names them in notices, "refuse" stops at the first.
+    The columns are the features (`feature_names` in images/features.py), bool with a threshold, else uint8, and last
+    the label as `target`.
 
-    scratch, overwrite and listener are those of `train`. The columns are the features (`feature_names` in
-    images/features.py), bool with a threshold, else uint8, and last the label as `target`. Raises ConfigError,
-    DataError and OutputExistsError.
+    Parameters
+    ----------
+    source : object
+        An IDX file of images (gzip or not); a folder with a subfolder of PNG, JPEG or TIFF files per class, or with
+        such files alone; a table as for `train` with a column of images; or a numpy array [images, rows, columns],
+        alone or in a pair with its labels.
+    out : str or Path
+        The Parquet file.
+    features : str, default="pixels"
+        "pixels", or "neighbours": these and the directional neighbours of Ho 1995.
+    size : str, (int, int) or None, default=None
+        Rows x columns, such as "20x20" or (20, 20), in whose middle every image is put; one that is larger is
+        scaled down. None for the images' own, which then must be one.
+    crop : bool, default=False
+        Put only the box around the ink there.
+    ink : int or None, default=None
+        The least grey value that is ink for `crop`; None for the threshold, or 1 if there is none.
+    invert : bool, default=False
+        Turn dark on light into light on dark, the way ink is looked for.
+    threshold : int or None, default=None
+        Pixels are true from this grey value on; None keeps grey values, or is 128 for neighbours.
+    stride : str, default="paper"
+        Places of the neighbour features: "paper" takes 452 of them for 20 x 20 pixels, "full" all 1,062.
+    labels : str, Path or None, default=None
+        The IDX file of labels; None for the one beside the images by its name, if there is one.
+    column : str or None, default=None
+        The column of images in a table; None for the only one.
+    target : str or None, default=None
+        The column of labels in a table; None for the one with a usual name, if there is one.
+    names : bool, default=False
+        Begin with a column `image`: the file's path below the folder, or the number of the image.
+    on_corrupt : str, default="skip"
+        "skip" leaves damaged images out and names them in notices, "refuse" stops at the first.
+    scratch, overwrite, listener
+        As for `train`.
+
+    Returns
+    -------
+    ImageFeatures
+
+    Raises
+    ------
+    ConfigError, DataError, OutputExistsError
     """
     config = ImageConfig(
         features=features, size=size, crop=crop, ink=ink, invert=invert, threshold=threshold, stride=stride

@@ -47,10 +47,21 @@ def read_forest(path: str | Path, *, holding: object = None) -> Forest:
     Metadata and columns of all files are checked here, the nodes before they are first used for prediction
     (or by `Forest.check`), the rows of the other files when they are asked for.
 
-    holding  an object to keep as long as the forest or a LazyFrame of its files is in use.
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the forest, local or s3://.
+    holding : object, default=None
+        An object to keep as long as the forest or a LazyFrame of its files is in use.
 
-    Raises FormatError when it is not a forest, is incomplete, damaged, put together from different forests,
-    or of a newer version.
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    FormatError
+        When it is not a forest, is incomplete, damaged, put together from different forests, or of a newer version.
     """
     directory = as_path(path)
     paths = part_paths(directory)
@@ -127,39 +138,62 @@ class Forest(GrownForest):
     ) -> Any:
         """The class of every row, in order, or the number that the trees predict on average.
 
-        data     a Polars DataFrame or LazyFrame, pandas DataFrame or pyarrow Table that has the training
-                 features by name, or a numpy array [rows, features] with the features in the order of
-                 training, an array of objects if some are categories. Null and NaN are missing.
-        vote     "soft", "hard" or "stochastic" (see forest/load/vote_rule.py VoteRule); None as in training.
-        ties     "lowest", "reject" (a null prediction) or "random"; None as in training: "lowest", or "reject" for
-                 forests in subspaces.
-        keep     columns of a table to hand through.
-        threads  worker threads, None for all processors; a LazyFrame is run by Polars' own. Never changes an
-                 answer.
-        memory   most memory of the whole process, `data` included, such as "4GB"; None for no limit. Trees that do not
-                 fit are loaded a group at a time, but for a LazyFrame, which needs all of them. Never changes an
-                 answer.
-        unseen   a level of a category that was not there in training goes with the "larger" child of a node, counts as
-                 "missing", or is an "error".
-        quantiles  of the numbers to predict: shares from 0 to 1. A forest that was trained with keep_targets gives each
-                 row the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight
-                 (Meinshausen 2006); a quantile is the smallest target whose share, with all below it, reaches that.
-        trees    numbers of the trees that answer, such as range(50); None for all.
-        coverage  also say, for each row, in which interval the number is with about this probability, or in which set
-                 of classes the class: conformal prediction from the rows out of bag (metrics/conformal.py; Johansson
-                 2014). Of numbers by bins of the prediction, of classes by class.
-        reject_above  of classes: no prediction (null) for rows of which more than this share would be wrong. That is
-                 the error of rows out of bag whose predicted class has as many of the votes.
+        Random draws are keyed by the number of the row in `data`. Threads and memory never change an answer.
 
-        Returns the same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
-        numbers), those of the quantiles, `q0.1` and so on, and with coverage `low` and `high`, or `set`, a list of
-        classes; for numpy an array [rows], where a rejected row is nan or None, or with quantiles or coverage
-        [rows, quantiles, low and high] of these, of classes bool [rows, classes]. A LazyFrame stays lazy and streams.
-        Random draws are keyed by the number of the row in `data`.
+        Parameters
+        ----------
+        data : DataFrame, LazyFrame, table or ndarray
+            A frame of Polars or pandas or a pyarrow Table that has the training features by name; or a numpy array
+            [rows, features] with the features in the order of training, an array of objects if some are categories.
+            Null and NaN are missing.
+        vote : {"soft", "hard", "stochastic"} or None, default=None
+            See forest/load/vote_rule.py VoteRule; None as in training.
+        ties : {"lowest", "reject", "random"} or None, default=None
+            Which of the classes with most votes it is; "reject" gives null. None as in training: "lowest", or "reject"
+            for forests in subspaces.
+        keep : sequence of str, default=()
+            Columns of a table to hand through.
+        threads : int or None, default=None
+            Worker threads, None for all processors; a LazyFrame is run by Polars' own.
+        memory : int, str or None, default=None
+            Most memory of the whole process, `data` included, such as "4GB"; None for no limit. Trees that do not fit
+            are loaded a group at a time, but for a LazyFrame, which needs all of them.
+        unseen : {"larger", "missing", "error"}, default="larger"
+            A level of a category that was not there in training goes with the larger child of a node, counts as
+            missing, or is an error.
+        quantiles : sequence of float, default=()
+            Of the numbers to predict: shares from 0 to 1. A forest that was trained with keep_targets gives each row
+            the distribution of the targets in the leaves it ends in, trees alike and in a leaf by weight (Meinshausen
+            2006); a quantile is the smallest target whose share, with all below it, reaches that.
+        trees : iterable of int or None, default=None
+            Numbers of the trees that answer, such as range(50); None for all.
+        coverage : float or None, default=None
+            Also say, for each row, in which interval the number is with about this probability, or in which set of
+            classes the class: conformal prediction from the rows out of bag (metrics/conformal.py; Johansson 2014). Of
+            numbers by bins of the prediction, of classes by class.
+        reject_above : float or None, default=None
+            Of classes: no prediction (null) for rows of which more than this share would be wrong. That is the error
+            of rows out of bag whose predicted class has as many of the votes.
 
-        Raises ConfigError for an unusable option or too little memory; DataError for a feature that is not there or of
-        another kind, a missing value where trees split on projections, or an unseen level that is an error (for the
-        values of a LazyFrame when it is collected; some versions of Polars make a ComputeError of it); FormatError.
+        Returns
+        -------
+        DataFrame, LazyFrame, table or ndarray
+            The same kind of table with the columns `keep` and `prediction`, in the type of the target (float64 for
+            numbers), those of the quantiles, `q0.1` and so on, and with coverage `low` and `high`, or `set`, a list of
+            classes. Of an array [rows], where a rejected row is nan or None; with quantiles or coverage
+            [rows, quantiles, low and high] of these, of classes bool [rows, classes]. A LazyFrame stays lazy and
+            streams.
+
+        Raises
+        ------
+        ConfigError
+            For an unusable option or too little memory.
+        DataError
+            For a feature that is not there or of another kind, a missing value where trees split on projections, or an
+            unseen level that is an error; for the values of a LazyFrame when it is collected, where some versions of
+            Polars make a ComputeError of it.
+        FormatError
+            For a forest that is damaged.
         """
         from bigforest.predict.in_memory import predict
 
@@ -180,6 +214,23 @@ class Forest(GrownForest):
 
         vote "soft": mean posterior; "hard": share of trees; None as in training. The rest is as in `predict`;
         numpy gives float64 [rows, classes]. A forest that predicts numbers refuses, with ConfigError.
+
+        Parameters
+        ----------
+        data, keep, threads, memory, unseen, trees
+            As for `predict`.
+        vote : str or None, default=None
+            "soft": mean posterior; "hard": share of trees; None as in training.
+
+        Returns
+        -------
+        DataFrame, table or ndarray
+            As of `predict`: the columns `keep` and p_<class>; float64 of shape (rows, classes) for an array.
+
+        Raises
+        ------
+        ConfigError, DataError, FormatError
+            As `predict`; ConfigError also for a forest that predicts numbers.
         """
         from bigforest.predict.in_memory import predict
 
@@ -189,12 +240,25 @@ class Forest(GrownForest):
     def score(self, data: Any, y: Any = None, **options: Any) -> float:
         """How well the rows of a table are predicted: the share of right classes, or R2 of numbers.
 
-        data     a table in memory as for `predict`, with the target unless `y` is given; or a pair (X, y).
-        y        the true classes or numbers: an array, a list or a Series, [rows] or [rows, 1].
-        options  as for `predict`: vote, ties, trees and so on.
+        Rows without a true value do not count; a rejected row, and one of an unknown class, is wrong.
 
-        Rows without a true value do not count; a rejected row, and one of an unknown class, is wrong. Raises what
-        `predict` raises.
+        Parameters
+        ----------
+        data : table or path
+            A table in memory as for `predict`, with the target unless `y` is given; or a pair (X, y).
+        y : object, default=None
+            The true classes or numbers: an array, a list or a Series, [rows] or [rows, 1].
+        **options
+            As for `predict`: vote, ties, trees and so on.
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ConfigError, DataError, FormatError
+            As `predict`.
         """
         from bigforest.predict.score import score
 
@@ -205,12 +269,23 @@ class Forest(GrownForest):
     def apply(
         self, data: Any, unseen: str = "larger", trees: Iterable[int] | None = None, threads: int | None = None
     ) -> NDArray[np.uint32]:
-        """Number of the leaf, among the nodes of its tree, in which each row ends in each tree: uint32 [rows, trees].
+        """Number of the leaf, among the nodes of its tree, in which each row ends in each tree.
 
-        data     a table in memory or an array, as for `predict`. The whole forest is held in memory.
-        unseen, trees, threads  as for `predict`.
+        Parameters
+        ----------
+        data : table or path
+            A table in memory or an array, as for `predict`. The whole forest is held in memory.
+        unseen, trees, threads
+            As for `predict`.
 
-        Raises what `predict` raises.
+        Returns
+        -------
+        ndarray of uint32, shape (rows, trees)
+
+        Raises
+        ------
+        ConfigError, DataError, FormatError
+            As `predict`.
         """
         from bigforest.predict.in_memory import find_leaves
 
@@ -222,11 +297,24 @@ class Forest(GrownForest):
         row is the number of the row in the training table. Bags are not kept but drawn again, so this takes time, and
         two bytes for each row and tree.
 
-        trees  numbers of the trees; None for all.
-        group  of a forest whose bags are drawn by groups: that column of the training table, an array or a Series.
+        Parameters
+        ----------
+        trees : iterable of int or None, default=None
+            Numbers of the trees; None for all.
+        group : object, default=None
+            Of a forest whose bags are drawn by groups: that column of the training table, an array or a Series.
 
-        Raises ConfigError where the forest does not know enough of its table: rows were left out or drawn by class, and
-        it has no out-of-bag report, as those that were merged. DataError for groups that are not those of training.
+        Returns
+        -------
+        DataFrame
+
+        Raises
+        ------
+        ConfigError
+            Where the forest does not know enough of its table: rows were left out or drawn by class, and it has no
+            out-of-bag report, as those that were merged.
+        DataError
+            For groups that are not those of training.
         """
         from bigforest.predict.inbag import bags_of
 
@@ -269,15 +357,30 @@ class Forest(GrownForest):
     ) -> pl.Expr:
         """A Polars expression for the prediction of each row, named "prediction", in any frame with the features.
 
-        proba  a struct of p_<class> instead, named "probabilities".
-        coverage  a struct of prediction, low and high, or set, instead, named "answer".
-        row    name of an integer column with the number of the row, from 0; needed for a stochastic vote and
-               random ties, because an expression sees pieces of the table in no fixed order.
+        Elementwise, so that lazy queries stream; reads only features that some tree splits on.
 
-        vote, ties, unseen, reject_above  as for `predict`.
+        Parameters
+        ----------
+        proba : bool, default=False
+            A struct of p_<class> instead, named "probabilities".
+        coverage : float or None, default=None
+            A struct of prediction, low and high, or set, instead, named "answer".
+        row : str or None, default=None
+            Name of an integer column with the number of the row, from 0; needed for a stochastic vote and random
+            ties, because an expression sees pieces of the table in no fixed order.
+        vote, ties, unseen, reject_above
+            As for `predict`.
 
-        Elementwise, so that lazy queries stream; reads only features that some tree splits on. Raises
-        ConfigError here; DataError when it runs, of which some versions of Polars make a ComputeError.
+        Returns
+        -------
+        Expr
+
+        Raises
+        ------
+        ConfigError
+            For an unusable option.
+        DataError
+            When it runs; some versions of Polars make a ComputeError of it.
         """
         from bigforest.predict.lazy import expression
 
@@ -394,11 +497,23 @@ class Forest(GrownForest):
     def shrink(self, amount: float) -> Forest:
         """The same trees with the values of their leaves shrunk by another lambda (Agarwal et al. 2022).
 
-        amount  lambda, in rows: a node of n rows keeps n / (n + lambda) of what sets it apart from the node above. 0
-                leaves values as they were grown.
-
         Shares the files of this forest; `write` makes a forest of it. There is no out-of-bag report, as that is of
-        another lambda. Raises ConfigError unless it is a finite number, 0 or more.
+        another lambda.
+
+        Parameters
+        ----------
+        amount : float
+            Lambda, in rows: a node of n rows keeps n / (n + lambda) of what sets it apart from the node above. 0
+            leaves values as they were grown.
+
+        Returns
+        -------
+        Forest
+
+        Raises
+        ------
+        ConfigError
+            Unless it is a finite number, 0 or more.
         """
         check_lambda("amount", amount)
         found = Shrinkage(float(amount))
@@ -407,7 +522,19 @@ class Forest(GrownForest):
     def write(self, path: str | Path, overwrite: bool = False) -> None:
         """Copy the forest to the directory `path`.
 
-        Raises OutputExistsError if something is there already, and FormatError for files that are damaged or links.
+        Parameters
+        ----------
+        path : str or Path
+            The folder to make.
+        overwrite : bool, default=False
+            Replace a forest that is already there.
+
+        Raises
+        ------
+        OutputExistsError
+            If something is there already.
+        FormatError
+            For files that are damaged or links.
         """
         with staged(path, overwrite=overwrite, kind="forest", is_ours=is_forest) as copy:
             for source in self._files():

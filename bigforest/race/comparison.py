@@ -123,7 +123,24 @@ def curve_table(state: RaceState) -> pl.DataFrame:
 
 
 def read_comparison(path: str | Path) -> Comparison:
-    """A finished comparison. Raises ConfigError for one that is not finished, and FormatError."""
+    """Read a finished comparison.
+
+    Parameters
+    ----------
+    path : str or Path
+        Folder of the comparison.
+
+    Returns
+    -------
+    Comparison
+
+    Raises
+    ------
+    ConfigError
+        For a comparison that is not finished.
+    FormatError
+        For one that is damaged.
+    """
     if not Path(path).is_dir():
         raise FormatError(f"{path} is no comparison: there is no such folder")
     return Comparison(path)

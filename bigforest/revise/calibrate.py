@@ -34,11 +34,26 @@ def calibrate_forest(
 
     A leaf that none of them reaches stays as it is. All of the forest is in memory meanwhile.
 
-    forest     a Forest or the path of one.
-    data       a table as for `train`, with the target, of rows the forest was not grown on.
+    The calibrated forest has no out-of-bag report.
 
-    The other arguments are those of `train`. The calibrated forest has no out-of-bag report. Raises ConfigError,
-    DataError, FormatError and OutputExistsError.
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest or the path of one.
+    data : table or path
+        A table as for `train`, with the target, of rows the forest was not grown on.
+    out : str or Path
+        Folder of the forest that is made.
+    threads, scratch, overwrite, listener
+        As for `train`.
+
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
     """
     revision = Revision(CALIBRATED, "the secondary set", "calibrating", _calibrated)
     return revise(forest, data, out, revision, threads=threads, scratch=scratch, overwrite=overwrite, listener=listener)

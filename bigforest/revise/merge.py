@@ -33,12 +33,31 @@ from bigforest.storage.atomic import staged
 
 
 def merge(paths: Sequence[Forest | str | Path], out: str | Path, *, overwrite: bool = False) -> Forest:
-    """Join forests, at least two, given or at `paths`, into the forest `out`, trees in that order; returns it.
+    """Join forests into the forest `out`, trees in the order of the forests.
 
     They must have the same dataspec and the same options but for trees and seed; where they are shrunk by different
     lambdas, the merged one is shrunk by their mean, by the numbers of trees. Memory: a row group of nodes.
-    Raises ConfigError when they do not go together or would have trees in common, FormatError for a damaged
-    forest, and OutputExistsError.
+
+    Parameters
+    ----------
+    paths : sequence of Forest, str or Path
+        The forests, at least two.
+    out : str or Path
+        Folder of the forest that is made.
+    overwrite : bool, default=False
+        Replace a forest that is already there.
+
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    ConfigError
+        When they do not go together, or would have trees in common.
+    FormatError
+        For a damaged forest.
+    OutputExistsError
     """
     given = [] if isinstance(paths, str | Path) or not isinstance(paths, Iterable) else list(paths)
     if len(given) < 2:

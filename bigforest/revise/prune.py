@@ -40,12 +40,28 @@ def prune_forest(
 ) -> Forest:
     """Prune every tree of a forest by a tuning set, into the forest `out`; all of it is in memory meanwhile.
 
-    forest     a Forest or the path of one.
-    data       a table as for `train`, with the target; best of rows the forest was not grown on.
-    on_ties    a subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
+    The pruned forest has no out-of-bag report.
 
-    The other arguments are those of `train`. The pruned forest has no out-of-bag report. Raises ConfigError,
-    DataError, FormatError and OutputExistsError.
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest or the path of one.
+    data : table or path
+        A table as for `train`, with the target; best of rows the forest was not grown on.
+    out : str or Path
+        Folder of the forest that is made.
+    on_ties : str, default="keep"
+        A subtree that is right on as many tuning rows as the leaf in its place: "keep" it, or "prune" it.
+    threads, scratch, overwrite, listener
+        As for `train`.
+
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
     """
     if on_ties not in ON_TIES:
         raise ConfigError(f"on_ties must be {' or '.join(ON_TIES)}, not {on_ties!r}")

@@ -48,15 +48,30 @@ def validate_forest(
     overwrite: bool = False,
     listener: Listener = silent,
 ) -> pl.DataFrame:
-    """The error of the first tree of a forest on a validation set, of the first two, and so on: columns VALIDATION.
+    """The error of the first tree of a forest on a validation set, of the first two, and so on.
 
-    forest  a Forest or the path of one.
-    data    a table as for `train`, with the target. Rows without a label are not counted, and
-            all others alike, whatever weights training had.
-    out     also write the curve to this Parquet file.
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest or the path of one.
+    data : table or path
+        A table as for `train`, with the target. Rows without a label are not counted, and all others alike,
+        whatever weights training had.
+    out : str, Path or None, default=None
+        Also write the curve to this Parquet file.
+    vote, ties
+        As for `predict_file`.
+    threads, memory, scratch, overwrite, listener
+        As for `train`.
 
-    vote and ties are those of `predict_file`, the other arguments those of `train`. Raises ConfigError, DataError,
-    FormatError and OutputExistsError.
+    Returns
+    -------
+    DataFrame
+        One row per number of trees; columns VALIDATION of forest/format/schema.py.
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError, OutputExistsError
     """
     resources = resources_of(threads, scratch, memory)
     if not isinstance(forest, Forest):

@@ -143,24 +143,48 @@ def simulate(
 ) -> pl.DataFrame | pl.LazyFrame:
     """Draw a table from a known distribution (see simulation/families.py for each).
 
-    kind      trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.
-    rows      rows to draw; the first rows of a larger table are those of a smaller one.
-    dims      columns; None is 2, for shapes only.
-    rotate    turn all rows by one random rotation.
-    scale     stretch every column by a random factor from 0 to 10.
-    affine    both, the rotation first.
-    outliers  rows appended at the end: from the same means with four times the covariance.
-    noise     share of the labels of shapes that are wrong; None for 0.1.
-    truth     also a column `truth`, the label without noise; not to be trained on.
-    sample    another number draws other rows from the same distribution, so with the same means, rotation and
-              factors: a test set.
-    seed      decides everything else that is random.
-    out       a Parquet file, written in bounded memory; None returns the table.
+    The same arguments give the same table; its last bits may differ between versions of numpy and, where it is rotated
+    or multimodal, between processors.
 
-    Returns the columns x0, x1, ... (float64), perhaps truth, and target (uint8, uint16 from 257 classes on): as a
-    frame, or as a scan of `out`. overwrite and listener are those of `train`. The same arguments give the same table;
-    its last bits may differ between versions of numpy and, where it is rotated or multimodal, between processors.
-    Raises ConfigError and OutputExistsError.
+    Parameters
+    ----------
+    kind : str
+        One of trunk, parity, multimodal, modified-trunk, orthant, sparse-parity or shapes.
+    rows : int
+        Rows to draw; the first rows of a larger table are those of a smaller one.
+    dims : int or None, default=None
+        Columns; None is 2, for shapes only.
+    rotate : bool, default=False
+        Turn all rows by one random rotation.
+    scale : bool, default=False
+        Stretch every column by a random factor from 0 to 10.
+    affine : bool, default=False
+        Both, the rotation first.
+    outliers : int, default=0
+        Rows appended at the end: from the same means with four times the covariance.
+    noise : float or None, default=None
+        Share of the labels of shapes that are wrong; None for 0.1.
+    truth : bool, default=False
+        Also a column `truth`, the label without noise; not to be trained on.
+    sample : int, default=0
+        Another number draws other rows from the same distribution, so with the same means, rotation and factors: a
+        test set.
+    seed : int, default=0
+        Decides everything else that is random.
+    out : str, Path or None, default=None
+        A Parquet file, written in bounded memory; None returns the table.
+    overwrite, listener
+        As for `train`.
+
+    Returns
+    -------
+    DataFrame or LazyFrame
+        The columns x0, x1, ... (float64), perhaps truth, and target (uint8, uint16 from 257 classes on): as a frame, or
+        as a scan of `out`.
+
+    Raises
+    ------
+    ConfigError, OutputExistsError
     """
     config = _configured(
         kind, rows, dims, affine, noise, rotate=rotate, scale=scale, outliers=outliers, sample=sample, seed=seed
@@ -191,10 +215,19 @@ def bayes_error(
     seed: int = 0,
     draws: int | None = None,
 ) -> BayesError | None:
-    """The Bayes error of a simulation, whatever its rotation and scales; arguments as in `simulate`.
+    """The Bayes error of a simulation, whatever its rotation and scales.
 
-    draws  rows to sample for multimodal, which has no closed form; None samples 100,000 of at most 64 dims, and above
-           gives None.
+    Parameters
+    ----------
+    kind, dims, noise, seed
+        As for `simulate`.
+    draws : int or None, default=None
+        Rows to sample for multimodal, which has no closed form; None samples 100,000 of at most 64 dims, and above
+        gives None.
+
+    Returns
+    -------
+    BayesError or None
     """
     config = _configured(kind, 1, dims, False, noise, seed=seed)
     family = config.family()

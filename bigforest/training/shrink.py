@@ -38,14 +38,32 @@ def shrink_forest(
 
     The trees stay as they are, byte for byte. See `Forest.shrink`, which writes nothing, for what a lambda does.
 
-    forest  a Forest or the path of one.
-    amount  lambda, in rows; the forest then has no out-of-bag report. None for the one with the least out-of-bag log
-            loss, or mean squared error of numbers, as `train` chooses with shrink="auto"; the table is then read again,
-            and the report made anew.
-    data    the table the forest was grown on, or a store of it; None where it is still where it was then.
+    Parameters
+    ----------
+    forest : Forest, str or Path
+        A Forest or the path of one.
+    out : str or Path
+        Folder of the forest that is made.
+    amount : float or None, default=None
+        Lambda, in rows; the forest then has no out-of-bag report. None for the one with the least out-of-bag log
+        loss, or mean squared error of numbers, as `train` chooses with shrink="auto"; the table is then read again,
+        and the report made anew.
+    data : table or path, default=None
+        The table the forest was grown on, or a store of it; None where it is still where it was then.
+    threads, scratch, memory, overwrite, listener
+        As for `train`.
 
-    The other arguments are those of `train`. Raises ConfigError for a forest without rows out of bag, DataError for
-    another table, FormatError and OutputExistsError.
+    Returns
+    -------
+    Forest
+
+    Raises
+    ------
+    ConfigError
+        For a forest without rows out of bag.
+    DataError
+        For another table.
+    FormatError, OutputExistsError
     """
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
