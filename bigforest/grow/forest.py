@@ -186,7 +186,7 @@ def grow_part(
     Gives the trees, packed, their leaves shrunk by each of the lambdas `keep`; None where that is None.
     """
     kept: list[TreeArrays] = []
-    leaves = LeafWriter(store, directory, trees.start)
+    leaves = LeafWriter(store, config, directory, trees.start)
 
     def grown() -> Iterator[TreeArrays]:
         for found in grow_trees(store, config, trees):

@@ -135,7 +135,7 @@ def _left_out_bytes(shape: Shape, config: TrainConfig, together: int, nodes: int
     out = shape.rows - round(0.8 * distinct)  # the bound holds for rows in a bag
     projected = 8 * out if family_of(config).max_terms(shape.features, config) else 0
     found = 8 * out * together + 8 * out + projected + 4 * shape.rows - ROW * distinct * together
-    kept = together * 8 * out + nodes * (4 + 4 * shape.classes)
+    kept = together * 8 * out + nodes * (6 + 4 * max(shape.classes, 2))
     return max(0, found) + 2 * min(FILE_BYTES + kept, config.trees * kept)
 
 

@@ -14,12 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.execution.resources import Resources
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.forest.votes.leaf_files import step_rows
-from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes, shrunk_trees, unit_of
+from bigforest.oob.pipeline import cut_groups, find_missing, loaded_sizes, unit_of
 from bigforest.oob.plan import choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import error_curve
-from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.oob.tally import TallyInputs, tally_further
 from bigforest.oob.vote import known_leaves
 from bigforest.schema.config import TrainConfig
@@ -74,16 +74,16 @@ class OobMonitor:
         """Judge the trees of these parts, which follow those judged before; the error after each tree so far."""
         store, config, resources = self._store, self._config, self._resources
         files, missing = known_leaves(self._directory, store, config, parts)
-        shrunk = shrunk_trees(self._directory, self._lambdas, resources, parts)
-        sizes = loaded_sizes(self._directory, files, missing, shrunk, resources)
-        way = choose_oob(store.shape, config, sizes, resources, len(self._lambdas))
+        lambdas = self._lambdas
+        sizes = loaded_sizes(self._directory, files, missing, len(lambdas), store, resources)
+        way = choose_oob(store.shape, config, sizes, resources, len(lambdas))
         if missing:
-            find_missing(store, config, self._directory, missing, resources, way, None)
+            find_missing(store, config, self._directory, missing, resources, way, len(lambdas), None)
             files, _ = known_leaves(self._directory, store, config, parts)
         executor = resources.executor(1)  # a task uses all threads of its process
         ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
-        groups = cut_groups(files, shrunk, way)
-        work = TallyInputs(groups, shrunk, resources.workers, self._folder.path, unit_of(store))
+        groups = cut_groups(files, len(lambdas), store, way)
+        work = TallyInputs(groups, lambdas, resources.workers, self._folder.path, unit_of(store))
         tasks = [(begin, end, self._files[begin // self._step : -(-end // self._step)]) for begin, end in ranges]
         before, self._files = self._files, []
         for written, changes in executor.map(tally_further, tasks, (store, config, work)):

@@ -24,16 +24,18 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import header_of
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load.groups import Trees, outline, survey
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.load_plan import cut
 from bigforest.forest.load.tree_votes import read_tree_votes
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
 from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, range_rows
 from bigforest.oob.report import write_report
-from bigforest.oob.shrinkage import LambdaLosses, choose, lambdas_to_try
-from bigforest.oob.tally import JudgedRange, TallyGroup, TallyInputs, tally_range
+from bigforest.oob.shrinkage import LambdaLosses, choose
+from bigforest.oob.tally import JudgedRange, TallyInputs, tally_range
 from bigforest.oob.vote import find_leaves, known_leaves, runs_of
 from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
@@ -66,9 +68,8 @@ def write_oob(
         raise ConfigError("without bootstrap no row is out of bag; there is nothing to report")
     files, missing = known_leaves(directory, store, config)
     tried = lambdas_to_try(config, store.rows, answer_width(store.spec)) if lambdas is None else lambdas
-    shrunk = shrunk_trees(directory, tried, resources)
     executor = resources.executor(1)  # a task uses all threads of its process
-    sizes = loaded_sizes(directory, files, missing, shrunk, resources)
+    sizes = loaded_sizes(directory, files, missing, len(tried), store, resources)
     way = choose_oob(store.shape, config, sizes, resources, len(tried))
     way.need.check(resources.memory, "the out-of-bag report")
     ranges = cut_ranges(store.rows, range_rows(store.shape, way.rows, executor))
@@ -78,12 +79,12 @@ def write_oob(
         TemporaryFolder(resources.scratch) as folder,
     ):
         if missing:
-            find_missing(store, config, directory, missing, resources, way, progress)
+            find_missing(store, config, directory, missing, resources, way, len(tried), progress)
             files, _ = known_leaves(directory, store, config)
         in_files = executor.remote or (len(tried) > 1 and len(ranges) > 1)
-        groups, kept = cut_groups(files, shrunk, way), folder if in_files else None
+        groups, kept = cut_groups(files, len(tried), store, way), folder if in_files else None
         votes = read_tree_votes(directory, header_of(store.spec, config))
-        work = TallyInputs(groups, shrunk, resources.workers, kept, unit_of(store), votes)
+        work = TallyInputs(groups, tried, resources.workers, kept, unit_of(store), votes)
         advance = None if executor.remote else progress.advance
         found = executor.map(tally_range, [(*rows, advance) for rows in ranges], (store, config, work))
         judged = _told(found, progress if executor.remote else None)
@@ -102,22 +103,20 @@ def write_oob(
     return shrinkage
 
 
-def shrunk_trees(
-    directory: Path, lambdas: tuple[float, ...], resources: Resources, parts: Sequence[range] | None = None
-) -> Trees | None:
-    """The trees in `directory`, or those of some parts, to be shrunk by these lambdas; None where there are none."""
-    return _trees_of(directory, parts, resources)._replace(lambdas=lambdas) if lambdas else None
-
-
 def loaded_sizes(
-    directory: Path, files: Sequence[LeafFile], missing: Sequence[range], shrunk: Trees | None, resources: Resources
+    directory: Path,
+    files: Sequence[LeafFile],
+    missing: Sequence[range],
+    lambdas: int,
+    store: Store,
+    resources: Resources,
 ) -> NDArray[np.int64]:
-    """Bytes of what is loaded together at least: the ballots of a file, a tree of missing parts, or such a part; or a
-    shrunk tree, or part."""
-    if shrunk is not None:
-        return shrunk.sizes()
-    sizes = [np.array([_loaded_bytes(file) for file in files], np.int64)]
-    sizes += [_trees_of(directory, parts, resources).sizes() for parts in runs_of(missing)]
+    """Bytes of what is loaded together at least: the ballots of a file, a tree of missing parts, or such a part.
+
+    lambdas  by how many leaves are shrunk.
+    """
+    sizes = [_ballot_bytes(files, lambdas, store)]
+    sizes += [entry_bytes(_trees_of(directory, parts, resources), lambdas) for parts in runs_of(missing)]
     return np.concatenate(sizes)
 
 
@@ -128,6 +127,7 @@ def find_missing(
     missing: Sequence[range],
     resources: Resources,
     way: OobPlan,
+    lambdas: int,
     progress: Stage | None,
 ) -> None:
     """Write the files of leaves of these parts in the place of those that there are of some of their trees."""
@@ -137,7 +137,7 @@ def find_missing(
     executor = resources.executor(1)
     for parts in runs_of(missing):
         trees = _trees_of(directory, parts, resources)
-        groups = cut(trees.sizes(), trees.first, way.group_bytes, way.group_trees)
+        groups = cut(entry_bytes(trees, lambdas), trees.first, way.group_bytes, way.group_trees)
         shared = (Sampler.of(store, config), trees, directory, resources.workers)
         for found in executor.map(find_leaves, [(entries,) for entries in groups], shared):
             if progress is not None:
@@ -150,25 +150,26 @@ def _trees_of(directory: Path, parts: Sequence[range] | None, resources: Resourc
     return survey(directory, resources.workers, parts)
 
 
-def _loaded_bytes(file: LeafFile) -> int:
-    """Bytes of the ballots of a file while they are read and made numbers."""
-    return 3 * file.ballot_bytes
+def _ballot_bytes(files: Sequence[LeafFile], lambdas: int, store: Store) -> NDArray[np.int64]:
+    """Bytes of the ballots of each file while they are read and made numbers."""
+    width = answer_width(store.spec)
+    sizes = np.array([file.nodes for file in files], np.int64).reshape(-1, 2)
+    return loaded_bytes(sizes[:, 0], sizes[:, 1], width, lambdas)
 
 
-def cut_groups(files: Sequence[LeafFile], shrunk: Trees | None, way: OobPlan) -> list[TallyGroup]:
-    """The trees of which the ballots are loaded together."""
-    if shrunk is not None:
-        groups = cut(shrunk.sizes(), shrunk.first, way.group_bytes, int(shrunk.first[-1]))
-        return [TallyGroup(_files_of(files, shrunk.numbers(own)), own) for own in groups]
-    sizes = np.array([_loaded_bytes(file) for file in files], np.int64)
+def entry_bytes(trees: Trees, lambdas: int) -> NDArray[np.int64]:
+    """Bytes of each entry while rows are sent down it, or while its ballots are made numbers."""
+    mixed = trees.nodes if trees.header.spec.target.task == "regression" else trees.mixed
+    ballots = loaded_bytes(trees.nodes, mixed, answer_width(trees.header.spec), lambdas)
+    sizes: NDArray[np.int64] = np.maximum(trees.sizes(), ballots)
+    return sizes
+
+
+def cut_groups(files: Sequence[LeafFile], lambdas: int, store: Store, way: OobPlan) -> list[list[LeafFile]]:
+    """The files whose ballots are loaded together."""
     first = np.array([*(file.trees.start for file in files), files[-1].trees.stop], np.int64)
-    groups = cut(sizes, first, way.group_bytes, int(first[-1]))
-    return [TallyGroup(list(files[own.start : own.stop]), None) for own in groups]
-
-
-def _files_of(files: Sequence[LeafFile], trees: range) -> list[LeafFile]:
-    """The files that have leaves of these trees."""
-    return [file for file in files if file.trees.start < trees.stop and trees.start < file.trees.stop]
+    groups = cut(_ballot_bytes(files, lambdas, store), first, way.group_bytes, int(first[-1]))
+    return [list(files[own.start : own.stop]) for own in groups]
 
 
 def unit_of(store: Store) -> float:

@@ -16,12 +16,13 @@ from numpy.typing import NDArray
 from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
 from bigforest.execution.executor import Executor
 from bigforest.execution.resources import Resources
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.load_plan import NODE_BYTES, loading_bytes, tree_bytes
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
+from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
-from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.oob.thresholds_to_codes import LISTED_NODES, ORDERED_BYTES, ORDERED_NODES
 from bigforest.sampling.bags import BLOCK_ROWS, distinct_rows, draws_bytes, kept_trees, max_nodes
 from bigforest.schema.config import TrainConfig
@@ -73,13 +74,11 @@ def oob_estimate(
         most = max_nodes(shape.rows, config, shape.classes)
         leaves = _most_mixed(most, distinct, shape.classes)
         given = np.full(config.trees, most, np.int64)
-        pure = tree_bytes(given, np.zeros(1, np.int64), _some_terms(given, terms), shape.classes, tried)
-        given = np.full(config.trees, 2 * leaves + 1, np.int64)
-        mixed = tree_bytes(given, np.array([leaves]), _some_terms(given, terms), shape.classes, tried)
+        pure = _sizes(given, np.zeros(1, np.int64), terms, shape, tried)
+        mixed = _sizes(np.full(config.trees, 2 * leaves + 1, np.int64), np.array([leaves]), terms, shape, tried)
         return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), resources, tried), shape, config)
     given = np.asarray(nodes, np.int64)
-    mixed = _most_mixed(given, distinct, shape.classes)
-    sizes = tree_bytes(given, mixed, _some_terms(given, terms), shape.classes, tried)
+    sizes = _sizes(given, _most_mixed(given, distinct, shape.classes), terms, shape, tried)
     return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config)
 
 
@@ -98,6 +97,14 @@ def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig) -> MemoryEstima
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
     """Leaves that may hold several classes in trees of this many nodes; all where they hold numbers."""
     return np.minimum((nodes + 1) // 2, distinct // 2 if classes > 1 else distinct)
+
+
+def _sizes(nodes: NDArray[np.int64], mixed: Any, terms: float, shape: Shape, lambdas: int) -> NDArray[np.int64]:
+    """Bytes of trees while rows are sent down them, or while their ballots are made numbers; terms: of a node."""
+    loaded = tree_bytes(nodes, mixed, _some_terms(nodes, terms), shape.classes)
+    held = nodes if shape.extras.numbers else mixed
+    sizes: NDArray[np.int64] = np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
+    return sizes
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:
@@ -157,7 +164,7 @@ def range_rows(shape: Shape, most: int, executor: Executor) -> int:
 
 def max_scores(rows: int) -> int:
     """Different scores held at a time: with more, rows.parquet is read again for each half of this many."""
-    return min(max(rows // 16, 1 << 14), MOST_SCORES)
+    return min(rows, MOST_SCORES)
 
 
 def cut_ranges(rows: int, most: int) -> list[tuple[int, int]]:

@@ -17,19 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.shrinkage import Shrinkage
-from bigforest.forest.load.leaf_shrinking import leaf_lambdas
 from bigforest.metrics.classes import log_losses
 from bigforest.oob.accumulator import OobAccumulator, row_weights, true_values, weight_share
-from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-
-# In rows. Losses are flat around the best, so few will do. 0 leaves the leaves as they are; 0.1 changes little but that
-# no share is 0.
-LAMBDAS = (0.0, 0.1, 1.0, 3.0, 10.0, 50.0)
-# Of larger tables, and of more classes, nothing is tried: each row has as many votes, and each leaf as many values, as
-# lambdas times classes. Rows times classes, at most: 200 MB of votes.
-MOST_CELLS = 1 << 22
-MOST_CLASSES = 64
 
 # All log losses of a table together, of 36.05 at most each, are a whole number of 62 bits in steps of this size.
 _STEPS = 2.0**56
@@ -55,20 +45,6 @@ class LambdaLosses(NamedTuple):
         return LambdaLosses(self.losses + other.losses, self.squares + other.squares, self.weights + other.weights)
 
 
-def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
-    """The lambdas that trees are judged by: several to choose from, a given one, or none where leaves are as grown.
-
-    rows, classes  of the table; 1 class of a number.
-    """
-    if not isinstance(config.shrink, str):
-        return leaf_lambdas(config, float(config.shrink))
-    if config.shrink == "off" and config.weighs_trees:
-        return leaf_lambdas(config, 0.0)
-    if config.shrink == "off" or not config.bootstrap or config.vote == "hard":
-        return ()
-    return LAMBDAS if classes <= MOST_CLASSES and rows * classes <= MOST_CELLS else ()
-
-
 def losses_of(store: Store, first: int, accumulator: OobAccumulator, lambdas: int, unit: float) -> LambdaLosses:
     """The losses of rows from `first` on with these votes.
 
@@ -85,16 +61,17 @@ def losses_of(store: Store, first: int, accumulator: OobAccumulator, lambdas: in
 def _losses(store: Store, first: int, accumulator: OobAccumulator, lambdas: int, unit: float) -> LambdaLosses:
     used = np.flatnonzero(accumulator.voters)
     last = first + accumulator.voters.size
-    means = accumulator.votes[used] / accumulator.voters[used, None]
-    means = means.reshape(used.size, lambdas, means.shape[1] // lambdas)
+    votes = accumulator.votes.reshape(accumulator.voters.size, lambdas, -1)
     weight = row_weights(store, first, last)
     own = np.ones(used.size, np.int64) if weight is None else weight[used]
     if store.spec.target.task == "regression":
-        errors = (means[:, :, 0] - true_values(store, first, last)[used, None]) * unit
+        means = votes[used, :, 0] / accumulator.voters[used, None]
+        errors = (means - true_values(store, first, last)[used, None]) * unit
         losses = errors * errors * (own * weight_share(store))[:, None]
     else:
         truth = store.target[first:last][used].astype(np.int64)
-        losses = log_losses(means[np.arange(used.size), :, truth]) * (own * (_STEPS / _total(store)))[:, None]
+        means = votes[used, :, truth] / accumulator.voters[used, None]
+        losses = log_losses(means) * (own * (_STEPS / _total(store)))[:, None]
     whole = np.rint(losses).astype(np.int64)
     second = in_second_half(np.arange(first, last, dtype=np.uint64)[used])
     halves = whole[~second], whole[second]

@@ -2,7 +2,7 @@
 
 Rows are gone over a range at a time, each range by the trees in their order: so the sums, and the error after each
 tree, do not depend on how the trees were grown or in which order, nor on the ranges. Where leaves are shrunk, what they
-cast is taken from the nodes of the trees, by each lambda that is tried; where rows end is the same by all of them.
+cast by each lambda that is tried follows from what all leaves hold; where rows end is the same by all of them.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
 from bigforest.execution.threads import run
 from bigforest.forest.load.flat_tree import cast_by
-from bigforest.forest.load.groups import Trees
+from bigforest.forest.load.leaf_shrinking import weight_unit
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.ballots import leaf_values
 from bigforest.forest.votes.leaf_files import LeafFile, chunk_rows, step_rows
+from bigforest.kernels.common.layout import NO_BALLOT
 from bigforest.oob.accumulator import (
     OobAccumulator,
     no_votes,
@@ -32,35 +33,23 @@ from bigforest.oob.accumulator import (
 )
 from bigforest.oob.plan import PIECES
 from bigforest.oob.shrinkage import LambdaLosses, losses_of
-from bigforest.oob.vote import packed_ballots
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
-
-
-class TallyGroup(NamedTuple):
-    """Trees of which the ballots are loaded together.
-
-    files    files of leaves in which rows of theirs are, in the order of the trees.
-    entries  of shrunk trees, those of TallyInputs.shrunk; None else: these are all trees of the files.
-    """
-
-    files: list[LeafFile]
-    entries: range | None
 
 
 class TallyInputs(NamedTuple):
     """What the tasks of a report share.
 
-    groups   in the order of their trees.
-    shrunk   the trees, with the lambdas by which their leaves are shrunk; None where they are as grown.
+    groups   files of leaves whose ballots are loaded together, in the order of their trees.
+    amounts  the lambdas by which leaves are shrunk, in rows; none where they are as grown.
     workers  threads of a process.
     folder   for tallies, where they do not stay in the process.
     unit     by what errors of numbers are multiplied before they are squared.
     votes    by what the votes of each tree are multiplied, float64 [trees]; None where all trees vote alike.
     """
 
-    groups: list[TallyGroup]
-    shrunk: Trees | None
+    groups: list[list[LeafFile]]
+    amounts: tuple[float, ...]
     workers: int
     folder: Path | None
     unit: float
@@ -69,7 +58,7 @@ class TallyInputs(NamedTuple):
     @property
     def lambdas(self) -> int:
         """How many votes there are of a row."""
-        return 1 if self.shrunk is None else len(self.shrunk.lambdas)
+        return max(1, len(self.amounts))
 
 
 class JudgedRange(NamedTuple):
@@ -88,10 +77,9 @@ class JudgedRange(NamedTuple):
 
 
 class _Cast(NamedTuple):
-    """A file of leaves, which of its trees are loaded, and what these cast: arrays of kernels/predict/tally.py."""
+    """A file of leaves, and what they cast: arrays of kernels/predict/tally.py."""
 
     file: LeafFile
-    trees: range
     first: NDArray[np.int64]
     ballot: NDArray[np.uint32]
     mixed: NDArray[np.float64]
@@ -159,40 +147,39 @@ def _add_up(
         tasks = [(store, config, casts, part, work.unit, own) for part, own in zip(parts, pieces, strict=True)]
         run(_add_chunks, tasks, workers=work.workers, on_result=collect)
         if advance is not None:
-            advance(sum(len(cast.trees) for cast in casts))
+            advance(sum(len(cast.file.trees) for cast in casts))
         del casts, tasks, parts
     return changes
 
 
-def _casts(group: TallyGroup, work: TallyInputs, store: Store, config: TrainConfig) -> list[_Cast]:
+def _casts(files: Sequence[LeafFile], work: TallyInputs, store: Store, config: TrainConfig) -> list[_Cast]:
     """What the leaves of a group cast, by file."""
-    if group.entries is None:
-        return [_cast(file, store, config) for file in group.files]
-    assert work.shrunk is not None
-    trees = work.shrunk.numbers(group.entries)
-    packed = work.shrunk.load(group.entries, work.workers)
-    pa.default_memory_pool().release_unused()  # Arrow keeps what it read the parts into
-    votes = work.votes
-    cast = (
-        cast_by(packed.counts, config.vote)
-        if votes is None
-        else packed.weighted_ballots(config.vote, votes[trees.start : trees.stop])
-    )
-    ballots = packed_ballots(packed, cast, narrow=False)
-    del packed
-    for array in ballots[:2]:
-        array.flags.writeable = False  # as those of files; other flags would be compiled apart
-    casts = []
-    for file in group.files:
-        here = range(max(trees.start, file.trees.start), min(trees.stop, file.trees.stop))
-        first = ballots.first[here.start - trees.start : here.stop - trees.start + 1]
-        casts.append(_Cast(file, here, first, ballots.ballot, ballots.mixed))
-    return casts
+    found: dict[int, _Cast] = {}
+    tasks = [(file, work, store, config) for file in files]
+    run(_cast, tasks, workers=work.workers, on_result=found.__setitem__)
+    return [found[number] for number in range(len(files))]
 
 
-def _cast(file: LeafFile, store: Store, config: TrainConfig) -> _Cast:
+def _cast(file: LeafFile, work: TallyInputs, store: Store, config: TrainConfig) -> _Cast:
     ballots = file.ballots(store.spec)
-    return _Cast(file, file.trees, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote))
+    if not work.amounts:
+        return _Cast(file, ballots.first, ballots.ballot, cast_by(ballots.mixed, config.vote))
+    values = leaf_values(ballots, np.array(work.amounts) / weight_unit(store.spec))
+    if values is None:
+        raise _torn(file)
+    cast = cast_by(values, config.vote)
+    own = ballots.ballot != NO_BALLOT
+    if work.votes is not None:
+        leaves = np.add.reduceat(own, ballots.first[:-1], dtype=np.int64)
+        cast = cast * np.repeat(work.votes[file.trees.start : file.trees.stop], leaves)[:, None]
+    ballot = np.full(own.size, NO_BALLOT)
+    ballot[own] = np.arange(values.shape[1], values.shape[1] + len(values), dtype=np.uint32)
+    ballot.flags.writeable = False  # as those of files; other flags would be compiled apart
+    return _Cast(file, ballots.first, ballot, cast)
+
+
+def _torn(file: LeafFile) -> FormatError:
+    return FormatError(f"{file.path}: leaves and ballots do not hold together; remove both and resume the run")
 
 
 def _add_chunks(
@@ -228,13 +215,10 @@ def _add_chunk(
     from bigforest.kernels.predict.accumulate import Votes
     from bigforest.kernels.predict.tally import ClassVotes, FoundLeaves, NumberVotes, OobVotes, add_classes, add_numbers
 
-    trees = range(cast.trees.start, min(cast.trees.stop, config.trees))
+    trees = range(cast.file.trees.start, min(cast.file.trees.stop, config.trees))
     found = cast.file.chunk(file, number)
-    skipped = trees.start - cast.file.trees.start
-    ends = np.cumsum(found.counts, dtype=np.int64)[: skipped + len(trees)]
-    begin = int(ends[skipped - 1]) if skipped else 0
-    ends = ends[skipped:] - begin
-    leaves = FoundLeaves(found.rows[begin:], found.leaves[begin:], ends, cast.first, cast.ballot)
+    ends = np.cumsum(found.counts, dtype=np.int64)[: len(trees)]
+    leaves = FoundLeaves(found.rows, found.leaves, ends, cast.first, cast.ballot)
     change = np.zeros((len(changes), len(trees)), np.int64)
     last = first + here.voters.size
     weight = row_weights(store, first, last)
@@ -246,4 +230,4 @@ def _add_chunk(
         sound = add_classes(leaves, ClassVotes(votes, store.labels(first, last), here.prediction, change[:-2]))
     changes[:, trees.start : trees.stop] += change
     if not sound:
-        raise FormatError(f"{cast.file.path}: leaves and ballots do not hold together; remove both and resume the run")
+        raise _torn(cast.file)

@@ -20,15 +20,15 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.execution.threads import run
-from bigforest.forest.format.parts import first_tree, part_paths
+from bigforest.forest.format.parts import first_tree, part_paths, read_span
 from bigforest.forest.load.flat_tree import FlatTrees
 from bigforest.forest.load.groups import Trees
 from bigforest.forest.load.router import RowRouter
 from bigforest.forest.load.router import chunk_rows as routed_rows
 from bigforest.forest.load.row_batch import RowBatch
 from bigforest.forest.load.vote_rule import answer_width
+from bigforest.forest.votes.ballots import ballots_of_pieces
 from bigforest.forest.votes.leaf_files import (
-    Ballots,
     LeafChunk,
     LeafFile,
     chunk_rows,
@@ -113,21 +113,13 @@ def runs_of(parts: Sequence[range]) -> list[list[range]]:
 def find_leaves(sampler: Sampler, trees: Trees, directory: Path, workers: int, entries: range) -> int:
     """Task: write the files of leaves of some entries; gives how many trees these are."""
     store = sampler.store
+    path, classes = leaves_path(directory, trees.numbers(entries).start), answer_width(store.spec)
+    pieces = (piece for span in trees.spans(entries) for piece in read_span(span, trees.header))
+    write_ballots(path, ballots_of_pieces(pieces, store.spec.wide_weights))
     group = load_group(sampler, trees, entries, workers)
     store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))
-    path, classes = leaves_path(directory, group.trees.start), answer_width(store.spec)
-    write_ballots(path, packed_ballots(group.packed, group.mixed, group.narrow))
     write_leaves(path, group.trees, store.rows, classes, _chunks(sampler, group, workers))
     return len(group.trees)
-
-
-def packed_ballots(packed: FlatTrees, mixed: NDArray[Any], narrow: bool) -> Ballots:
-    """What the leaves of packed trees cast; mixed: their counts or values."""
-    layout = packed.layout(narrow)
-    first = np.append(packed.roots, packed.nodes).astype(np.int64)
-    ballot = np.empty(packed.nodes, np.uint32)
-    np.bitwise_and(layout.links[::2], layout.links.dtype.type(layout.ballot), out=ballot, casting="unsafe")
-    return Ballots(first, ballot, mixed)
 
 
 def _chunks(sampler: Sampler, group: CodeTrees, workers: int) -> Iterator[LeafChunk]:

@@ -24,7 +24,8 @@ from bigforest.forest.format.parts import batches, whole_parts
 from bigforest.forest.format.rewrite import as_written, write_nodes
 from bigforest.forest.load.groups import outline
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.votes.leaf_files import Ballots, found_leaves, leaves_path, write_ballots
+from bigforest.forest.votes.ballots import GrownNodes, ballots_of
+from bigforest.forest.votes.leaf_files import found_leaves, leaves_path, write_ballots
 from bigforest.grow.shared.criteria import criterion_of
 from bigforest.kernels.common.layout import LEAF
 from bigforest.kernels.common.limbs import PARTS
@@ -102,8 +103,6 @@ def _move_leaves(
     held: NDArray[np.int64],
 ) -> None:
     """Move the files of leaves of a part, which stay as they are, beside ballots by what the nodes hold."""
-    from bigforest.kernels.predict.tally import ballots_of
-
     width, leaf = answer_width(store.spec), described.leaf
     starts = np.append(roots, leaf.size).astype(np.int64)
     for file in found_leaves(light, store.rows, width, part):  # other tasks move those of other parts
@@ -113,11 +112,11 @@ def _move_leaves(
         own = slice(*starts[[trees.start - part.start, trees.stop - part.start]].tolist())
         feature = np.where(leaf[own], LEAF, 0).astype(np.int32)
         numbers = store.spec.target.task == "regression"
-        ballot, mixed = ballots_of(feature, held[own, : 0 if numbers else width].astype(np.uint64))
-        if numbers:
-            mixed = described.value[own][leaf[own], None]
         first = starts[trees.start - part.start : trees.stop - part.start + 1] - own.start
-        write_ballots(leaves_path(directory, trees.start), Ballots(first, ballot, mixed))
+        counts = held[own, : 0 if numbers else width].astype(np.uint64)
+        value = described.value[own] if numbers else None
+        ballots = ballots_of(GrownNodes(first, feature, described.weight[own], counts, value), wide=True)
+        write_ballots(leaves_path(directory, trees.start), ballots)
         file.move(directory, ballots=False)
 
 

@@ -18,16 +18,18 @@ from bigforest.common.events import Listener, Stage, stage
 from bigforest.execution.resources import Resources
 from bigforest.execution.threads import run
 from bigforest.forest.format.nodes import TreeArrays, write_part
+from bigforest.forest.format.parts import read_span
 from bigforest.forest.format.rewrite import is_finished
 from bigforest.forest.load.flatten import join_packed, pack_grown
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.tree_votes import write_judgements
 from bigforest.forest.load.vote_rule import answer_width
-from bigforest.forest.votes.leaf_files import Ballots, found_leaves
+from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, ballots_of_pieces
+from bigforest.forest.votes.leaf_files import found_leaves
 from bigforest.grow.forest import Grower, part_groups
 from bigforest.grow.in_memory import grow_trees, shared_of
 from bigforest.grow.shared.left_out import LeafWriter, LeftOut
-from bigforest.oob.vote import CodeTrees, code_trees, packed_ballots, send_rows
+from bigforest.oob.vote import CodeTrees, code_trees, send_rows
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler, block_count
 from bigforest.sampling.boosting import Judgement, RowWeights
 from bigforest.schema.config import TrainConfig
@@ -50,7 +52,7 @@ def grow_boosted(
         shared = shared_of(store, config)
         boosting = _Boosting(shared.sampler, RowWeights(store.rows, config), [], resources.workers, progress)
         for part in part_groups(store.rows, config.trees):
-            leaves = LeafWriter(store, directory, part.start)
+            leaves = LeafWriter(store, config, directory, part.start)
             if is_finished(directory, part, store.spec, config, shared.levels):
                 boosting.follow(directory, part, leaves)
             else:
@@ -79,21 +81,26 @@ class _Boosting(NamedTuple):
             self.sampler.weigh(tree, self.weights.weights)
             [grown] = grow_trees(store, config, range(tree, tree + 1))
             packed = join_packed([pack_grown(tree, [grown.trees], store.spec, ())])
-            self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), leaves)
+            first = np.array([0, grown.trees.feature.size])
+            nodes = GrownNodes(first, grown.trees.feature, grown.trees.weight, grown.trees.counts, None)
+            ballots = ballots_of(nodes, store.spec.wide_weights)
+            self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
             yield grown.trees
 
     def follow(self, directory: Path, part: range, leaves: LeafWriter) -> None:
         """Judge the trees of a part that is there, as if they had just been grown."""
-        trees = survey(directory, self.workers, [part])
+        store, trees = self.sampler.store, survey(directory, self.workers, [part])
         for place, tree in enumerate(part):
             self.sampler.weigh(tree, self.weights.weights)
-            packed = trees.load(range(place, place + 1), self.workers)
-            self._judge(code_trees(packed, range(tree, tree + 1), self.sampler.store, self.workers), leaves)
+            entry = range(place, place + 1)
+            packed = trees.load(entry, self.workers)
+            [span] = trees.spans(entry)
+            ballots = ballots_of_pieces(read_span(span, trees.header), store.spec.wide_weights)
+            self._judge(code_trees(packed, range(tree, tree + 1), store, self.workers), ballots, leaves)
 
-    def _judge(self, group: CodeTrees, leaves: LeafWriter) -> None:
+    def _judge(self, group: CodeTrees, ballots: Ballots, leaves: LeafWriter) -> None:
         """Send all rows down a tree whose bag has been drawn; sets the weights for the next."""
         store, tree = self.sampler.store, group.trees.start
-        ballots = packed_ballots(group.packed, group.mixed, group.narrow)
         answers = _answers(ballots, len(store.spec.target.classes))
         ends, wrong = np.empty((store.rows, 1), np.uint32), np.empty(store.rows, np.bool_)
         store.fetch(group.packed.used.tolist(), range(block_count(store.rows)))

@@ -25,12 +25,12 @@ from bigforest.forest.format.rewrite import recut
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.format.summary import write_features, write_run
 from bigforest.forest.load.flat_tree import FlatTrees
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.forest import part_groups
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.leaf_targets import write_residents
 from bigforest.oob.pipeline import write_oob
-from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.config import TrainConfig

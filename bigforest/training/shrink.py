@@ -11,10 +11,10 @@ from bigforest.common.events import Listener, silent
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.summary import write_run
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.vote_rule import answer_width
 from bigforest.grow.shared.rank_store import ranked_store
 from bigforest.oob.pipeline import write_oob
-from bigforest.oob.shrinkage import lambdas_to_try
 from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.storage.atomic import TemporaryFolder, staged
 from bigforest.store.store import Store

@@ -65,7 +65,7 @@ def test_leaf_shrinking__is_the_formula_for_pieces_of_any_size(
             here = slice(begin, begin + size)
             cut = {name: getattr(nodes, name) for name in ("feature", "weight", "counts", "value")}
             piece = nodes._replace(**{name: None if own is None else own[here] for name, own in cut.items()})
-            rows.append(shrinking.values(piece))
+            rows.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
     found = np.concatenate(rows)
     expected = [
         [float(entry) for amount in amounts for entry in shrunk(tree, leaf, amount)]

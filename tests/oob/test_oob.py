@@ -195,7 +195,7 @@ def test_write_oob__any_memory_gives_the_same(stored: Store, draws: st.DataObjec
         )
         write(store, config, Path(name) / "whole")
         shutil.copytree(Path(name) / "whole" / "trees", Path(name) / "small" / "trees")
-        sizes = groups.survey(Path(name) / "small", 1).sizes()
+        sizes = pipeline.entry_bytes(groups.survey(Path(name) / "small", 1), 0)
         threads = draws.draw(st.sampled_from([1, 2]))
         least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1)).need
         more = draws.draw(st.sampled_from([0, 600, 5_000, 10_000, 10**9]) | st.integers(0, 30_000))

@@ -23,12 +23,13 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.format.shrinkage import Shrinkage
 from bigforest.forest.load import groups, load_plan
+from bigforest.forest.load.leaf_shrinking import LAMBDAS, MOST_CELLS, MOST_CLASSES, lambdas_to_try
 from bigforest.forest.votes import leaf_files
 from bigforest.grow.shared import left_out
 from bigforest.oob import plan
-from bigforest.oob.pipeline import write_oob
+from bigforest.oob.pipeline import entry_bytes, write_oob
 from bigforest.oob.plan import choose_oob, oob_estimate
-from bigforest.oob.shrinkage import LAMBDAS, MOST_CELLS, MOST_CLASSES, in_second_half, lambdas_to_try
+from bigforest.oob.shrinkage import in_second_half
 from bigforest.sampling.bags import bag
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
@@ -108,7 +109,7 @@ def test_write_oob__the_choice_does_not_depend_on_threads_ranges_or_groups(
         config = forest_in(Path(name) / "whole", store, grown, [3, 4], shrink="auto", **options_of(kind))
         forest_in(Path(name) / "small", store, grown, [3, 4], shrink="auto", **options_of(kind))
         whole = write_oob(store, config, Path(name) / "whole", resources=Resources(threads=1), listener=silent)
-        sizes = groups.survey(Path(name) / "small", 1)._replace(lambdas=LAMBDAS).sizes()
+        sizes = entry_bytes(groups.survey(Path(name) / "small", 1), len(LAMBDAS))
         threads = draws.draw(st.sampled_from([1, 2]))
         least = choose_oob(store.shape, config, sizes, Resources(threads=threads, memory=1), len(LAMBDAS)).need
         more = draws.draw(st.sampled_from([0, 600, 20_000, 10**9]))

@@ -178,7 +178,7 @@ def _pack_pieces(
         done += size
         mixed += len(own)
         if shrinking is not None:
-            found.counts.append(shrinking.values(piece))
+            found.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
         else:
             found.counts.append(own if piece.value is None else piece.value[piece.feature == LEAF, None])
         if piece.terms is not None:

@@ -6,13 +6,36 @@ nodes.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.forest.format.checks import Nodes
 from bigforest.kernels.common.layout import LEAF
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.dataspec import DataSpec
+
+# In rows. Losses are flat around the best, so few will do. 0 leaves the leaves as they are; 0.1 changes little but that
+# no share is 0.
+LAMBDAS = (0.0, 0.1, 1.0, 3.0, 10.0, 50.0)
+# Of larger tables, and of more classes, nothing is tried: each row has as many votes, and each leaf as many values, as
+# lambdas times classes. Rows times classes, at most: 200 MB of votes.
+MOST_CELLS = 1 << 22
+MOST_CLASSES = 64
+
+
+def lambdas_to_try(config: TrainConfig, rows: int, classes: int) -> tuple[float, ...]:
+    """The lambdas that trees are judged by: several to choose from, a given one, or none where leaves are as grown.
+
+    rows, classes  of the table; 1 class of a number.
+    """
+    if not isinstance(config.shrink, str):
+        return leaf_lambdas(config, float(config.shrink))
+    if config.shrink == "off" and config.weighs_trees:
+        return leaf_lambdas(config, 0.0)
+    if config.shrink == "off" or not config.bootstrap or config.vote == "hard":
+        return ()
+    return LAMBDAS if classes <= MOST_CLASSES and rows * classes <= MOST_CELLS else ()
 
 
 def weight_unit(spec: DataSpec) -> float:
@@ -40,16 +63,25 @@ class LeafShrinking:
         self._above = np.empty((0, lambdas.size, 0))
         self._kept = np.empty(0)
 
-    def values(self, piece: Nodes) -> NDArray[np.float64]:
+    def values(
+        self,
+        feature: NDArray[np.int32],
+        weight: NDArray[np.uint64],
+        counts: NDArray[Any],
+        number: NDArray[np.float64] | None,
+    ) -> NDArray[np.float64]:
         """The shrunk values of the leaves in the next piece: float64 [leaves, lambdas * classes], or [leaves, lambdas]
-        of numbers; those by the first lambda come first."""
+        of numbers; those by the first lambda come first.
+
+        feature, weight, counts  of the nodes of the piece, see forest/format/checks.py Nodes; number: their values.
+        """
         from bigforest.kernels.predict.shrink import most_open, shrink_leaves
 
-        weight = piece.weight.astype(np.float64)
-        value = piece.counts / piece.weight[:, None] if piece.value is None else piece.value[:, None]
-        self._make_room(int(most_open(piece.feature, self._state)), value.shape[1])
-        found = np.empty((int(np.count_nonzero(piece.feature == LEAF)), self._lambdas.size * value.shape[1]))
-        shrink_leaves(piece.feature, weight, value, self._lambdas, self._state, self._above, self._kept, found)
+        value = counts / weight[:, None] if number is None else number[:, None]
+        self._make_room(int(most_open(feature, self._state)), value.shape[1])
+        found = np.empty((int(np.count_nonzero(feature == LEAF)), self._lambdas.size * value.shape[1]))
+        own = weight.astype(np.float64)
+        shrink_leaves(feature, own, value, self._lambdas, self._state, self._above, self._kept, found)
         return found
 
     def _make_room(self, rows: int, width: int) -> None:

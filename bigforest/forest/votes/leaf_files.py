@@ -9,24 +9,27 @@ chunk that are not in the bag of the tree, ascending, and the number of the leaf
     checks   uint32 [chunks], CRC-32 of each chunk
     check    uint32, that of head, counts and checks
 
-`votes/part-NNNNNNN.ballots` has what the leaves cast (kernels/predict/tally.py): int64 [3], numbers of trees, nodes and
-mixed leaves; int64 [trees + 1], where the nodes of each tree begin; uint32 [nodes], their ballots; the counts of mixed
-leaves; and the CRC-32 of all of this. It is a file of its own because wide weights are counted later.
+`votes/part-NNNNNNN.ballots` has what the leaves cast and hold (ballots.py): int64 [3], numbers of trees, nodes and
+mixed leaves; int64 [trees + 1], where the nodes of each tree begin; uint32 [nodes], their ballots; the weights of the
+leaves; the counts of mixed leaves, or the values of all nodes; and the CRC-32 of all of this. It is a file of its own
+because wide weights are counted later.
 """
 
 from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.common.errors import FormatError
+from bigforest.forest.votes.ballots import Ballots
 from bigforest.schema.dataspec import DataSpec
 from bigforest.storage.paths import copy, local_path, write_atomically
 
@@ -35,7 +38,7 @@ _NAME = re.compile(r"part-(\d{7,10})\.leaves")
 # Bytes of a row in a tree, and of the ballots of trees that are kept for one file, besides those of the last.
 VOTE_BYTES = 6
 FILE_BYTES = 16 << 20
-_MARK = 0x5345_5641_454C_0001
+_MARK = 0x5345_5641_454C_0002
 _MOST_CHUNK = 1 << 14
 # Bytes of votes in a row group of oob/rows.parquet, for as many rows as a power of two, and most of these rows.
 _STEP_BYTES = 8 << 20
@@ -53,19 +56,6 @@ class LeafChunk(NamedTuple):
     rows: NDArray[np.uint16]
     leaves: NDArray[np.uint32]
     counts: NDArray[np.uint32]
-
-
-class Ballots(NamedTuple):
-    """What the leaves of some trees cast.
-
-    first   int64 [trees + 1], where the nodes of each tree begin, and where those of the last end
-    ballot  uint32 [nodes], see kernels/predict/flat_tree.py; without meaning but in leaves
-    mixed   [mixed leaves, classes], counts of those of several classes, uint32 or uint64; float64 [leaves, 1], values
-    """
-
-    first: NDArray[np.int64]
-    ballot: NDArray[np.uint32]
-    mixed: NDArray[Any]
 
 
 class LeafFile(NamedTuple):
@@ -104,25 +94,31 @@ class LeafFile(NamedTuple):
         path = _ballots(self.path)
         with local_path(path).open("rb") as file:
             content = file.read()
-        body = content[:-4]
+        body = memoryview(content)[:-4]
         trees, nodes, mixed = np.frombuffer(body[:24], "<i8").tolist() if len(body) >= 24 else (-1, 0, 0)
-        kind = np.dtype("<f8" if spec.target.task == "regression" else "<u8" if spec.wide_weights else "<u4")
-        width = max(1, len(spec.target.classes))
-        wanted = 24 + 8 * (trees + 1) + 4 * nodes + kind.itemsize * width * mixed
-        if trees != len(self.trees) or min(nodes, mixed) < 0 or len(body) != wanted:
+        whole = np.dtype("<u8" if spec.wide_weights else "<u4")
+        kind = np.dtype("<f8") if spec.target.task == "regression" else whole
+        width, leaves = max(1, len(spec.target.classes)), (nodes + trees) // 2
+        ends = [*accumulate((24, 8 * (trees + 1), 4 * nodes, whole.itemsize * leaves, kind.itemsize * width * mixed))]
+        if trees != len(self.trees) or min(nodes, mixed) < 0 or len(body) != ends[-1]:
             raise FormatError(f"{path} is damaged; remove it and resume the run, which makes it again")
         first = np.frombuffer(body, "<i8", trees + 1, 24)
-        ballot = np.frombuffer(body, "<u4", nodes, 32 + 8 * trees)
-        values = np.frombuffer(body, kind, mixed * width, 32 + 8 * trees + 4 * nodes)
+        ballot = np.frombuffer(body, "<u4", nodes, ends[1])
+        weight = np.frombuffer(body, whole, leaves, ends[2])
+        values = np.frombuffer(body, kind, mixed * width, ends[3])
         sound = first[0] == 0 and first[-1] == nodes and (np.diff(first) > 0).all()
         if not sound or content[-4:] != np.array([zlib.crc32(body)], "<u4").tobytes():
             raise FormatError(f"{path} is damaged; remove it and resume the run, which makes it again")
-        return Ballots(first, ballot, values.reshape(mixed, width))
+        return Ballots(first, ballot, weight, values.reshape(mixed, width))
 
     @property
-    def ballot_bytes(self) -> int:
-        """Size of the file of ballots."""
-        return int(_ballots(self.path).stat().st_size)
+    def nodes(self) -> tuple[int, int]:
+        """How many nodes its trees have, and how many of the numbers that go with them (Ballots.mixed)."""
+        with local_path(_ballots(self.path)).open("rb") as file:
+            head, size = file.read(24), file.seek(0, 2)
+        _, nodes, mixed = np.frombuffer(head, "<i8").tolist() if len(head) == 24 else (0, 0, 0)
+        sound = 0 <= nodes <= size and 0 <= mixed <= size  # else it is refused when it is read
+        return (nodes, mixed) if sound else (0, 0)
 
     def move(self, directory: Path, *, ballots: bool = True) -> None:
         """Move the files, or the leaves without the ballots, to another directory of a forest."""
@@ -171,31 +167,17 @@ def write_leaves(path: Path, trees: range, rows: int, classes: int, chunks: Iter
         file.write(tail + np.array([zlib.crc32(head.tobytes() + tail)], "<u4").tobytes())
 
 
-def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
-    """The ballots of trees that follow each other as one; classes: numbers in an answer."""
-    if len(parts) == 1:
-        return parts[0]
-    mixed = np.cumsum([0, *(len(part.mixed) for part in parts)])
-    nodes = np.cumsum([0, *(part.ballot.size for part in parts)])
-    ballots = [
-        np.where(part.ballot >= classes, part.ballot + np.uint32(before), part.ballot)
-        for part, before in zip(parts, mixed[:-1].tolist(), strict=True)
-    ]
-    first = [part.first[:-1] + before for part, before in zip(parts, nodes[:-1].tolist(), strict=True)]
-    return Ballots(
-        np.concatenate([*first, nodes[-1:]]), np.concatenate(ballots), np.concatenate([part.mixed for part in parts])
-    )
-
-
 def write_ballots(path: Path, ballots: Ballots) -> None:
     """Write what the leaves of a part cast."""
-    first, ballot, mixed = ballots
+    first, ballot, weight, mixed = ballots
     head = np.array([first.size - 1, ballot.size, len(mixed)], "<i8")
-    kind: str = mixed.dtype.newbyteorder("<").str
-    content = head.tobytes() + first.astype("<i8").tobytes() + ballot.astype("<u4").tobytes()
-    content += mixed.astype(kind).tobytes()
+    little = (array.astype(array.dtype.newbyteorder("<"), copy=False) for array in (head, first, ballot, weight, mixed))
+    check = 0
     with write_atomically(_ballots(path)) as temporary, temporary.open("wb") as file:
-        file.write(content + np.array([zlib.crc32(content)], "<u4").tobytes())
+        for array in map(np.ascontiguousarray, little):
+            check = zlib.crc32(array.data, check)
+            file.write(array.data)
+        file.write(np.array([check], "<u4").tobytes())
 
 
 def found_leaves(directory: Path, rows: int, classes: int, trees: range | None = None) -> list[LeafFile]:

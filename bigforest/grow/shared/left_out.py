@@ -14,23 +14,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.load.leaf_shrinking import lambdas_to_try
+from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, join_ballots, loaded_bytes
 from bigforest.forest.votes.leaf_files import (
     FILE_BYTES,
-    Ballots,
     LeafChunk,
     chunk_rows,
-    join_ballots,
     leaves_path,
     write_ballots,
     write_leaves,
 )
 from bigforest.grow.shared.feature_kinds import Features
 from bigforest.kernels.columns.row_major import CACHE_BYTES
-from bigforest.kernels.common.layout import LEAF, Codes, RowMajorCodes, Terms
+from bigforest.kernels.common.layout import Codes, RowMajorCodes, Terms
 from bigforest.kernels.predict.route_codes import CodeScratch, CodeView, GrownSplits, find_leaves
 from bigforest.kernels.predict.route_projections import ProjectedScratch, ProjectedSplits, find_projected_leaves
-from bigforest.kernels.predict.tally import ballots_of
 from bigforest.kernels.tree.builder import CodeTree
+from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Dictionaries, Store
 
 
@@ -128,10 +128,13 @@ def projected_leaves_of(
 class LeafWriter:
     """Writes files of the leaves of left out rows, of consecutive trees some at a time."""
 
-    def __init__(self, store: Store, directory: Path, first: int) -> None:
+    def __init__(self, store: Store, config: TrainConfig, directory: Path, first: int) -> None:
         """first: number of the first tree."""
         self._rows = store.rows
         self._classes = max(1, len(store.spec.target.classes))
+        self._wide = store.spec.wide_weights
+        self._lambdas = len(lambdas_to_try(config, store.rows, self._classes))
+        self._held = 0
         self._directory = directory
         self._first = first
         self._found: list[LeftOut] = []
@@ -139,18 +142,19 @@ class LeafWriter:
 
     def add(self, found: list[LeftOut], trees: TreeArrays) -> None:
         """Add trees that were grown together."""
-        roots = np.append(np.flatnonzero(trees.depth == 0), trees.depth.size)
-        ballot, mixed = ballots_of(trees.feature, trees.counts)
-        if trees.value is not None:
-            mixed = trees.value[trees.feature == LEAF, None]
-        self.put(found, Ballots(roots, ballot, mixed))
+        first = np.append(np.flatnonzero(trees.depth == 0), trees.depth.size)
+        nodes = GrownNodes(first, trees.feature, trees.weight, trees.counts, trees.value)
+        self.put(found, ballots_of(nodes, self._wide))
 
     def put(self, found: list[LeftOut], ballots: Ballots) -> None:
-        """Add trees whose leaves cast this."""
+        """Add trees whose leaves cast this. A file is full when it, or what is made of its ballots, comes to
+        FILE_BYTES."""
         self._found += found
         self._ballots.append(ballots)
-        held = sum(own.rows.nbytes + own.leaves.nbytes for own in self._found)
-        if held + sum(own.ballot.nbytes + own.mixed.nbytes for own in self._ballots) >= FILE_BYTES:
+        self._held += sum(own.rows.nbytes + own.leaves.nbytes for own in found)
+        sizes = np.array([ballots.ballot.size]), np.array([len(ballots.mixed)])
+        self._held += int(loaded_bytes(*sizes, self._classes, self._lambdas)[0])
+        if self._held >= FILE_BYTES:
             self.write()
 
     def write(self) -> None:
@@ -161,7 +165,7 @@ class LeafWriter:
         write_ballots(path, join_ballots(self._ballots, self._classes))
         write_leaves(path, trees, self._rows, self._classes, self._chunks())
         self._first = trees.stop
-        self._found, self._ballots = [], []
+        self._found, self._ballots, self._held = [], [], 0
 
     def _chunks(self) -> Iterator[LeafChunk]:
         step = chunk_rows(self._classes)

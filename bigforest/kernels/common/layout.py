@@ -13,6 +13,8 @@ from numpy.typing import NDArray
 
 # What stands for the number of a feature where a node has none: in a leaf, and where a row is sent by a projection.
 LEAF, OBLIQUE = -1, -2
+# What stands for the ballot of an inner node, see kernels/predict/ballots.py.
+NO_BALLOT = np.uint32(0xFFFFFFFF)
 
 
 class Terms(NamedTuple):

@@ -6,16 +6,19 @@ are found once, in any order of the trees, and their votes added in the order of
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigforest.kernels.common.layout import LEAF
+from bigforest.kernels.common.prefetch import prefetch
 from bigforest.kernels.compiler.jit import inlined, kernel
 from bigforest.kernels.predict.accumulate import Votes, add_ballot
 
 _ONE = np.uint64(1)
+# Numbers in a line of the cache, and how many rows ahead what they need is asked for.
+_LINE = np.uint64(8)
+_AHEAD = np.uint64(8)
 
 
 class FoundLeaves(NamedTuple):
@@ -103,20 +106,21 @@ def _judge_class(state, tree, row, ballot):
     votes = bag.cast.votes
     lambdas = np.uint64(state.prediction.shape[1])
     classes = np.uint64(votes.shape[1]) // lambdas
-    if bag.voters[row] == 0:
+    heard = np.int64(bag.voters[row] > np.uint32(0))
+    if heard == 0:
         _hear(bag, tree, row)
-    for i in range(lambdas):
+    truth, weight = np.uint64(state.truth[row]), _weight_of(bag.weight, row)
+    for i in range(lambdas):  # without branches, as which class leads changes often while trees are few
         own = np.uint64(i)
         first = own * classes
-        best = first
-        for k in range(first + _ONE, first + classes):
-            if votes[row, np.uint64(k)] > votes[row, best]:
-                best = np.uint64(k)
-        if bag.voters[row] > 0 and state.prediction[row, own] != state.truth[row]:
-            state.wrong[own, tree] -= _weight_of(bag.weight, row)
-        if best - first != state.truth[row]:
-            state.wrong[own, tree] += _weight_of(bag.weight, row)
-        state.prediction[row, own] = best - first
+        best, most = np.uint64(0), votes[row, first]
+        for k in range(_ONE, classes):
+            vote = votes[row, first + np.uint64(k)]
+            best = np.uint64(k) if vote > most else best
+            most = max(most, vote)
+        before = heard & np.int64(np.uint64(state.prediction[row, own]) != truth)
+        state.wrong[own, tree] += weight * (np.int64(best != truth) - before)
+        state.prediction[row, own] = np.uint16(best)
     bag.voters[row] += np.uint32(1)
 
 
@@ -144,6 +148,20 @@ def _judge_number(state, tree, row, ballot):
 
 
 @inlined
+def _ask(found, cast, first, nodes, i):
+    """Ask for the mixed leaf in which a row to come ended, and for its votes."""
+    row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
+    width = np.uint64(cast.votes.shape[1])
+    ballot = np.uint64(found.ballot[first + leaf]) if leaf < nodes else np.uint64(0)
+    if ballot >= width:
+        begin = (ballot - width) * width
+        for k in range(np.uint64(0), width, _LINE):
+            prefetch(cast.mixed, begin + np.uint64(k))
+            prefetch(cast.votes, row * width + np.uint64(k))
+        prefetch(cast.mixed, begin + width - _ONE)
+
+
+@inlined
 def _add_up(found, judge, state):
     """Hand each row and its ballot to `judge`, tree by tree; False where a number is beyond its array."""
     cast = state.bag.cast
@@ -155,6 +173,7 @@ def _add_up(found, judge, state):
         first = np.uint64(found.first[tree])
         nodes = np.uint64(found.first[tree + _ONE]) - first
         for i in range(begin, np.uint64(found.end[tree])):
+            _ask(found, cast, first, nodes, min(i + _AHEAD, np.uint64(found.end[tree]) - _ONE))
             row, leaf = np.uint64(found.rows[i]), np.uint64(found.leaves[i])
             if row >= rows or leaf >= nodes:
                 return False
@@ -180,41 +199,3 @@ def add_classes(found, classes):
 def add_numbers(found, numbers):
     """`add_classes` for NumberVotes."""
     return _add_up(found, _judge_number, numbers)
-
-
-@kernel
-def number_ballots(feature, counts, classes, ballot, mixed):
-    """What the leaves of some trees cast: ballot uint32 [nodes], without meaning but in leaves (feature is LEAF).
-
-    counts   [nodes, classes]; without classes every leaf has a ballot of its own
-    classes  numbers in an answer: 1 without classes
-    mixed    of the same type [leaves with several classes, classes], out: their counts
-    """
-    found = np.uint64(0)
-    for n in range(np.uint64(feature.size)):
-        node = np.uint64(n)
-        ballot[node] = np.uint32(0xFFFFFFFF)
-        if feature[node] != LEAF:
-            continue
-        present = 0
-        for k in range(np.uint64(counts.shape[1])):
-            if counts[node, np.uint64(k)] > 0:
-                present += 1
-                ballot[node] = np.uint32(k)
-        if present == 1:
-            continue
-        ballot[node] = np.uint32(np.uint64(classes) + found)
-        for k in range(np.uint64(mixed.shape[1])):
-            mixed[found, np.uint64(k)] = counts[node, np.uint64(k)]
-        found += _ONE
-
-
-def ballots_of(feature: NDArray[np.int32], counts: NDArray[Any]) -> tuple[NDArray[np.uint32], NDArray[Any]]:
-    """`number_ballots` of these nodes, and the counts of their mixed leaves."""
-    from bigforest.kernels.predict.flatten import count_mixed
-
-    ballot = np.empty(feature.size, np.uint32)
-    classes = counts.shape[1]
-    mixed = np.empty((count_mixed(feature, counts) if classes else 0, classes), counts.dtype)
-    number_ballots(feature, counts, max(1, classes), ballot, mixed)
-    return ballot, mixed

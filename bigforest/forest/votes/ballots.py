@@ -1,0 +1,139 @@
+"""What the leaves of trees cast, by any lambda: taken from the nodes when a tree is grown, in little room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.forest.format.checks import Nodes
+from bigforest.forest.load.leaf_shrinking import LeafShrinking
+from bigforest.kernels.common.layout import LEAF, NO_BALLOT
+
+# Nodes whose values are shrunk together.
+_PIECE = 1 << 15
+
+
+class Ballots(NamedTuple):
+    """What the leaves of some trees cast, and what the leaves hold, from which the values of all nodes follow.
+
+    first   int64 [trees + 1], where the nodes of each tree begin, and where those of the last end
+    ballot  uint32 [nodes], see kernels/predict/flat_tree.py; NO_BALLOT in inner nodes
+    weight  uint32, or uint64 of wide weights [leaves], what the rows of the bag in each leaf weigh
+    mixed   of the same type [mixed leaves, classes], counts of those of several classes; of numbers float64 [nodes, 1],
+            the values of all nodes, also of inner ones
+    """
+
+    first: NDArray[np.int64]
+    ballot: NDArray[np.uint32]
+    weight: NDArray[Any]
+    mixed: NDArray[Any]
+
+
+def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: int, lambdas: int) -> NDArray[np.int64]:
+    """Bytes that ballots of this many nodes and rows of `mixed` take, at most, while they are read and made numbers.
+
+    classes  of the target; 1 where it is a number.
+    lambdas  by how many the leaves are shrunk; 0 where they are as grown.
+    """
+    leaves = nodes // 2 + 1
+    loaded: NDArray[np.int64] = 4 * nodes + 8 * leaves + 16 * classes * mixed
+    return loaded + 8 * nodes + 8 * classes * nodes + 16 * classes * lambdas * leaves if lambdas else loaded
+
+
+class GrownNodes(NamedTuple):
+    """Whole trees, one after the other, in preorder.
+
+    first    int64 [trees + 1], where each begins, and where the last one ends
+    feature  int32 [nodes], LEAF in a leaf
+    weight   uint64 [nodes]
+    counts   uint32 or uint64 [nodes, classes], without classes where numbers are predicted
+    value    float64 [nodes]; None where classes are predicted
+    """
+
+    first: NDArray[np.int64]
+    feature: NDArray[np.int32]
+    weight: NDArray[np.uint64]
+    counts: NDArray[Any]
+    value: NDArray[np.float64] | None
+
+
+def ballots_of(nodes: GrownNodes, wide: bool) -> Ballots:
+    """What the leaves of these trees cast; wide: whether rows have wide weights."""
+    from bigforest.kernels.predict.ballots import number_ballots
+    from bigforest.kernels.predict.flatten import count_mixed
+
+    first, feature, weight, counts, value = nodes
+    ballot = np.empty(feature.size, np.uint32)
+    classes = counts.shape[1]
+    mixed = np.empty((count_mixed(feature, counts) if classes else 0, classes), counts.dtype)
+    number_ballots(feature, counts, max(1, classes), ballot, mixed)
+    own = weight[feature == LEAF].astype(np.uint64 if wide else np.uint32)
+    return Ballots(first, ballot, own, mixed if value is None else value[:, None])
+
+
+def ballots_of_pieces(pieces: Iterable[Nodes], wide: bool) -> Ballots:
+    """What the leaves of trees cast that are read a piece at a time. Memory: twice that, and a piece."""
+    parts, classes = [], 1
+    for own in pieces:
+        first = np.append(own.roots, own.feature.size)
+        classes = max(1, own.counts.shape[1])
+        parts.append(ballots_of(GrownNodes(first, own.feature, own.weight, own.counts, own.value), wide))
+    return join_ballots(parts, classes)
+
+
+def join_ballots(parts: Sequence[Ballots], classes: int) -> Ballots:
+    """The ballots of trees, or of pieces of some, that follow each other as one; classes: numbers in an answer."""
+    if len(parts) == 1:
+        return parts[0]
+    mixed = np.cumsum([0, *(len(part.mixed) for part in parts)])
+    nodes = np.cumsum([0, *(part.ballot.size for part in parts)])
+    ballots = [
+        np.where((part.ballot >= classes) & (part.ballot != NO_BALLOT), part.ballot + np.uint32(before), part.ballot)
+        for part, before in zip(parts, mixed[:-1].tolist(), strict=True)
+    ]
+    first = [part.first[:-1] + before for part, before in zip(parts, nodes[:-1].tolist(), strict=True)]
+    return Ballots(
+        np.concatenate([*first, nodes[-1:]]),
+        np.concatenate(ballots),
+        np.concatenate([part.weight for part in parts]),
+        np.concatenate([part.mixed for part in parts]),
+    )
+
+
+def leaf_values(ballots: Ballots, lambdas: NDArray[np.float64]) -> NDArray[np.float64] | None:
+    """The values of all leaves, shrunk by each lambda, float64 [leaves, lambdas * classes], or [leaves, lambdas] of
+    numbers; those by the first lambda come first. None where the ballots are not those of trees.
+
+    lambdas  in the unit of the weights.
+
+    The same bits as for trees that are read (forest/load/leaf_shrinking.py).
+    """
+    from bigforest.kernels.predict.ballots import hold_rows
+
+    first, ballot, weight, mixed = ballots
+    numbers = mixed.dtype == np.float64
+    width = mixed.shape[1]
+    is_leaf = ballot != NO_BALLOT
+    leaves = np.concatenate([[0], np.cumsum(is_leaf)])[first]
+    found = np.empty((weight.size, lambdas.size * width))
+    if leaves[-1] != weight.size:
+        return None
+    done = 0
+    for begin, end, some, more in zip(first, first[1:], leaves, leaves[1:], strict=False):
+        own = weight[some:more]
+        held, total = np.zeros((end - begin, 0 if numbers else width), weight.dtype), np.empty(end - begin, np.uint64)
+        waiting = np.empty(own.size, np.uint32)
+        if not hold_rows(ballot[begin:end], own, None if numbers else mixed, waiting, held, total):
+            return None
+        shrinking = LeafShrinking(lambdas)
+        for start in range(begin, end, _PIECE):
+            here = slice(start, min(start + _PIECE, end))
+            within = slice(here.start - begin, here.stop - begin)
+            feature = np.where(is_leaf[here], LEAF, 0).astype(np.int32)
+            values = shrinking.values(feature, total[within], held[within], mixed[here, 0] if numbers else None)
+            found[done : done + len(values)] = values
+            done += len(values)
+    return found

@@ -1,0 +1,102 @@
+"""What leaves cast by each lambda, from the little that is kept of them, against the nodes of the trees."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.forest.load.leaf_shrinking import LeafShrinking
+from bigforest.forest.votes import ballots
+from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, ballots_of_pieces, join_ballots, leaf_values
+from bigforest.kernels.common.layout import LEAF, NO_BALLOT
+from tests.forest.test_shrinkage import AMOUNTS, leaves, trees
+from tests.forests import nodes_of
+from tests.naive.shrinkage import shrunk, value
+
+
+def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
+    first = np.array([0, tree.feature.size])
+    counts = tree.counts.astype(np.uint64) if wide else tree.counts
+    return ballots_of(GrownNodes(first, tree.feature, tree.weight, counts, tree.value), wide)
+
+
+@given(trees(), st.lists(AMOUNTS, min_size=1, max_size=3), st.booleans(), st.integers(1, 30))
+def test_leaf_values__are_those_of_the_nodes_to_the_last_bit(
+    grown: list[TreeArrays], amounts: list[float], wide: bool, size: int
+) -> None:
+    width = max(1, grown[0].counts.shape[1])
+    joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ballots, "_PIECE", size)
+        found = leaf_values(joined, np.array(amounts))
+    shrinking = LeafShrinking(np.array(amounts))
+    rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
+    assert found is not None
+    np.testing.assert_array_equal(found, np.concatenate(rows))
+    expected = [
+        [float(entry) for amount in amounts for entry in shrunk(tree, leaf, amount)]
+        for tree in grown
+        for leaf in leaves(tree)
+    ]
+    largest = max(
+        abs(float(entry)) for tree in grown for node in range(tree.feature.size) for entry in value(tree, node)
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(1.0, largest))
+
+
+@given(trees(), st.booleans(), st.integers(1, 30))
+def test_ballots__are_what_each_leaf_casts(grown: list[TreeArrays], wide: bool, size: int) -> None:
+    """Of grown trees and of pieces of nodes alike."""
+    width = max(1, grown[0].counts.shape[1])
+    joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
+    assert joined.weight.dtype == (np.uint64 if wide else np.uint32)
+    feature = np.concatenate([tree.feature for tree in grown])
+    np.testing.assert_array_equal(joined.ballot != NO_BALLOT, feature == LEAF)
+    held = iter(joined.weight.tolist())
+    for tree, begin in zip(grown, joined.first.tolist(), strict=False):
+        for leaf in leaves(tree):
+            ballot = int(joined.ballot[begin + leaf])
+            assert next(held) == tree.weight[leaf]
+            if tree.value is not None:
+                assert joined.mixed[ballot - 1, 0] == tree.value[leaf]
+            elif ballot < width:
+                assert np.flatnonzero(tree.counts[leaf]).tolist() == [ballot]
+            else:
+                np.testing.assert_array_equal(joined.mixed[ballot - width], tree.counts[leaf])
+    pieces = []
+    for number, tree in enumerate(grown):
+        nodes = nodes_of(tree, number)
+        for begin in range(0, tree.feature.size, size):
+            cut = {name: getattr(nodes, name) for name in ("feature", "weight", "counts", "value")}
+            own = {name: None if array is None else array[begin : begin + size] for name, array in cut.items()}
+            pieces.append(nodes._replace(roots=nodes.roots[: int(begin == 0)], **own))
+    if not wide:
+        for one, other in zip(ballots_of_pieces(pieces, wide=False), joined, strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+@given(trees(), st.data())
+def test_leaf_values__of_what_are_no_trees_are_refused(grown: list[TreeArrays], data: st.DataObject) -> None:
+    whole = ballots_of_tree(grown[0], wide=False)
+    kind = data.draw(st.sampled_from(["an inner node more", "a leaf more", "a weight less", "beyond", "no node"]))
+    broken = whole
+    if kind == "an inner node more":
+        broken = whole._replace(first=np.array([0, whole.ballot.size + 1]), ballot=np.append(NO_BALLOT, whole.ballot))
+    elif kind == "a leaf more":
+        broken = whole._replace(
+            first=np.array([0, whole.ballot.size + 1]),
+            ballot=np.append(whole.ballot, np.uint32(0)),
+            weight=np.append(whole.weight, np.uint32(1)),
+        )
+    elif kind == "a weight less":
+        broken = whole._replace(weight=whole.weight[1:])
+    elif kind == "beyond" and grown[0].value is None:
+        ballot = whole.ballot.copy()
+        ballot[-1] = np.uint32(grown[0].counts.shape[1] + len(whole.mixed))
+        broken = whole._replace(ballot=ballot)
+    elif kind == "no node":
+        broken = whole._replace(ballot=np.full(whole.ballot.size, NO_BALLOT))
+    assert (leaf_values(broken, np.array([1.0])) is None) == (broken is not whole)
