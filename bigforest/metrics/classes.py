@@ -171,7 +171,7 @@ class Metrics:
 
 
 class Scores:
-    """How often each score was given to rows of the first and of the second class, by weight, ascending.
+    """How often each score, 0 or more, was given to rows of the first and of the second class, by weight, ascending.
 
     At most `most` scores above `above` are held. When there are more, the upper ones are forgotten: `limit` is then the
     score from which on they are, and another pass over the rows, above the ones held, finds the next.
@@ -195,26 +195,25 @@ class Scores:
             wanted &= scores < self.limit
         self._waiting.append((scores[wanted], second[wanted], None if weight is None else weight[wanted]))
         self._size += self._waiting[-1][0].size
-        if self._size >= max(self._most // 4, self.values.size // 2):
+        if self._size >= max(self._most // 2, self.values.size // 2):
             self.merge()
 
     def merge(self) -> None:
         """Sort what has been added since the last time into the rest."""
         waiting, self._waiting, self._size = self._waiting, [], 0
         scores = np.concatenate([np.empty(0), *(part for part, _, _ in waiting)])
-        second = np.concatenate([np.empty(0, np.bool_), *(part for _, part, _ in waiting)])
+        # Scores are 0 or more, so their bits are in their order; the sign makes room for the class.
+        keys = scores.view(np.uint64) << np.uint64(1)
+        keys |= np.concatenate([np.empty(0, np.bool_), *(part for _, part, _ in waiting)])
+        own = np.ones(keys.size, np.int64)
         if any(weight is not None for _, _, weight in waiting):
-            values, place = np.unique(scores, return_inverse=True)
-            counts = np.zeros((2, values.size), np.int64)
             weights = [np.ones(part.size, np.int64) if weight is None else weight for part, _, weight in waiting]
-            np.add.at(counts, (second.astype(np.intp), place), np.concatenate(weights))
+            order = np.argsort(keys)
+            keys, own = keys[order], np.concatenate(weights)[order]
         else:  # sorting without an order is several times faster
-            known = [np.unique(scores[second == own], return_counts=True) for own in (False, True)]
-            values = np.unique(np.concatenate([own for own, _ in known]))
-            counts = np.zeros((2, values.size), np.int64)
-            for count, (own, times) in zip(counts, known, strict=True):
-                count[np.searchsorted(values, own)] = times
-        self._take(values, counts)
+            keys.sort()
+        counts = np.where(np.arange(2)[:, None] == keys & np.uint64(1), own, 0)
+        self._take((keys >> np.uint64(1)).view(np.float64), counts)
 
     def join(self, other: Scores) -> None:
         """Add the rows of the other, which began above the same score."""
@@ -225,11 +224,14 @@ class Scores:
         self._take(other.values, other.counts)
 
     def _take(self, values: NDArray[np.float64], counts: NDArray[np.int64]) -> None:
-        """Add counts of ascending scores, and forget what is too much."""
-        found = np.unique(np.concatenate([self.values, values]))
-        total = np.zeros((2, found.size), np.int64)
-        total[:, np.searchsorted(found, self.values)] = self.counts
-        total[:, np.searchsorted(found, values)] += counts
+        """Add counts of ascending scores, which may be there several times, and forget what is too much."""
+        if self.values.size:
+            values, counts = np.concatenate([self.values, values]), np.concatenate([self.counts, counts], axis=1)
+            order = np.argsort(values, kind="stable")  # which merges what is sorted
+            values, counts = values[order], counts[:, order]
+        first = np.flatnonzero(np.append(True, values[1:] != values[:-1])) if values.size else np.empty(0, np.int64)
+        found = values[first]
+        total = np.add.reduceat(counts, first, axis=1) if first.size else counts
         if self.limit is not None:
             found = found[found < self.limit]
         if found.size > self._most:
@@ -252,8 +254,10 @@ class Area:
         scores.merge()
         first, second = scores.counts
         below = self._first + np.cumsum(first) - first
-        self._pairs += sum(map(mul, second.tolist(), (2 * below + first).tolist()))
         self._first += int(first.sum())
+        whole = 2 * self._first * int(second.sum())  # no sum of these products is larger
+        twice = 2 * below + first
+        self._pairs += int(second @ twice) if whole < 2**63 else sum(map(mul, second.tolist(), twice.tolist()))
         self._second += int(second.sum())
         return self
 
