@@ -12,9 +12,8 @@ from bigforest.forest.load.leaf_shrinking import LeafShrinking
 from bigforest.forest.votes import ballots
 from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, ballots_of_pieces, join_ballots, leaf_values
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
-from tests.forest.test_shrinkage import AMOUNTS, leaves, trees
+from tests.forest.test_shrinkage import AMOUNTS, check_formula, leaves, trees
 from tests.forests import nodes_of
-from tests.naive.shrinkage import shrunk, value
 
 
 def ballots_of_tree(tree: TreeArrays, wide: bool) -> Ballots:
@@ -36,15 +35,7 @@ def test_leaf_values__are_those_of_the_nodes_to_the_last_bit(
     rows = [shrinking.values(tree.feature, tree.weight, tree.counts, tree.value) for tree in grown]
     assert found is not None
     np.testing.assert_array_equal(found, np.concatenate(rows))
-    expected = [
-        [float(entry) for amount in amounts for entry in shrunk(tree, leaf, amount)]
-        for tree in grown
-        for leaf in leaves(tree)
-    ]
-    largest = max(
-        abs(float(entry)) for tree in grown for node in range(tree.feature.size) for entry in value(tree, node)
-    )
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(1.0, largest))
+    check_formula(found, grown, amounts)
 
 
 @given(trees(), st.booleans(), st.integers(1, 30))

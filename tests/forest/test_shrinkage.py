@@ -53,6 +53,19 @@ def leaves(tree: TreeArrays) -> list[int]:
     return np.flatnonzero(tree.feature == LEAF).tolist()
 
 
+def check_formula(found: np.ndarray, grown: list[TreeArrays], amounts: list[float]) -> None:
+    """The values of all leaves by each lambda are those of the formula, but for rounding."""
+    expected = [
+        [float(entry) for amount in amounts for entry in shrunk(tree, leaf, amount)]
+        for tree in grown
+        for leaf in leaves(tree)
+    ]
+    largest = max(
+        abs(float(entry)) for tree in grown for node in range(tree.feature.size) for entry in value(tree, node)
+    )
+    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(1.0, largest))
+
+
 @given(trees(), st.lists(AMOUNTS, min_size=1, max_size=3), st.integers(1, 30))
 def test_leaf_shrinking__is_the_formula_for_pieces_of_any_size(
     grown: list[TreeArrays], amounts: list[float], size: int
@@ -67,15 +80,7 @@ def test_leaf_shrinking__is_the_formula_for_pieces_of_any_size(
             piece = nodes._replace(**{name: None if own is None else own[here] for name, own in cut.items()})
             rows.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
     found = np.concatenate(rows)
-    expected = [
-        [float(entry) for amount in amounts for entry in shrunk(tree, leaf, amount)]
-        for tree in grown
-        for leaf in leaves(tree)
-    ]
-    largest = max(
-        abs(float(entry)) for tree in grown for node in range(tree.feature.size) for entry in value(tree, node)
-    )
-    np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * max(1.0, largest))
+    check_formula(found, grown, amounts)
     for place, amount in enumerate(amounts):
         own = found.reshape(len(found), len(amounts), -1)[:, place]
         if grown[0].value is None:
