@@ -195,7 +195,7 @@ class Scores:
             wanted &= scores < self.limit
         self._waiting.append((scores[wanted], second[wanted], None if weight is None else weight[wanted]))
         self._size += self._waiting[-1][0].size
-        if self._size >= max(self._most // 2, self.values.size // 2):
+        if self._size >= max(self._most // 4, self.values.size // 2):
             self.merge()
 
     def merge(self) -> None:

@@ -32,7 +32,7 @@ from bigforest.forest.votes.ballots import loaded_bytes
 from bigforest.forest.votes.kept_votes import VOTES_FOLDER, write_votes
 from bigforest.forest.votes.leaf_files import FOLDER, LeafFile, step_rows
 from bigforest.oob.accumulator import OobAccumulator, error_unit, read_tally
-from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, range_rows
+from bigforest.oob.plan import OobPlan, choose_oob, cut_ranges, max_scores, range_rows
 from bigforest.oob.report import write_report
 from bigforest.oob.shrinkage import LambdaLosses, choose
 from bigforest.oob.tally import JudgedRange, TallyInputs, tally_range
@@ -94,7 +94,8 @@ def write_oob(
             place = tried.index(shrinkage.amount)
         changes = np.zeros((3, config.trees), np.int64)
         pieces = _pieces(judged, ranges, store.spec, changes, place, work.lambdas)
-        write_report(store, config, directory / "oob", pieces, changes)
+        scores = max_scores(store.rows, limited=resources.memory is not None)
+        write_report(store, config, directory / "oob", pieces, changes, scores)
         if config.keep_votes:
             remove(directory / VOTES_FOLDER)  # parts of an earlier report may hold other trees
             several = resources.executor(resources.workers)

@@ -134,13 +134,14 @@ def choose_oob(
     fixed = BASE_BYTES + turning + writing + resources.workers * max(finding, loading)
     fixed += kept_trees(shape, config) * draws_bytes(shape, config)
     fixed += 8 * shape.codes if config.ranks else 0
-    fixed += SCORE_BYTES * max_scores(shape.rows) if shape.classes == 2 else 0
+    few, many = (SCORE_BYTES * max_scores(shape.rows, limited=limited) for limited in (True, False))
+    fixed += few if shape.classes == 2 else 0
     row_bytes = votes_bytes(shape.classes, votes)
     largest = int(sizes.max()) + min(int(sizes.sum()), FILE_BYTES)
     smallest = fixed + largest + step * row_bytes
     if resources.memory is None:
         most = min(int(sizes.sum()), max(largest, _GROUP_BYTES, _GROUP_ROW_BYTES * shape.rows))
-        memory = fixed + most + shape.rows * row_bytes
+        memory = fixed + most + shape.rows * row_bytes + (many - few if shape.classes == 2 else 0)
         return OobPlan(most, together, shape.rows, MemoryEstimate("oob", memory, smallest))
     room = max(resources.memory, smallest) - fixed
     fitting = (room - largest) // row_bytes
@@ -162,9 +163,12 @@ def range_rows(shape: Shape, most: int, executor: Executor) -> int:
     return min(most, -(-shape.rows // (PIECES * executor.processes * step)) * step)
 
 
-def max_scores(rows: int) -> int:
-    """Different scores held at a time: with more, rows.parquet is read again for each half of this many."""
-    return min(rows, MOST_SCORES)
+def max_scores(rows: int, *, limited: bool) -> int:
+    """Different scores held at a time: with more, rows.parquet is read again for each half of this many.
+
+    limited  whether there is a budget of memory. The area does not depend on it.
+    """
+    return min(max(rows // 16, 1 << 14) if limited else rows, MOST_SCORES)
 
 
 def cut_ranges(rows: int, most: int) -> list[tuple[int, int]]:

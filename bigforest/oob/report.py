@@ -20,7 +20,6 @@ from bigforest.forest.format.schema import CURVE, METRICS, NUMBER_CURVE, NUMBER_
 from bigforest.metrics.classes import Area, ClassMetrics, Metrics, Scores
 from bigforest.metrics.numbers import NumberSums
 from bigforest.oob.accumulator import OobAccumulator, error_unit, row_weights, true_values, weight_share
-from bigforest.oob.plan import max_scores
 from bigforest.sampling.bags import BLOCK_ROWS
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.labels import proba_names, stored_labels
@@ -36,15 +35,19 @@ def write_report(
     directory: Path,
     pieces: Iterator[tuple[int, OobAccumulator]],
     changes: NDArray[np.int64],
+    scores: int,
 ) -> None:
     """Write the files.
 
     pieces   first row and tally of each row group of rows.parquet.
     changes  is complete when `pieces` has ended.
+    scores   different scores held at a time.
     """
     spec = store.spec
     schema = oob_rows(stored_labels(spec.target).type, proba_names(spec.target))
-    judged: _Classes | _Numbers = _Numbers(store) if spec.target.task == "regression" else _Classes(store, config)
+    judged: _Classes | _Numbers = (
+        _Numbers(store) if spec.target.task == "regression" else _Classes(store, config, scores)
+    )
 
     def tables() -> Iterator[pa.Table]:
         for first, piece in pieces:
@@ -117,14 +120,15 @@ class _Classes:
 
     curve = CURVE
 
-    def __init__(self, store: Store, config: TrainConfig) -> None:
+    def __init__(self, store: Store, config: TrainConfig, scores: int) -> None:
         self._store = store
+        self._most = scores
         self._weighted = config.weighs_trees
         self._known = stored_labels(store.spec.target)
         weight = store.spec.weight
         self._pairs = _Pairs(len(self._known), 1.0 if weight is None else weight.step)
         total = None if weight is None else weight.total
-        self._metrics = Metrics(len(self._known), max_scores(store.rows), total)
+        self._metrics = Metrics(len(self._known), scores, total)
 
     def add(self, accumulator: OobAccumulator, first: int) -> tuple[Any, Any, Sequence[Any]]:
         """Truth, prediction and shares of the rows of a tally that begins with row `first`; counts them."""
@@ -153,7 +157,7 @@ class _Classes:
     def tables(self, rows: Path) -> dict[str, pa.Table]:
         """The other files, by name; `rows` is the one of rows."""
         found = self._metrics
-        area = _area(found.scores, rows, self._store) if found.scores is not None else None
+        area = _area(found.scores, self._most, rows, self._store) if found.scores is not None else None
         table = _metrics_table(found.result_with(area) if found.rows else [], self._known)
         return {"confusion": self._pairs.table(self._known), "metrics": table}
 
@@ -201,11 +205,11 @@ def _present(pairs: NDArray[np.uint64], classes: int) -> NDArray[np.uint64]:
     return np.flatnonzero(np.bincount(pairs.astype(np.intp), minlength=classes * classes)).astype(np.uint64)
 
 
-def _area(scores: Scores, path: Path, store: Store) -> float | None:
+def _area(scores: Scores, most: int, path: Path, store: Store) -> float | None:
     """The area under the ROC curve: of the scores held and, where there are more, of those in rows.parquet."""
     area = Area().add(scores)
     while scores.limit is not None:
-        scores = Scores(max_scores(store.rows), above=float(scores.values[-1]))
+        scores = Scores(most, above=float(scores.values[-1]))
         first = 0
         with open_parquet(path) as file:
             name = file.schema_arrow.names[-1]

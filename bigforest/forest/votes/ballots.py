@@ -40,7 +40,10 @@ def loaded_bytes(nodes: NDArray[np.int64], mixed: NDArray[np.int64], classes: in
     """
     leaves = nodes // 2 + 1
     loaded: NDArray[np.int64] = 4 * nodes + 8 * leaves + 16 * classes * mixed
-    return loaded + 8 * nodes + 8 * classes * nodes + 16 * classes * lambdas * leaves if lambdas else loaded
+    if not lambdas:
+        return loaded
+    times = 1 if lambdas > 1 else 2  # by one alone votes may be hard, or of trees that have weights
+    return loaded + 8 * nodes + 8 * classes * nodes + 8 * times * classes * lambdas * leaves
 
 
 class GrownNodes(NamedTuple):
