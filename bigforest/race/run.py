@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.common.sizes import over_budget
 from bigforest.execution.resources import Resources
 from bigforest.forest.format.files import replace_file
+from bigforest.forest.format.summary import write_run
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.race.candidates import Candidate, default_candidates, given_candidates
 from bigforest.race.comparison import WINNER, Comparison, candidate_table, curve_table
@@ -313,11 +314,23 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
         state.cross_fitted = None if math.isnan(crossed) else crossed
         state.write(out)
     if not is_forest(out / WINNER):
+        _name_table(_forest_of(out, state.winner), state)
         sync_all(_forest_of(out, state.winner))
         _forest_of(out, state.winner).rename(out / WINNER)
     for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
         replace_file(out / f"{name}.parquet", table.write_parquet)
     remove(out / _FORESTS)
+
+
+def _name_table(place: Path, state: RaceState) -> None:
+    """Let the forest in `place` say that it was grown on the table that was compared on, as `train` would. One of a
+    table in memory goes on naming the store of the comparison."""
+    forest = read_forest(place)
+    if state.data is None or forest.origin is None:
+        return
+    origin = replace(forest.origin, data=state.data, exclude=tuple(state.exclude))
+    seconds = dict(forest.run.select("stage", "seconds").iter_rows())
+    write_run(place, seconds, forest.run["threads"][0], forest.spec, forest.config, origin, forest.shrinkage)
 
 
 def _forest_of(out: Path, name: str) -> Path:

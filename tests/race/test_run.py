@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -68,6 +69,21 @@ def test_compare__keeps_the_forest_that_train_grows(whole: bf.Comparison, tmp_pa
     assert pl.read_parquet(whole.path / "curve.parquet").equals(whole.curve)
     whole.forest.write(tmp_path / "more.forest")
     assert bf.train(resume=tmp_path / "more.forest", trees=80).trees == 80
+
+
+def test_compare__the_winner_knows_its_table(tmp_path: Path) -> None:
+    """So that it can be grown on and shrunk without being told, wherever the comparison has gone."""
+    table().write_parquet(tmp_path / "t.parquet")
+    options: dict[str, Any] = {"trees": 25, "max_depth": 4}
+    two: dict[str, Any] = {"one": {"mtry": 1}, "all": {"mtry": "all"}}
+    found = bf.compare(tmp_path / "t.parquet", "y", candidates=two, options=options, exclude=["w"], out=tmp_path / "c")
+    options |= two[found.winner]
+    alone = bf.train(tmp_path / "t.parquet", "y", exclude=["w"], out=tmp_path / "alone", **options)
+    assert found.forest.origin == alone.origin
+    found.forest.write(tmp_path / "f")
+    shutil.rmtree(found.path)
+    bf.shrink_forest(tmp_path / "f", tmp_path / "shrunk")
+    assert bf.train(resume=tmp_path / "f", trees=30).trees == 30
 
 
 def test_compare__retires_what_is_behind(whole: bf.Comparison) -> None:
