@@ -12,6 +12,7 @@ import polars as pl
 import pytest
 
 import bigforest
+from tests.thorough import cases
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "benchmarks" / "reproduce"))
@@ -74,7 +75,7 @@ def small(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     return asked
 
 
-@pytest.mark.parametrize("item", ["arcing", "breiman_2001", "tomasi"])
+@pytest.mark.parametrize("item", cases(["arcing", "breiman_2001", "tomasi"], quick=1))
 def test_item__takes_options_exactly_and_writes_its_files(
     item: str, small: list[dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -155,7 +155,7 @@ def test_train__two_workers(client: Client, table: Path, expected: Path, tmp_pat
     assert ends[-1:] == totals
 
 
-@pytest.mark.parametrize("task", cases(["classification", "regression"], quick=1))
+@pytest.mark.parametrize("task", cases(["classification", "regression"], quick=0))
 def test_train__wide_weights(client: Client, tmp_path: Path, both_alive: None, task: str) -> None:
     weighted(task).write_parquet(tmp_path / "t.parquet")
     options = WEIGHTED | {"task": task, "trees": 24}
@@ -336,7 +336,7 @@ PRINCIPAL = {"family": "rotation", "rotation": "pca"}
             *((task, PRINCIPAL) for task in ("sample", "grow-subtree")),
             *((task, PERCEPTRONS) for task in ("score", "learn")),
         ],
-        quick=3,
+        quick=2,
     ),
 )
 def test_grow__by_passes_a_worker_is_killed(
@@ -383,6 +383,7 @@ def test_predict__two_workers(
     assert pl.read_parquet(tmp_path / "there.parquet").equals(pl.read_parquet(tmp_path / "here.parquet"))
 
 
+@pytest.mark.slow
 def test_train__nested_columns(client: Client, tmp_path: Path, both_alive: None) -> None:
     wide = pl.col("delay", "wind").cast(pl.Float64)
     nested = frame().head(5_000).select("late", at=pl.struct("hour", "distance"), air=pl.concat_arr(wide))

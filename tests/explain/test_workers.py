@@ -10,9 +10,10 @@ from distributed import Client, LocalCluster
 import bigforest as bf
 from bigforest.explain.options import PARTS
 from tests.explain.test_importance import grown_case
+from tests.thorough import cases
 
 
-@pytest.mark.parametrize("temporary", [False, True], ids=["in a folder", "temporary"])
+@pytest.mark.parametrize("temporary", cases([False, True], quick=1), ids=["in a folder", "temporary"])
 def test_explain__is_the_same_on_workers(tmp_path: Path, temporary: bool) -> None:
     case = grown_case(150)
     case.frame.write_parquet(tmp_path / "rows.parquet")

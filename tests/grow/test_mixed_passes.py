@@ -27,7 +27,7 @@ from tests.grow.test_invariance import assert_equal, rows_of
 from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_passes import WHOLE, parts, ways
 from tests.strategies import Data, configs, mixed_tables
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 
 @given(
@@ -88,7 +88,9 @@ def options_of(target: str, weighted: bool) -> dict[str, Any]:
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize(("target", "weighted"), [("number", True), ("number", False), ("kind", True), ("two", False)])
+@pytest.mark.parametrize(
+    ("target", "weighted"), cases([("number", True), ("kind", True), ("number", False), ("two", False)], quick=2)
+)
 def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool) -> None:
     options = options_of(target, weighted)
     store = bigforest.encode_store(table(140_000), tmp_path / "s", **options)
@@ -103,7 +105,7 @@ def test_passes__over_several_blocks(tmp_path: Path, target: str, weighted: bool
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("target", ["number", "kind"])
+@pytest.mark.parametrize("target", cases(["number", "kind"], quick=1))
 def test_train__within_a_budget(tmp_path: Path, target: str) -> None:
     frame = table(400_000).with_columns(pl.col("place") % 300, pl.col("w").replace(7.3, 7.5))  # no wide weights
     store = bigforest.encode_store(frame, tmp_path / "s", **options_of(target, True))

@@ -55,7 +55,7 @@ def check_oblique(data: Data, config: TrainConfig, tree: int = 0) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("kind", ["rerf", "sporf", "gaussian", "very-sparse"])
-@pytest.mark.parametrize("classes", cases([2, 3, 10], quick=2))
+@pytest.mark.parametrize("classes", cases([3, 2, 10], quick=1))
 def test_grow_tree__3_000_rows(kind: str, classes: int) -> None:
     config = TrainConfig(family="sparse-oblique", projection_kind=kind, seed=classes, projections=6)
     check_oblique(table(3000, classes, 7), config)
@@ -63,7 +63,7 @@ def test_grow_tree__3_000_rows(kind: str, classes: int) -> None:
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("impurity", SCORES)
-@pytest.mark.parametrize("min_leaf", [1, 20])
+@pytest.mark.parametrize("min_leaf", cases([20, 1], quick=1))
 def test_grow_tree__any_impurity_and_large_leaves(impurity: str, min_leaf: int) -> None:
     for classes in (2, 5):
         config = TrainConfig(
@@ -73,7 +73,7 @@ def test_grow_tree__any_impurity_and_large_leaves(impurity: str, min_leaf: int) 
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("classes", [2, 7])
+@pytest.mark.parametrize("classes", cases([2, 7], quick=1))
 @pytest.mark.parametrize("kinds", [[floats], [words, ties, bits], [skewed, clumped]])
 def test_grow_tree__20_000_rows(classes: int, kinds: list[Callable[[Draw, Column], Column]]) -> None:
     data = table(20_000, classes, 4, [*kinds, *kinds])
@@ -111,7 +111,8 @@ def test_grow_tree__capped_codes() -> None:
 
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("classes", cases([2, 10], quick=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 10])
 def test_grow_tree__hundreds_of_features(classes: int) -> None:
     data = table(1500, classes, 10, [words, ties, bits, skewed] * 70)
     check_oblique(data, TrainConfig(family="sparse-oblique", max_depth=6))

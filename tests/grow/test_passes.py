@@ -86,7 +86,7 @@ def wide_table(rows: int, classes: int, seed: int = 3) -> pl.DataFrame:
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize(
-    ("classes", "impurity"), cases([(2, "gini"), (5, "gini"), (3, "entropy"), (3, "error")], quick=3)
+    ("classes", "impurity"), cases([(2, "gini"), (5, "gini"), (3, "entropy"), (3, "error")], quick=2)
 )
 def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str) -> None:
     store = store_of(wide_table(150_000, classes), tmp_path)
@@ -99,7 +99,9 @@ def test_passes__over_several_blocks(tmp_path: Path, classes: int, impurity: str
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("options", [{"sampling": "balanced"}, {"sampling": "stratified", "replace": False}, {}])
+@pytest.mark.parametrize(
+    "options", cases([{"sampling": "stratified", "replace": False}, {"sampling": "balanced"}, {}], quick=1)
+)
 def test_passes__any_bags_over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
     table = wide_table(140_000, 3).with_columns(who=pl.int_range(pl.len()) // 7)
     group = None if options else "who"
@@ -215,7 +217,9 @@ for options in ({}, *others):
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="nothing is compiled")
-@pytest.mark.parametrize(("task", "impurity"), [("classification", "entropy"), ("regression", "variance")])
+@pytest.mark.parametrize(
+    ("task", "impurity"), cases([("classification", "entropy"), ("regression", "variance")], quick=1)
+)
 @pytest.mark.parametrize("odd", [False, True])
 def test_compile_for__leaves_nothing_to_compile(tmp_path: Path, odd: bool, task: str, impurity: str) -> None:
     gaps = pl.when(pl.col("heavy") > 1).then("smooth").alias("smooth")

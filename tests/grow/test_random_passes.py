@@ -24,7 +24,7 @@ from tests.grow.test_mixed_forest import store_of
 from tests.grow.test_mixed_passes import options_of, table
 from tests.grow.test_passes import WHOLE, parts, ways
 from tests.strategies import Data, configs, mixed_tables, tables
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 
 @given(
@@ -46,7 +46,7 @@ def test_passes__of_random_splits_give_the_files_of_growing_in_memory(
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize(("target", "weighted"), [("number", True), ("kind", False), ("two", False)])
+@pytest.mark.parametrize(("target", "weighted"), cases([("number", True), ("kind", False), ("two", False)], quick=2))
 def test_passes__of_random_splits_over_several_blocks(tmp_path: Path, target: str, weighted: bool) -> None:
     options = options_of(target, weighted)
     store = bigforest.encode_store(table(140_000), tmp_path / "s", **options)

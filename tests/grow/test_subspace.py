@@ -16,7 +16,7 @@ from bigforest.schema.config import TrainConfig
 from tests.grown import check_tree
 from tests.kernels.test_exact_large import table
 from tests.strategies import Data, binary_tables, subspace_configs, tables
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 300 if COMPILED else 20
@@ -54,7 +54,7 @@ def test_grow_tree__xor_stops_where_all_means_are_one(options: dict[str, Any]) -
 
 @pytest.mark.skipif(not COMPILED, reason="too many rows for uncompiled kernels")
 @pytest.mark.parametrize("options", [{"family": "subspace-cap"}, {"family": "subspace-perceptron", "max_epochs": 3}])
-@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("classes", cases([10, 2], quick=1))
 def test_grow_tree__2_000_rows(options: dict[str, Any], classes: int) -> None:
     draw = np.random.default_rng(classes)
     bits = (draw.random((2000, 70)) < 0.4).astype(np.float64)

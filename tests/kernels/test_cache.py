@@ -196,6 +196,7 @@ def test_shipped__kernels_are_read_by_the_best_level_and_nothing_is_written(ship
 
 @needs_compiler
 @needs_x86
+@pytest.mark.slow
 def test_shipped__kernels_of_other_sources_or_settings_are_not_read(shipped: Path) -> None:
     settings = {"SHIPPED": str(shipped), "LEVELS": " ".join(LEVELS)}
     edited = SHIPPED.replace("number * 2", "number * 5")

@@ -108,7 +108,7 @@ def test_grow_tree__capped_codes(impurity: str, bins: int) -> None:
     check_large_tree(table(2500, 3, 9), config)
 
 
-@pytest.mark.parametrize(("impurity", "classes"), list(product(SCORES, [2, 10])))
+@pytest.mark.parametrize(("impurity", "classes"), cases(product(SCORES, [2, 10]), quick=2))
 def test_grow_tree__20_000_rows(impurity: str, classes: int) -> None:
     config = TrainConfig(impurity=impurity, mtry=3, seed=1, max_depth=9)
     check_large_tree(table(20_000, classes, 4), config)
@@ -118,7 +118,8 @@ def test_grow_tree__12_000_rows_grown_until_pure() -> None:
     check_large_tree(table(12_000, 2, 5), TrainConfig(mtry=2))
 
 
-@pytest.mark.parametrize("classes", cases([2, 5], quick=1))
+@pytest.mark.slow
+@pytest.mark.parametrize("classes", [2, 5])
 def test_grow_tree__codes_of_four_bytes(classes: int) -> None:
     kinds = [floats, words, floats, ties]
     data = table(70_000, classes, 6, kinds)
@@ -127,7 +128,7 @@ def test_grow_tree__codes_of_four_bytes(classes: int) -> None:
     check_large_tree(data, TrainConfig(mtry=2, sample_fraction=0.02, replace=False))
 
 
-@pytest.mark.parametrize("classes", [2, 10])
+@pytest.mark.parametrize("classes", cases([10, 2], quick=1))
 @pytest.mark.parametrize("constants", ["redraw", "count"])
 def test_grow_tree__hundreds_of_features(classes: int, constants: str) -> None:
     data = table(1500, classes, 10, [words, ties, bits, skewed] * 70)

@@ -16,7 +16,7 @@ from bigforest.schema.config import TrainConfig
 from tests.kernel import check_kernel, check_mixed_kernel
 from tests.naive.split import Table, best_split, variance_score
 from tests.strategies import Data, configs, mixed_tables, tables, weights
-from tests.thorough import examples
+from tests.thorough import cases, examples
 
 COMPILED = not numba.config.DISABLE_JIT
 EXAMPLES = 300 if COMPILED else 30
@@ -57,7 +57,7 @@ def test_grow_mixed__numbers_of_heavy_weights(data: Data, config: TrainConfig, d
     check_mixed_kernel(with_numbers(draw, data), bag, config)
 
 
-@pytest.mark.parametrize("rows", [100, 160, 400, 3000])
+@pytest.mark.parametrize("rows", cases([100, 160, 400, 3000], quick=3))
 @pytest.mark.parametrize("kind", ["steps", "noise", "heavy", "ties", "late"])
 @pytest.mark.parametrize("min_leaf", [1, 7])
 def test_grow__numbers_in_every_way_of_scanning(rows: int, kind: str, min_leaf: int) -> None:

@@ -18,6 +18,7 @@ from bigforest.predict.forest import Forest
 from tests.commands import Run, folder, run
 from tests.naive import conformal as naive
 from tests.predict.test_quantiles import rewritten
+from tests.thorough import cases
 
 __all__ = ["folder", "run"]  # fixtures
 
@@ -51,7 +52,7 @@ def forests() -> dict[str, Forest]:
 
 
 @compiled
-@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.95])
+@pytest.mark.parametrize("coverage", cases([0.9, 0.5, 0.95], quick=1))
 def test_predict__intervals_as_the_oracle(forests: dict[str, Forest], coverage: float) -> None:
     oob = forests["y"].oob.rows.drop_nulls("prediction").collect()
     known = oob["prediction"].to_list(), oob["truth"].to_list()
@@ -62,7 +63,7 @@ def test_predict__intervals_as_the_oracle(forests: dict[str, Forest], coverage: 
 
 @compiled
 @pytest.mark.parametrize("name", ["kind", "weighted"])
-@pytest.mark.parametrize("coverage", [0.5, 0.9, 0.98])
+@pytest.mark.parametrize("coverage", cases([0.9, 0.5, 0.98], quick=1))
 def test_predict__sets_as_the_oracle(forests: dict[str, Forest], name: str, coverage: float) -> None:
     forest, new = forests[name], frame(60, 1)
     oob = forest.oob.rows.drop_nulls("prediction").collect()
@@ -75,7 +76,7 @@ def test_predict__sets_as_the_oracle(forests: dict[str, Forest], name: str, cove
 
 
 @compiled
-@pytest.mark.parametrize("risk", [0.05, 0.2, 0.4])
+@pytest.mark.parametrize("risk", cases([0.2, 0.05, 0.4], quick=1))
 def test_predict__rejects_as_the_oracle(forests: dict[str, Forest], risk: float) -> None:
     forest, new = forests["kind"], frame(50, 1)
     oob = forest.oob.rows.drop_nulls("prediction").collect()

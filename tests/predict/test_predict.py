@@ -571,7 +571,7 @@ def _smallest(grown: list[TreeArrays], rows: int, widths: tuple[int, ...], held:
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize(("way", "threads"), [(("soft", "lowest"), 2), (("hard", "random"), 1)])
 @pytest.mark.parametrize(("more", "several", "again"), [(0, 1, 1), (2_500, 1, 1), (10**9, 0, 0)])
-@pytest.mark.parametrize("weights", [(), (1.0, -0.3)])
+@pytest.mark.parametrize("weights", [pytest.param((), marks=pytest.mark.slow), (1.0, -0.3)])
 def test_predict__any_memory_gives_the_same(
     weights: tuple[float, ...],
     more: int,

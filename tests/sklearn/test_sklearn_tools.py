@@ -18,6 +18,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 from bigforest.sklearn import BigForestClassifier, BigForestRegressor
+from tests.thorough import cases
 
 # scikit-learn's own forests are let off these, too: bags are of rows, whatever these weigh.
 EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "weighing a row is not repeating it: bags are of rows"}
@@ -56,7 +57,7 @@ def test_pipeline__with_categories_of_a_frame() -> None:
     assert kinds.count("category") == 1 and pipeline.score(frame, Y) > 0.9
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", cases([2, 1], quick=1))
 def test_grid_search__in_processes_gives_the_same(jobs: int) -> None:
     grid = {"max_depth": [1, 4], "max_features": ["sqrt", None]}
     search = GridSearchCV(BigForestClassifier(n_estimators=5), grid, cv=2, n_jobs=jobs).fit(X, Y)

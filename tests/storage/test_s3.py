@@ -156,6 +156,7 @@ def test_train__wide_weights(client: Client, home: Path, tmp_path: Path) -> None
         assert not (out / "light").exists()
 
 
+@pytest.mark.slow
 def test_train__on_a_store(client: Client, store: Store, table: tuple[Path, Path], expected: Path, home: Path) -> None:
     assert is_remote(store.path)
     here = bigforest.encode_store(table[0], expected.with_name("t.store"), target="late", scheduler="threads")

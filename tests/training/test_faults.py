@@ -133,7 +133,13 @@ def test_killed__at_any_moment(killing: Killing, original: Path, tmp_path: Path,
     assert_equal(original, out)
 
 
-@pytest.mark.parametrize("moment", [("call", 3), ("call", 40), *(("end", n) for n in (0, 1, 2, 9, 20, 24, 25))])
+SLOW_MOMENTS = [
+    pytest.param(moment, marks=pytest.mark.slow)
+    for moment in (("call", 40), *(("end", n) for n in (0, 1, 9, 20, 24, 25)))
+]
+
+
+@pytest.mark.parametrize("moment", [("call", 3), ("end", 2), *SLOW_MOMENTS])
 def test_killed__while_trees_are_added(
     killing: Killing, original: Path, tmp_path: Path, moment: tuple[str, int]
 ) -> None:
@@ -260,7 +266,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("full", ["scratch", "out"])
-@pytest.mark.parametrize("size", ["24k", "48k"])
+@pytest.mark.parametrize("size", cases(["24k", "48k"], quick=1))
 def test_full_disk__names_the_folder_and_can_go_on(original: Path, tmp_path: Path, full: str, size: str) -> None:
     with small_disk(tmp_path / "small", size) as small:
         other = tmp_path / "other"
@@ -275,7 +281,7 @@ def test_full_disk__names_the_folder_and_can_go_on(original: Path, tmp_path: Pat
         assert not list(scratch.iterdir()) or full == "out"
 
 
-@pytest.mark.parametrize("fsize", [2_000, 4_000, 20_000])
+@pytest.mark.parametrize("fsize", cases([4_000, 2_000, 20_000], quick=1))
 def test_full_disk__of_a_file_that_may_not_grow(killing: Killing, original: Path, tmp_path: Path, fsize: int) -> None:
     out = tmp_path / "f"
     [(died, error)] = killing({"train": start(original, out), "fsize": fsize})

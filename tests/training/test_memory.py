@@ -14,6 +14,7 @@ import pytest
 
 import bigforest
 from bigforest.api.functions import encode_store
+from tests.thorough import cases
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.skipif(
@@ -43,7 +44,7 @@ def _measure(stage: str, home: Path, memory: int | None) -> tuple[int, int, int]
     return peak, projected, smallest
 
 
-@pytest.mark.parametrize("stage", ["oob", "predict"])
+@pytest.mark.parametrize("stage", cases(["oob", "predict"], quick=1))
 def test_need__is_not_exceeded(stage: str, home: Path) -> None:
     free, projected, smallest = _measure(stage, home, None)
     assert free <= projected
@@ -58,6 +59,7 @@ def test_keep_freed__arrays_of_a_tree_find_the_pages_of_the_last() -> None:
 import resource, sys
 import numpy as np
 from bigforest.common.memory_estimate import keep_freed, release_freed
+from tests.thorough import cases
 release_freed()
 if sys.argv[1] == "kept":
     keep_freed()

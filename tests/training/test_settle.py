@@ -26,6 +26,7 @@ from bigforest.oob.monitor import settled_at
 from bigforest.oob.plan import oob_estimate
 from bigforest.schema.config import TrainConfig
 from tests.commands import Run, folder, run
+from tests.thorough import cases
 from tests.training.test_run import files
 
 __all__ = ["folder", "run"]  # fixtures
@@ -121,7 +122,7 @@ def test_train__stops_where_the_curve_settles(case: str, tmp_path: Path) -> None
 
 
 @compiled
-@pytest.mark.parametrize("case", ["classes", "categories"])
+@pytest.mark.parametrize("case", cases(["categories", "classes"], quick=1))
 def test_train__stops_the_same_by_passes_and_in_larger_rounds(
     case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
