@@ -23,7 +23,8 @@ from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees
 from bigforest.forest.load.load_plan import LOADING_BYTES, cut
 
 if TYPE_CHECKING:
-    from bigforest.kernels.explain.contributions import Points, ShapScratch, TreeEdges
+    from bigforest.kernels.explain.contributions import Points, TreeEdges
+    from bigforest.kernels.explain.shapley import ShapleyScratch
 
 # Numbers in a file, and rows: files are cut by the forest alone, so that a run goes on within another budget.
 _PART_CELLS = 1 << 21
@@ -198,11 +199,31 @@ def contributions(
 def _add_shapley(
     tree: LoadedTree, answer: NDArray[np.float64], values: NDArray[Any], begin: int, found: NDArray[np.float64]
 ) -> None:
-    from bigforest.kernels.explain.contributions import shapley_values
+    from bigforest.kernels.explain.shapley import shapley_values
 
     edges, points = edges_and_points(tree)
-    scratch = shap_scratch(edges, points, found.shape[1], answer.shape[1])
+    scratch = _scratch(int(edges.depth.max()) + 1, points.t.size, found.shape[1] * answer.shape[1], answer.shape[1])
     shapley_values(tree.walked, np.uint64(tree.begin), answer, values, np.uint64(begin), edges, points, scratch, found)
+
+
+def _scratch(levels: int, points: int, totals: int, classes: int) -> ShapleyScratch:
+    from bigforest.kernels.common.simd import LANES
+    from bigforest.kernels.explain.shapley import ShapleyScratch
+
+    size = points * LANES
+    scratch = ShapleyScratch(
+        node=np.zeros(levels, np.uint64),
+        left=np.zeros(levels * LANES),
+        met=np.zeros(levels * LANES),
+        gain=np.zeros(levels * LANES),
+        factors=np.zeros(4 * points),
+        product=np.zeros(levels * size),
+        inverse=np.zeros(levels * size),
+        below=np.zeros(levels * size * classes),
+        total=np.zeros(totals * LANES),
+    )
+    scratch.met[:LANES] = scratch.inverse[:size] = 1.0
+    return scratch
 
 
 def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
@@ -222,23 +243,6 @@ def edges_and_points(tree: LoadedTree) -> tuple[TreeEdges, Points]:
     count = max(1, -(-int(edges.different.max()) // 2))
     t, weight = np.polynomial.legendre.leggauss(count)
     return edges, Points((t + 1.0) / 2.0, weight / 2.0)
-
-
-def shap_scratch(edges: TreeEdges, points: Points, columns: int, classes: int) -> ShapScratch:
-    """Room for the kernels of Shapley values."""
-    from bigforest.kernels.explain.contributions import ShapScratch
-
-    levels, count = int(edges.depth.max()) + 1, points.t.size
-    return ShapScratch(
-        np.zeros(levels, np.uint64),
-        np.zeros(levels, np.uint8),
-        np.zeros(levels, np.uint8),
-        np.zeros(levels),
-        np.zeros((levels, count)),
-        np.zeros((levels, count)),
-        np.zeros((levels, classes, count)),
-        np.zeros((columns, classes, count)),
-    )
 
 
 def _table(

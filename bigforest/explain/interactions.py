@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -20,13 +20,15 @@ from bigforest.explain.contributions import (
     edges_and_points,
     forget_trees,
     plan_sweep,
-    shap_scratch,
     sweep,
 )
 from bigforest.explain.importance import leaves_of
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
 from bigforest.explain.tree_groups import TreeStock
+
+if TYPE_CHECKING:
+    from bigforest.kernels.explain.interactions import PairScratch
 
 # Rows of a sample, unless some are named; rows of a task, and numbers that it holds.
 _SAMPLE = 100
@@ -117,11 +119,8 @@ def pair_values(
         base += answer[0]
         votes += answer[leaves_of(tree, values, rows).astype(np.int64) - tree.begin]
         edges, points = edges_and_points(tree)
-        scratch = shap_scratch(edges, points, 1, classes)
-        change, charge = np.zeros_like(scratch.product), np.zeros(points.t.size)
-        interactions(
-            tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, change, charge, found
-        )
+        scratch = _scratch(int(edges.depth.max()) + 1, points.t.size, classes)
+        interactions(tree.walked, np.uint64(tree.begin), answer, values, rows, edges, points, scratch, found)
     trees = stock.tree_count
     found = found[:, :-1, :-1] / trees
     whole = found + found.transpose(0, 2, 1, 3)
@@ -130,6 +129,22 @@ def pair_values(
     whole[:, places, places] = 0.0
     whole[:, places, places] = alone - whole.sum(axis=2) / 2.0
     return base / trees, votes / trees, whole * (places[:, None] <= places)[None, :, :, None]
+
+
+def _scratch(levels: int, points: int, classes: int) -> PairScratch:
+    from bigforest.kernels.explain.interactions import PairScratch
+
+    return PairScratch(
+        node=np.zeros(levels, np.uint64),
+        left=np.zeros(levels, np.uint8),
+        met=np.zeros(levels, np.uint8),
+        share=np.zeros(levels),
+        product=np.zeros((levels, points)),
+        inverse=np.zeros((levels, points)),
+        below=np.zeros((levels, classes, points)),
+        change=np.zeros((levels, points)),
+        charge=np.zeros(points),
+    )
 
 
 def _tables(

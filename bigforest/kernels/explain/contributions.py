@@ -14,7 +14,7 @@ a polynomial of degree d - 1, which Gauss-Legendre with d / 2 points integrates 
 nothing cancels however deep the tree is, where sums over the sizes of coalitions lose all digits beyond depth 70. The
 product is carried down the tree for all points at once, and sums over leaves are carried up, as in Linear TreeSHAP (Yu,
 Bifet, Gao and others 2022): an edge on j is charged with what is below it, and credited what the edge on j above it
-charged. Cost: leaves * points for each row, whatever the depth.
+charged. Cost: leaves * points for each row, whatever the depth. kernels/explain/shapley.py does it.
 """
 
 from __future__ import annotations
@@ -62,25 +62,6 @@ class Points(NamedTuple):
 
     t: NDArray[np.float64]
     weight: NDArray[np.float64]
-
-
-class ShapScratch(NamedTuple):
-    """By depth, and added up by feature.
-
-    node     uint64 [levels]; left, met: uint8 [levels]; share: float64 [levels]
-    product  float64 [levels, points]; inverse: float64 [levels, points], 1 / the factor of the edge
-    below    float64 [levels, classes, points], sums over leaves
-    total    float64 [columns, classes, points]
-    """
-
-    node: NDArray[np.uint64]
-    left: NDArray[np.uint8]
-    met: NDArray[np.uint8]
-    share: NDArray[np.float64]
-    product: NDArray[np.float64]
-    inverse: NDArray[np.float64]
-    below: NDArray[np.float64]
-    total: NDArray[np.float64]
 
 
 @kernel
@@ -173,110 +154,3 @@ def _edge_feature(layout, sets, node):
     if sets is None:
         return place
     return place - sets.features if place - sets.features < sets.features else place
-
-
-@inlined
-def open_edge(scratch, points, edges, node, depth):
-    """Carry the product down the edge above a node."""
-    above = depth - _ONE
-    previous = np.uint64(edges.previous[node])
-    from_left = np.uint8(node == scratch.node[above] + _ONE)
-    met = from_left == scratch.left[above]
-    if previous > _ZERO:
-        met = met and scratch.met[previous] != np.uint8(0)
-    share, known = edges.share[node], 1.0 if met else 0.0
-    scratch.met[depth] = np.uint8(met)
-    scratch.share[depth] = share
-    slope = known - share
-    if previous > _ZERO:
-        for q in range(np.uint64(points.t.size)):
-            factor = share + slope * points.t[q]
-            scratch.product[depth, q] = scratch.product[above, q] * factor * scratch.inverse[previous, q]
-            scratch.inverse[depth, q] = 1.0 / factor
-    else:
-        for q in range(np.uint64(points.t.size)):
-            factor = share + slope * points.t[q]
-            scratch.product[depth, q] = scratch.product[above, q] * factor
-            scratch.inverse[depth, q] = 1.0 / factor
-
-
-@inlined
-def _close(scratch, points, edges, depth):
-    """Charge the edge above the open node of a level with what is below it, and hand that on."""
-    node = scratch.node[depth]
-    above, previous = depth - _ONE, np.uint64(edges.previous[node])
-    place = np.uint64(edges.feature[node])
-    gain = np.float64(scratch.met[depth]) - scratch.share[depth]
-    for c in range(np.uint64(scratch.below.shape[1])):
-        k = np.uint64(c)
-        if previous > _ZERO:
-            before = np.float64(scratch.met[previous]) - scratch.share[previous]
-            for q in range(np.uint64(points.t.size)):
-                here = scratch.below[depth, k, q]
-                credit = gain * scratch.inverse[depth, q] - before * scratch.inverse[previous, q]
-                scratch.total[place, k, q] += here * credit
-                scratch.below[above, k, q] += here
-        else:
-            for q in range(np.uint64(points.t.size)):
-                here = scratch.below[depth, k, q]
-                scratch.total[place, k, q] += gain * here * scratch.inverse[depth, q]
-                scratch.below[above, k, q] += here
-
-
-@kernel
-def shapley_values(trees, begin, answer, values, first, edges, points, scratch, out):
-    """Add the Shapley values of a tree without oblique nodes to out, float64 [rows, columns, classes].
-
-    begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
-    values  [all rows, columns]; those from `first` on are looked at, as many as `out` has
-    points  at least half as many as there are features on any path
-
-    Cost: nodes * points * (1 + classes). Oracle: tests/naive/explain.py shapley.
-    """
-    _shapley(trees, trees.sets, begin, answer, values, first, edges, points, scratch, out)
-
-
-@inlined
-def _shapley(trees, sets, begin, answer, values, first, edges, points, scratch, out):
-    layout = trees.layout
-    size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
-    columns = np.uint64(out.shape[1])
-    for i in range(np.uint64(out.shape[0])):
-        row = np.uint64(i)
-        for p in range(columns):
-            for k in range(classes):
-                for q in range(size):
-                    scratch.total[np.uint64(p), np.uint64(k), q] = 0.0
-        for q in range(size):
-            scratch.product[_ZERO, q] = points.weight[q]
-        top = _ZERO
-        for n in range(np.uint64(edges.depth.size)):
-            node = np.uint64(n)
-            depth = np.uint64(edges.depth[node])
-            while top >= depth and top > _ZERO:
-                _close(scratch, points, edges, top)
-                top -= _ONE
-            if depth > _ZERO:
-                open_edge(scratch, points, edges, node, depth)
-            scratch.node[depth] = node
-            at = begin + node
-            if link_of(layout, at) == _ZERO:
-                for k in range(classes):
-                    for q in range(size):
-                        scratch.below[depth, np.uint64(k), q] = answer[node, np.uint64(k)] * scratch.product[depth, q]
-            else:
-                left = goes_left(own_value, values, first + row, _ZERO, _NONE, trees, None, sets, at)
-                scratch.left[depth] = np.uint8(left)
-                for k in range(classes):
-                    for q in range(size):
-                        scratch.below[depth, np.uint64(k), q] = 0.0
-            top = depth
-        while top > _ZERO:
-            _close(scratch, points, edges, top)
-            top -= _ONE
-        for p in range(columns):
-            for k in range(classes):
-                total = 0.0
-                for q in range(size):
-                    total += scratch.total[np.uint64(p), np.uint64(k), q]
-                out[row, np.uint64(p), np.uint64(k)] += total

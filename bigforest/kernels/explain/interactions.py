@@ -12,10 +12,12 @@ lower edge is charged with the leaves below it, once for each edge above it.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
+from numpy.typing import NDArray
 
 from bigforest.kernels.compiler.jit import inlined, kernel
-from bigforest.kernels.explain.contributions import open_edge
 from bigforest.kernels.explain.step import goes_left, link_of, own_value
 
 _ZERO = np.uint64(0)
@@ -23,21 +25,66 @@ _ONE = np.uint64(1)
 _NONE = np.int64(-1)
 
 
+class PairScratch(NamedTuple):
+    """By depth.
+
+    node     uint64 [levels]; left, met: uint8 [levels]; share: float64 [levels]
+    product  float64 [levels, points]; inverse: float64 [levels, points], 1 / the factor of the edge
+    below    float64 [levels, classes, points], sums over leaves
+    change   float64 [levels, points], see `_change_at`; charge: float64 [points]
+    """
+
+    node: NDArray[np.uint64]
+    left: NDArray[np.uint8]
+    met: NDArray[np.uint8]
+    share: NDArray[np.float64]
+    product: NDArray[np.float64]
+    inverse: NDArray[np.float64]
+    below: NDArray[np.float64]
+    change: NDArray[np.float64]
+    charge: NDArray[np.float64]
+
+
 @inlined
-def _change_at(scratch, points, edges, depth, change):
+def _open_edge(scratch, points, edges, node, depth):
+    """Carry the product down the edge above a node."""
+    above = depth - _ONE
+    previous = np.uint64(edges.previous[node])
+    from_left = np.uint8(node == scratch.node[above] + _ONE)
+    met = from_left == scratch.left[above]
+    if previous > _ZERO:
+        met = met and scratch.met[previous] != np.uint8(0)
+    share, known = edges.share[node], 1.0 if met else 0.0
+    scratch.met[depth] = np.uint8(met)
+    scratch.share[depth] = share
+    slope = known - share
+    if previous > _ZERO:
+        for q in range(np.uint64(points.t.size)):
+            factor = share + slope * points.t[q]
+            scratch.product[depth, q] = scratch.product[above, q] * factor * scratch.inverse[previous, q]
+            scratch.inverse[depth, q] = 1.0 / factor
+    else:
+        for q in range(np.uint64(points.t.size)):
+            factor = share + slope * points.t[q]
+            scratch.product[depth, q] = scratch.product[above, q] * factor
+            scratch.inverse[depth, q] = 1.0 / factor
+
+
+@inlined
+def _change_at(scratch, points, edges, depth):
     """What the edge above the open node of a level changes the ratio of its feature by, at each point."""
     previous = np.uint64(edges.previous[scratch.node[depth]])
     gain = np.float64(scratch.met[depth]) - scratch.share[depth]
     for q in range(np.uint64(points.t.size)):
-        change[depth, q] = gain * scratch.inverse[depth, q]
+        scratch.change[depth, q] = gain * scratch.inverse[depth, q]
     if previous > _ZERO:
         before = np.float64(scratch.met[previous]) - scratch.share[previous]
         for q in range(np.uint64(points.t.size)):
-            change[depth, q] -= before * scratch.inverse[previous, q]
+            scratch.change[depth, q] -= before * scratch.inverse[previous, q]
 
 
 @inlined
-def _close(scratch, points, edges, depth, change, charge, out):
+def _close(scratch, points, edges, depth, out):
     """Charge the edge above the open node of a level, alone and with each edge above it; hand what is below it on."""
     size, above = np.uint64(points.t.size), depth - _ONE
     place = np.uint64(edges.feature[scratch.node[depth]])
@@ -46,8 +93,8 @@ def _close(scratch, points, edges, depth, change, charge, out):
         alone = 0.0
         for q in range(size):
             here = scratch.below[depth, k, q]
-            charge[q] = change[depth, q] * here
-            alone += charge[q]
+            scratch.charge[q] = scratch.change[depth, q] * here
+            alone += scratch.charge[q]
             scratch.below[above, k, q] += here
         out[place, place, k] += alone
         for level in range(_ONE, depth):
@@ -55,27 +102,26 @@ def _close(scratch, points, edges, depth, change, charge, out):
             if other != place:
                 together = 0.0
                 for q in range(size):
-                    together += charge[q] * change[np.uint64(level), q]
+                    together += scratch.charge[q] * scratch.change[np.uint64(level), q]
                 out[place, other, k] += together
 
 
 @kernel
-def interactions(trees, begin, answer, values, rows, edges, points, scratch, change, charge, out):
+def interactions(trees, begin, answer, values, rows, edges, points, scratch, out):
     """Add the interactions of a tree without oblique nodes to out, float64 [rows, columns, columns, classes].
 
     begin   uint64, position of the root; answer: float64 [nodes of the tree, classes]
     values  [all rows, columns]; rows: uint32 [rows], those that are looked at
-    points  at least half as many as there are features on any path; scratch: ShapScratch
-    change  float64 [levels, points]; charge: float64 [points]: scratch
+    points  at least half as many as there are features on any path
     out     [i, i] is the Shapley value of feature i; [i, j] + [j, i] is the interaction of the pair, both halves
 
     Cost: nodes * levels * points * classes. Oracle: tests/naive/explain.py interaction.
     """
-    _interactions(trees, trees.sets, begin, answer, values, rows, edges, points, scratch, change, charge, out)
+    _interactions(trees, trees.sets, begin, answer, values, rows, edges, points, scratch, out)
 
 
 @inlined
-def _interactions(trees, sets, begin, answer, values, rows, edges, points, scratch, change, charge, out):
+def _interactions(trees, sets, begin, answer, values, rows, edges, points, scratch, out):
     size, classes = np.uint64(points.t.size), np.uint64(answer.shape[1])
     for i in range(np.uint64(rows.size)):
         row, own = np.uint64(rows[np.uint64(i)]), out[np.uint64(i)]
@@ -86,12 +132,12 @@ def _interactions(trees, sets, begin, answer, values, rows, edges, points, scrat
             node = np.uint64(n)
             depth = np.uint64(edges.depth[node])
             while top >= depth and top > _ZERO:
-                _close(scratch, points, edges, top, change, charge, own)
+                _close(scratch, points, edges, top, own)
                 top -= _ONE
             scratch.node[depth] = node
             if depth > _ZERO:
-                open_edge(scratch, points, edges, node, depth)
-                _change_at(scratch, points, edges, depth, change)
+                _open_edge(scratch, points, edges, node, depth)
+                _change_at(scratch, points, edges, depth)
             leaf = link_of(trees.layout, begin + node) == _ZERO
             for k in range(classes):
                 for q in range(size):
@@ -102,5 +148,5 @@ def _interactions(trees, sets, begin, answer, values, rows, edges, points, scrat
                 scratch.left[depth] = np.uint8(left)
             top = depth
         while top > _ZERO:
-            _close(scratch, points, edges, top, change, charge, own)
+            _close(scratch, points, edges, top, own)
             top -= _ONE

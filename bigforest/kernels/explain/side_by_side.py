@@ -1,0 +1,166 @@
+"""What kernels/explain/shapley.py does for LANES rows at once, at all points of the integrals.
+
+Numbers of a level are points times rows, row by row within a point, and levels stand one after the other in an array of
+one dimension: `here` and the like are where a level begins. As plain Python the functions are what they are when
+compiled, and their oracle.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from bigforest.kernels.common.simd import DOUBLES, LANES, Lanes
+from bigforest.kernels.compiler.jit import compiled_as
+
+
+def carry(product, inverse, met, factors, size, level, before):
+    """Multiply the products of a level by what the edge is for each row.
+
+    product, inverse  float64 [levels * size]: those of `level`, set, of the level above, and of the level `before` of
+                      the last edge on the same feature, which is taken out again
+    met      float64 [levels * LANES]: 1 for each row that meets all conditions on the feature, else 0
+    factors  float64 [4 * points]: for each point the factor where they are met and where not, and the inverses of both
+    size     points * LANES
+    """
+    here, above, last = level * size, (level - 1) * size, before * size
+    for place in range(int(size)):
+        point, row = divmod(place, LANES)
+        other = 0 if met[level * LANES + row] > 0.5 else 1
+        product[here + place] = product[above + place] * factors[4 * point + other] * inverse[last + place]
+        inverse[here + place] = factors[4 * point + 2 + other]
+
+
+@intrinsic
+def _carry(
+    typingctx: Any, product: Any, inverse: Any, met: Any, factors: Any, size: Any, level: Any, before: Any
+) -> Any:
+    kinds = {"product": product, "inverse": inverse, "met": met, "factors": factors}
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = {name: (kind, arg) for (name, kind), arg in zip(kinds.items(), args, strict=False)}
+        lanes = Lanes(context, builder, arrays)
+        size, level, before = args[4:]
+        own = lanes.load("met", builder.mul(level, ir.Constant(size.type, LANES)))
+        is_met = builder.fcmp_ordered(">", own, ir.Constant(DOUBLES, [0.5] * LANES))
+        here, last = builder.mul(level, size), builder.mul(before, size)
+        above = builder.sub(here, size)
+        with lanes.blocks(size) as base:
+            first = builder.udiv(base, ir.Constant(size.type, LANES // 4))  # four numbers for each point
+            known, unknown, inverse_known, inverse_unknown = (
+                lanes.spread("factors", builder.add(first, ir.Constant(size.type, place))) for place in range(4)
+            )
+            found = lanes.load("product", builder.add(above, base))
+            found = builder.fmul(found, builder.select(is_met, known, unknown))
+            found = builder.fmul(found, lanes.load("inverse", builder.add(last, base)))
+            lanes.store(found, "product", builder.add(here, base))
+            lanes.store(builder.select(is_met, inverse_known, inverse_unknown), "inverse", builder.add(here, base))
+        return context.get_dummy_value()
+
+    return types.void(*kinds.values(), types.intp, types.intp, types.intp), codegen
+
+
+@compiled_as(carry)
+def _compiled_carry(product, inverse, met, factors, size, level, before):
+    def vectors(product, inverse, met, factors, size, level, before):
+        _carry(product, inverse, met, factors, np.intp(size), np.intp(level), np.intp(before))
+
+    return vectors
+
+
+def scale(below, product, value, size, here, level):
+    """below = value * product, of a level: `here` in `below`, `level` in `product`."""
+    below[here : here + size] = value * product[level : level + size]
+
+
+@intrinsic
+def _scale(typingctx: Any, below: Any, product: Any, value: Any, size: Any, here: Any, level: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        lanes = Lanes(context, builder, {"below": (below, args[0]), "product": (product, args[1])})
+        value, size, here, level = args[2:]
+        value = lanes.splat(value)
+        with lanes.blocks(size) as base:
+            found = builder.fmul(value, lanes.load("product", builder.add(level, base)))
+            lanes.store(found, "below", builder.add(here, base))
+        return context.get_dummy_value()
+
+    return types.void(below, product, types.float64, types.intp, types.intp, types.intp), codegen
+
+
+@compiled_as(scale)
+def _compiled_scale(below, product, value, size, here, level):
+    def vectors(below, product, value, size, here, level):
+        _scale(below, product, np.float64(value), np.intp(size), np.intp(here), np.intp(level))
+
+    return vectors
+
+
+def charge(below, inverse, gain, total, size, here, above, edge, before, own):
+    """Charge an edge with what is below it, and hand that on to the level above.
+
+    below    float64: of the levels `here` and `above`, added to
+    inverse  float64 [levels * size]; gain: float64 [levels * LANES], of each row met - share: of the edge, which is of
+             the level `edge`, and of the last edge on the same feature, of the level `before`
+    total    float64: what the feature has, from `own` on LANES numbers, added to
+    size     points * LANES
+    """
+    for place in range(int(size)):
+        row = place % LANES
+        held = below[here + place]
+        credit = gain[edge * LANES + row] * inverse[edge * size + place]
+        credit -= gain[before * LANES + row] * inverse[before * size + place]
+        total[own + row] += held * credit
+        below[above + place] += held
+
+
+@intrinsic
+def _charge(
+    typingctx: Any,
+    below: Any,
+    inverse: Any,
+    gain: Any,
+    total: Any,
+    size: Any,
+    here: Any,
+    above: Any,
+    edge: Any,
+    before: Any,
+    own: Any,
+) -> Any:
+    kinds = {"below": below, "inverse": inverse, "gain": gain, "total": total}
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        arrays = {name: (kind, arg) for (name, kind), arg in zip(kinds.items(), args, strict=False)}
+        lanes = Lanes(context, builder, arrays)
+        size, here, above, edge, before, own = args[4:]
+        width = ir.Constant(size.type, LANES)
+        won, lost = (lanes.load("gain", builder.mul(level, width)) for level in (edge, before))
+        level, last = builder.mul(edge, size), builder.mul(before, size)
+        found = cgutils.alloca_once_value(builder, lanes.load("total", own))
+        with lanes.blocks(size) as base:
+            held = lanes.load("below", builder.add(here, base))
+            credit = builder.fsub(
+                builder.fmul(won, lanes.load("inverse", builder.add(level, base))),
+                builder.fmul(lost, lanes.load("inverse", builder.add(last, base))),
+            )
+            builder.store(builder.fadd(builder.load(found), builder.fmul(held, credit)), found)
+            place = builder.add(above, base)
+            lanes.store(builder.fadd(lanes.load("below", place), held), "below", place)
+        lanes.store(builder.load(found), "total", own)
+        return context.get_dummy_value()
+
+    return types.void(*kinds.values(), *(types.intp,) * 6), codegen
+
+
+@compiled_as(charge)
+def _compiled_charge(below, inverse, gain, total, size, here, above, edge, before, own):
+    def vectors(below, inverse, gain, total, size, here, above, edge, before, own):
+        numbers = np.intp(size), np.intp(here), np.intp(above), np.intp(edge), np.intp(before), np.intp(own)
+        _charge(below, inverse, gain, total, *numbers)
+
+    return vectors
