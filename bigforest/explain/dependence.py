@@ -242,7 +242,7 @@ def _vary(
     for at, place in enumerate(curve.places):
         if place in table.used:
             group[table.used.index(place)], column[table.used.index(place)] = 0, at
-    drawn = curve.points.astype(values.dtype)
+    drawn = np.ascontiguousarray(curve.points.T, dtype=values.dtype)
     scratch = VaryScratch(*(np.empty(points.shape[1], np.uint32) for _ in range(5)))
     vary(tree.walked, np.uint64(tree.begin), answer, Replaced(values, drawn, column, group), rows, points, scratch, out)
 

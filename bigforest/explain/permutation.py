@@ -10,7 +10,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from bigforest.common.events import stage
-from bigforest.explain.importance import ROW_BYTES, by_tree, leaves_of, standard_error
+from bigforest.explain.importance import ROW_BYTES, by_tree, standard_error
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
@@ -150,10 +150,10 @@ def _permute_chosen(
     kernel: Any = permute.permute_class_rows if table.classes else permute.permute_number_rows
     for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
         replaced = _drawn(values, unseen, table.used, [groups[number] for number in some], seed, tree.number)
-        replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[at]))
-        own = np.zeros((len(some), chosen.size))
-        kernel(tree.walked, replaced, chosen, labels, _parted(len(some)), own)
-        found[some] = own
+        replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
+        sums = permute.Losses(np.zeros((len(some), chosen.size)), np.zeros(chosen.size), np.zeros(chosen.size))
+        kernel(tree.walked, replaced, chosen, labels, _parted(len(some)), sums)
+        found[some] = sums.change
     return found.T
 
 
@@ -211,26 +211,18 @@ def _permute_tree(
     from bigforest.kernels.explain import permute
 
     table, width = judged.table, tree.answer.shape[1]
-    change, before, weight = np.zeros((len(groups), width)), np.zeros(width), np.zeros(width)
+    change, loss_sum, weight = np.zeros((len(groups), width)), np.zeros(width), np.zeros(width)
     if not rows.size:
-        return change, before, weight
+        return change, loss_sum, weight
     values = table.values()
     labels = permute.Judged(table.target(), table.weight(), np.uint64(tree.begin), leaf_losses(tree.answer, loss))
-    leaves = leaves_of(tree, values, rows)
-    if table.classes:
-        permute.sum_classes(rows, leaves, labels, before, weight)
-    else:
-        permute.sum_numbers(rows, leaves, labels, before, weight)
+    kernel: Any = permute.permute_classes if table.classes else permute.permute_numbers
     for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
         replaced = _drawn(values, rows, table.used, [groups[number] for number in some], seed, tree.number)
-        parted = _parted(len(some))
-        own = np.zeros((len(some), width))
-        if table.classes:
-            permute.permute_classes(tree.walked, replaced, rows, labels, parted, own)
-        else:
-            permute.permute_numbers(tree.walked, replaced, rows, labels, parted, own)
-        change[some] = own
-    return change, before, weight
+        sums = permute.Losses(np.zeros((len(some), width)), np.zeros(width), np.zeros(width))
+        kernel(tree.walked, replaced, rows, labels, _parted(len(some)), sums)
+        change[some], loss_sum, weight = sums  # what rows lose as they are is the same each time
+    return change, loss_sum, weight
 
 
 def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
@@ -248,15 +240,15 @@ def leaf_losses(answer: NDArray[np.float64], loss: str) -> NDArray[np.float64]:
 def _together(groups: list[PermutedGroup], used: tuple[int, ...], most: int) -> list[list[int]]:
     """Which groups are permuted at the same time: no feature is in two, and they have `most` used features at most.
 
-    Groups without a used feature are left out, as permuting them changes nothing.
+    Groups without a used feature are left out, as permuting them changes nothing; the first list may be empty for it.
     """
-    found: list[list[int]] = []
+    found: list[list[int]] = [[]]
     known, taken = set(used), set[int]()
     for number, group in enumerate(groups):
         places = known & set(group.places)
         if not places:
             continue
-        if not found or taken & places or len(taken) + len(places) > most:
+        if taken & places or (taken and len(taken) + len(places) > most):
             found.append([])
             taken = set()
         found[-1].append(number)
@@ -274,7 +266,7 @@ def _drawn(
 ) -> Any:
     """The rows with the values of each group in an order of its own."""
     from bigforest.kernels.common.rng import stream_key
-    from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_column
+    from bigforest.kernels.explain.permute import PURPOSE_PERMUTE, shuffle_columns
     from bigforest.kernels.explain.step import Replaced
 
     place_of = {place: at for at, place in enumerate(used)}
@@ -282,12 +274,17 @@ def _drawn(
     wanted = [
         (number, place_of[place]) for number, group in enumerate(groups) for place in group.places if place in place_of
     ]
-    drawn, spare = np.empty((rows.size, len(wanted)), values.dtype), np.empty(rows.size, values.dtype)
+    keys = np.empty(len(wanted), np.uint64)
     for at, (number, place) in enumerate(wanted):
         with np.errstate(over="ignore"):  # without compilation, numpy reports that hashes wrap around
-            key = stream_key(np.uint64(seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream))
-            shuffle_column(values, rows, np.uint64(place), np.uint64(key), spare, drawn, np.uint64(at))
+            keys[at] = stream_key(np.uint64(seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream))
         column[place], member[place] = at, number
+    drawn, places = (
+        np.empty((len(wanted), rows.size), values.dtype),
+        np.array([place for _, place in wanted], np.uint64),
+    )
+    with np.errstate(over="ignore"):
+        shuffle_columns(values, rows, places, keys, drawn)
     return Replaced(values, drawn, column, member)
 
 

@@ -63,6 +63,19 @@ class Parted(NamedTuple):
     node: NDArray[np.uint32]
 
 
+class Losses(NamedTuple):
+    """What rows lose, by class of the rows, or, of numbers, in one column; or by row.
+
+    change  float64 [groups, columns], added to: what they lose more when a group is permuted
+    loss    float64 [columns], added to: what they lose as they are
+    weight  float64 [columns], added to: what they weigh
+    """
+
+    change: NDArray[np.float64]
+    loss: NDArray[np.float64]
+    weight: NDArray[np.float64]
+
+
 @inlined
 def weight_of(weight, row):
     """The weight of a row."""
@@ -95,32 +108,37 @@ def _squared_loss(judged, row, leaf):
 
 
 @kernel
-def shuffle_column(values, rows, place, key, spare, drawn, column):
-    """Put the values of some rows in random order: drawn[:, column] = values[rows, place] shuffled.
+def shuffle_columns(values, rows, places, keys, drawn):
+    """Put the values of some rows in random order, column by column: drawn[c] = values[rows, places[c]] shuffled.
 
-    rows   uint32 [rows]; spare: [rows], scratch of the type of the values; drawn [rows, columns]
-    key    uint64 of the stream of draws: the same key gives the same order
+    rows    uint32 [rows]; places: uint64 [columns]; drawn [columns, rows], set
+    keys    uint64 [columns], of the streams of draws: the same key gives the same order
 
     Fisher and Yates, as Durstenfeld 1964 has it. Oracle: tests/naive/explain.py shuffled.
     """
-    size = np.uint64(rows.size)
-    for i in range(size):
-        spare[i] = values[np.uint64(rows[np.uint64(i)]), place]
-    state = key
+    for i in range(np.uint64(rows.size)):
+        row = np.uint64(rows[np.uint64(i)])
+        for c in range(np.uint64(places.size)):
+            drawn[np.uint64(c), np.uint64(i)] = values[row, places[np.uint64(c)]]
+    for c in range(np.uint64(places.size)):
+        _shuffle(drawn, np.uint64(c), keys[np.uint64(c)])
+
+
+@inlined
+def _shuffle(drawn, column, key):
+    size, state = np.uint64(drawn.shape[1]), key
     for i in range(size):
         last = size - _ONE - np.uint64(i)
         state += GOLDEN
         other = below(mix(state), last + _ONE)
-        held = spare[last]
-        spare[last] = spare[other]
-        spare[other] = held
-    for i in range(size):
-        drawn[np.uint64(i), column] = spare[np.uint64(i)]
+        held = drawn[column, last]
+        drawn[column, last] = drawn[column, other]
+        drawn[column, other] = held
 
 
 @inlined
-def _permute(trees, directions, sets, replaced, rows, judged, lose, of, parted, change):
-    """See the kernels. lose(judged, row, leaf) and of(judged, row, at), the column of `change`, are compiled in."""
+def _permute(trees, directions, sets, replaced, rows, judged, lose, of, parted, sums):
+    """See the kernels. lose(judged, row, leaf) and of(judged, row, at), the column of the sums, are compiled in."""
     values, layout = replaced.values, trees.layout
     for i in range(np.uint64(rows.size)):
         at = np.uint64(i)
@@ -145,63 +163,44 @@ def _permute(trees, directions, sets, replaced, rows, judged, lose, of, parted, 
             node = node + _ONE if left else right
         before = lose(judged, row, node)
         weight, column = weight_of(judged.weight, row), of(judged, row, at)
+        sums.loss[column] += weight * before
+        sums.weight[column] += weight
         for w in range(waiting):
             group = np.int64(parted.group[np.uint64(w)])
             begin = np.uint64(parted.node[np.uint64(w)])
             leaf = walk(replaced_value, replaced, row, at, group, trees, directions, sets, begin)
-            change[group, column] += weight * (lose(judged, row, leaf) - before)
+            sums.change[group, column] += weight * (lose(judged, row, leaf) - before)
 
 
 @kernel
-def permute_classes(trees, replaced, rows, judged, parted, change):
+def permute_classes(trees, replaced, rows, judged, parted, sums):
     """By how much the loss of a tree grows when the values of each group of features are those drawn.
 
-    rows    uint32 [rows]: row i has the values of row i of `replaced.drawn`
-    change  float64 [groups, classes], added to: sums by weight over the rows of each class
+    rows    uint32 [rows]: row i has the values of column i of `replaced.drawn`
+    sums    Losses by class
 
     Cost: two visits per row and level, and one walk from where they part per row and feature that parts. Oracle:
     tests/naive/explain.py permuted_change.
     """
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _class_of, parted, change)
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _class_of, parted, sums)
 
 
 @kernel
-def permute_numbers(trees, replaced, rows, judged, parted, change):
-    """`permute_classes` for numbers and squared errors; change is float64 [groups, 1]."""
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _class_of, parted, change)
+def permute_numbers(trees, replaced, rows, judged, parted, sums):
+    """`permute_classes` for numbers and squared errors, all in one column."""
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _class_of, parted, sums)
 
 
 @kernel
-def permute_class_rows(trees, replaced, rows, judged, parted, change):
-    """`permute_classes` of each row by itself; change is float64 [groups, rows]."""
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _row_itself, parted, change)
+def permute_class_rows(trees, replaced, rows, judged, parted, sums):
+    """`permute_classes` of each row by itself."""
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _class_loss, _row_itself, parted, sums)
 
 
 @kernel
-def permute_number_rows(trees, replaced, rows, judged, parted, change):
-    """`permute_numbers` of each row by itself; change is float64 [groups, rows]."""
-    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _row_itself, parted, change)
-
-
-@kernel
-def sum_classes(rows, leaves, judged, loss, weight):
-    """What the rows lose as they are, and weigh: loss, weight float64 [classes], added to by class."""
-    for i in range(np.uint64(rows.size)):
-        row = np.uint64(rows[np.uint64(i)])
-        k = np.uint64(judged.truth[row])
-        own = weight_of(judged.weight, row)
-        loss[k] += own * _class_loss(judged, row, np.uint64(leaves[np.uint64(i)]))
-        weight[k] += own
-
-
-@kernel
-def sum_numbers(rows, leaves, judged, loss, weight):
-    """`sum_classes` for numbers, float64 [1]."""
-    for i in range(np.uint64(rows.size)):
-        row = np.uint64(rows[np.uint64(i)])
-        own = weight_of(judged.weight, row)
-        loss[0] += own * _squared_loss(judged, row, np.uint64(leaves[np.uint64(i)]))
-        weight[0] += own
+def permute_number_rows(trees, replaced, rows, judged, parted, sums):
+    """`permute_numbers` of each row by itself."""
+    _permute(trees, trees.directions, trees.sets, replaced, rows, judged, _squared_loss, _row_itself, parted, sums)
 
 
 @kernel

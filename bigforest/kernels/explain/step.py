@@ -33,9 +33,9 @@ class Replaced(NamedTuple):
     """Rows of which the features of a group have other values.
 
     values  [rows, columns]
-    drawn   [drawn rows, drawn columns], the other values
-    column  int32 [columns], where the other values of a feature are; group: int32 [columns], its group. Both are -1
-            for features that keep their values
+    drawn   [drawn columns, drawn rows], the other values
+    column  int32 [columns], the row of `drawn` with the other values of a feature; -1 where it keeps its values
+    group   int32 [columns], the group of a feature; -1 likewise
     """
 
     values: NDArray[Any]
@@ -66,7 +66,7 @@ def own_value(values, row, other, group, place):
 def replaced_value(state, row, other, group, place):
     """The value of a row, or, of a feature of the group, that of the row `other` of what is drawn."""
     if np.int64(state.group[place]) == group:
-        return state.drawn[other, np.uint64(state.column[place])]
+        return state.drawn[np.uint64(state.column[place]), other]
     return state.values[row, place]
 
 

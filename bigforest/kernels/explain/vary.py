@@ -44,7 +44,7 @@ def vary(trees, begin, answer, replaced, rows, points, scratch, out):
     """Add what a tree answers on each of some rows with the values of each of its points.
 
     begin     uint64, position of the root; answer: float64 [nodes of the tree, classes]
-    replaced  Replaced, with the group 0 for the columns that are varied: points are rows of `drawn`
+    replaced  Replaced, with the group 0 for the columns that are varied: points are columns of `drawn`
     rows      uint32 [rows]
     points    uint32 [rows, points of a row]; or [1, points], the same for all rows
     out       float64 [rows, points of a row, classes], added to
