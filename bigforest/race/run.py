@@ -32,6 +32,7 @@ from bigforest.storage.paths import UNFINISHED, is_folder, is_remote
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.job import TrainingJob, make_store
+from bigforest.training.resumable_run import is_unfinished
 from bigforest.training.run import Clock, resume, train_new
 
 _STORE = "table.store"
@@ -291,9 +292,8 @@ def _grown(
     place = _forest_of(out, candidate.name)
     options = {**state.options, **candidate.options, "trees": trees}
     job = TrainingJob(store, None, (), options)
-    there = is_forest(place) or place.with_name(place.name + UNFINISHED).exists()
     clock = Clock(listener)
-    if not there:
+    if not is_forest(place) and not is_unfinished(place):
         train_new(job, place, resources, clock, overwrite=False)
     elif not is_forest(place) or read_forest(place).trees < trees:
         resume(place, job, resources, clock)

@@ -205,6 +205,12 @@ def reopen(out: Path) -> ResumableRun | None:
         raise
 
 
+def is_unfinished(out: Path) -> bool:
+    """Whether there is a run for the output `out` to go on with; the folder of one killed at its begin is not."""
+    place = out.resolve()
+    return (place.with_name(place.name + UNFINISHED) / "forest").is_dir()
+
+
 def named_output(path: str | Path) -> Path:
     """The output that is meant by the path of it or of its folder of an unfinished run."""
     path = as_path(path)

@@ -15,7 +15,7 @@ import pytest
 
 import bigforest as bf
 from bigforest.common.errors import ConfigError, DataError, FormatError, OutputExistsError
-from bigforest.common.events import Event, Notice
+from bigforest.common.events import Event, Notice, StageStarted
 from bigforest.race import run as race_run
 from bigforest.race.losses import Rows, judge, row_scores
 from bigforest.race.race_state import RaceState
@@ -129,6 +129,22 @@ def test_compare__goes_on_after_an_interruption(
     assert all(one.equals(two) for one, two in zip(told(whole), told(found), strict=True))
     assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
     assert bf.read_comparison(tmp_path / "c").winner == whole.winner
+
+
+def test_compare__goes_on_where_a_candidate_was_killed_as_it_began(whole: bf.Comparison, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"candidates": CANDIDATES, "options": OPTIONS, "exclude": ["w", "g"], "out": tmp_path / "c"}
+
+    def interrupt(event: Event) -> None:
+        if isinstance(event, StageStarted) and event.stage == "grow":
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        bf.compare(table(), "y", listener=interrupt, **how)
+    (begun,) = (tmp_path / "c" / "forests").iterdir()
+    shutil.rmtree(begun / "forest")  # a run makes it last of all, and until then it has nothing to go on with
+    found = bf.compare(table(), "y", **how)
+    assert all(one.equals(two) for one, two in zip(told(whole), told(found), strict=True))
+    assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
 
 
 def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> None:
