@@ -28,7 +28,7 @@ from bigforest.race.race_state import FILE, RaceState, Round, announce, has_begu
 from bigforest.race.rules import cross_fitted, repeated_rows, retired, rounds, standings, winner
 from bigforest.schema.config import TrainConfig
 from bigforest.storage.atomic import remove, sync_all
-from bigforest.storage.paths import UNFINISHED, is_folder, is_remote
+from bigforest.storage.paths import UNFINISHED, is_folder, is_remote, remove_half_made
 from bigforest.store.format import is_store
 from bigforest.store.store import Store
 from bigforest.training.job import TrainingJob, make_store
@@ -89,6 +89,7 @@ def run_race(race: Race, out: Path, resources: Resources, listener: Listener, *,
     _check_place(out, overwrite=overwrite)
     made = not out.exists()
     out.mkdir(exist_ok=True)
+    remove_half_made(out)
     if not is_comparison(out):
         announce(out)
     try:

@@ -131,7 +131,7 @@ def test_compare__goes_on_after_an_interruption(
     assert bf.read_comparison(tmp_path / "c").winner == whole.winner
 
 
-def test_compare__goes_on_where_a_candidate_was_killed_as_it_began(whole: bf.Comparison, tmp_path: Path) -> None:
+def test_compare__goes_on_where_it_was_killed_as_a_candidate_began(whole: bf.Comparison, tmp_path: Path) -> None:
     how: dict[str, Any] = {"candidates": CANDIDATES, "options": OPTIONS, "exclude": ["w", "g"], "out": tmp_path / "c"}
 
     def interrupt(event: Event) -> None:
@@ -142,7 +142,9 @@ def test_compare__goes_on_where_a_candidate_was_killed_as_it_began(whole: bf.Com
         bf.compare(table(), "y", listener=interrupt, **how)
     (begun,) = (tmp_path / "c" / "forests").iterdir()
     shutil.rmtree(begun / "forest")  # a run makes it last of all, and until then it has nothing to go on with
+    (tmp_path / "c" / ".race.json.0123456789abcdef.tmp").write_text("{")
     found = bf.compare(table(), "y", **how)
+    assert not list((tmp_path / "c").glob(".*"))
     assert all(one.equals(two) for one, two in zip(told(whole), told(found), strict=True))
     assert found.forest.nodes.collect().equals(whole.forest.nodes.collect())
 
