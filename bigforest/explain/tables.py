@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
 from bigforest.forest.format.files import METADATA_KEY, replace_file
 from bigforest.storage.arrow import FAULTS
-from bigforest.storage.paths import as_path, is_folder, is_remote, readable
+from bigforest.storage.paths import as_path, is_folder, is_remote, readable, remove_half_made_as
 
 KIND = "explanation"
 VERSION = 1
@@ -90,6 +90,7 @@ class ExplanationFolder:
                     writer.close()
 
         self.file(name).parent.mkdir(parents=True, exist_ok=True)
+        remove_half_made_as(self.file(name))
         replace_file(self.file(name), write)
 
     def file(self, name: str) -> Path:

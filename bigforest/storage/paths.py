@@ -2,8 +2,8 @@
 
 All else works on paths and asks here for what the two do differently: an object appears whole or not at all when it is
 put there, cannot be appended to, mapped or renamed, and must be fetched to be read. So whatever writes a file writes it
-to the local path that `made` or `outbox` give, and whatever reads one reads the local path that `fetched` or `inbox`
-give; for a place on this machine that is the place itself.
+to the local path that `write_atomically` or `uploads` give, and whatever reads one reads the local path that
+`local_path` or `downloads` give; for a place on this machine that is the place itself.
 """
 
 from __future__ import annotations
@@ -162,8 +162,16 @@ def write_atomically(path: Path) -> Iterator[Path]:
 
 
 def remove_half_made(folder: Path) -> None:
-    """Remove what processes that were killed were making in a folder with `made`."""
+    """Remove what processes that were killed were making in a folder of ours with `write_atomically`."""
     for file in list(folder.rglob(f".*{_HALF_MADE}")):
+        file.unlink(missing_ok=True)
+
+
+def remove_half_made_as(path: Path) -> None:
+    """Remove what processes that were killed were making as this file, in a folder where others may work as well."""
+    if is_remote(path):  # where half a file never appears
+        return
+    for file in list(path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 16}{_HALF_MADE}")):
         file.unlink(missing_ok=True)
 
 

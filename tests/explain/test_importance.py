@@ -217,8 +217,11 @@ def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
     first = forest.explain(data, out, parts=["importance", "permutation"])
     stamps = {file: file.stat().st_mtime_ns for file in out.iterdir()}
     (out / "permutation.parquet").unlink()
+    (half := out / ".permutation.parquet.0123456789abcdef.tmp").touch()  # as one that was killed leaves it
+    (other_half := out / ".permutation.parquet.tmp").touch()
     again = bf.explain_forest(tmp_path / "forest", data, out, parts=["permutation", "importance"])
     assert again.tables == first.tables
+    assert other_half.exists() and not half.exists()
     kept = [file for file in stamps if file.stat().st_mtime_ns == stamps[file]]
     assert sorted(file.stem for file in kept) == ["importance", "importance-trees"]
     with pytest.raises(OutputExistsError, match="overwrite"):
