@@ -33,7 +33,7 @@ _PART_ROWS = 1 << 16
 _PART_SECONDS = 20.0
 # Nanoseconds on one thread of a node on the path, and of a node of the tree for each point and class. Measured.
 _PATH_NS = 15.0
-_POINT_NS = 2.0
+_POINT_NS = 1.0
 
 
 class Contributed(NamedTuple):
