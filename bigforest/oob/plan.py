@@ -19,7 +19,7 @@ from bigforest.execution.resources import Resources
 from bigforest.forest.load.leaf_shrinking import lambdas_to_try
 from bigforest.forest.load.load_plan import NODE_BYTES, loading_bytes, tree_bytes
 from bigforest.forest.load.row_batch import CHUNK_BYTES, tile_bytes
-from bigforest.forest.votes.ballots import loaded_bytes
+from bigforest.forest.votes.ballots import file_bytes, loaded_bytes
 from bigforest.forest.votes.leaf_files import FILE_BYTES, VOTE_BYTES, step_rows
 from bigforest.grow.families.registry import family_of
 from bigforest.metrics.classes import MOST_SCORES, SCORE_BYTES
@@ -73,25 +73,26 @@ def oob_estimate(
     if nodes is None:
         most = max_nodes(shape.rows, config, shape.classes)
         leaves = _most_mixed(most, distinct, shape.classes)
-        given = np.full(config.trees, most, np.int64)
-        pure = _sizes(given, np.zeros(1, np.int64), terms, shape, tried)
-        mixed = _sizes(np.full(config.trees, 2 * leaves + 1, np.int64), np.array([leaves]), terms, shape, tried)
-        return _with_votes(choose_oob(shape, config, np.maximum(pure, mixed), resources, tried), shape, config)
-    given = np.asarray(nodes, np.int64)
-    sizes = _sizes(given, _most_mixed(given, distinct, shape.classes), terms, shape, tried)
-    return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config)
+        cases = [(most, 0), (2 * leaves + 1, leaves)]
+        trees = [(np.full(config.trees, size, np.int64), np.array([mixed])) for size, mixed in cases]
+    else:
+        given = np.asarray(nodes, np.int64)
+        trees = [(given, _most_mixed(given, distinct, shape.classes))]
+    sizes = np.maximum.reduce([_sizes(*each, terms, shape, tried) for each in trees])
+    files = max(int(_ballot_files(*each, shape).sum()) for each in trees)
+    return _with_votes(choose_oob(shape, config, sizes, resources, tried), shape, config, files)
 
 
-def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig) -> MemoryEstimate:
-    """With the leaves that wait in scratch, and the votes: while trees are added (monitor.py), twice while they are
-    replaced; and those of all ranges of rows, until lambda is chosen by all of them."""
+def _with_votes(way: OobPlan, shape: Shape, config: TrainConfig, ballots: int) -> MemoryEstimate:
+    """With the leaves that wait in scratch, their ballots (bytes), and the votes: while trees are added (monitor.py),
+    twice while they are replaced; and those of all ranges of rows, until lambda is chosen by all of them."""
     tried = len(lambdas_to_try(config, shape.rows, shape.classes))
     left_out = shape.rows - round(0.8 * distinct_rows(shape.rows, config, shape.classes))
     scratch = VOTE_BYTES * config.trees * left_out
     votes = 0 if config.stop_oob is None else 2 * shape.rows * votes_bytes(shape.classes, 1)
     if tried > 1 and way.rows < shape.rows:
         votes = max(votes, shape.rows * votes_bytes(shape.classes, tried))
-    return replace(way.need, scratch=scratch + votes)
+    return replace(way.need, scratch=scratch + ballots + votes)
 
 
 def _most_mixed(nodes: Any, distinct: int, classes: int) -> Any:
@@ -105,6 +106,12 @@ def _sizes(nodes: NDArray[np.int64], mixed: Any, terms: float, shape: Shape, lam
     held = nodes if shape.extras.numbers else mixed
     sizes: NDArray[np.int64] = np.maximum(loaded, loaded_bytes(nodes, held, shape.classes, lambdas))
     return sizes
+
+
+def _ballot_files(nodes: NDArray[np.int64], mixed: Any, shape: Shape) -> NDArray[np.int64]:
+    """Bytes of the ballots of trees in files."""
+    held = nodes if shape.extras.numbers else mixed
+    return file_bytes(nodes, held, shape.classes, shape.extras.numbers or shape.extras.weighted)
 
 
 def _some_terms(nodes: NDArray[np.int64], terms: float) -> NDArray[np.int64]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -10,7 +13,16 @@ from hypothesis import strategies as st
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.forest.load.leaf_shrinking import LeafShrinking
 from bigforest.forest.votes import ballots
-from bigforest.forest.votes.ballots import Ballots, GrownNodes, ballots_of, ballots_of_pieces, join_ballots, leaf_values
+from bigforest.forest.votes.ballots import (
+    Ballots,
+    GrownNodes,
+    ballots_of,
+    ballots_of_pieces,
+    file_bytes,
+    join_ballots,
+    leaf_values,
+)
+from bigforest.forest.votes.leaf_files import write_ballots
 from bigforest.kernels.common.layout import LEAF, NO_BALLOT
 from tests.forest.test_shrinkage import AMOUNTS, check_formula, leaves, trees
 from tests.forests import nodes_of
@@ -67,6 +79,21 @@ def test_ballots__are_what_each_leaf_casts(grown: list[TreeArrays], wide: bool, 
     if not wide:
         for one, other in zip(ballots_of_pieces(pieces, wide=False), joined, strict=True):
             np.testing.assert_array_equal(one, other)
+
+
+@given(trees(), st.booleans())
+def test_file_bytes__are_at_least_those_of_the_file(grown: list[TreeArrays], wide: bool) -> None:
+    width = max(1, grown[0].counts.shape[1])
+    joined = join_ballots([ballots_of_tree(tree, wide) for tree in grown], width)
+    with tempfile.TemporaryDirectory() as folder:
+        write_ballots(Path(folder, "part"), joined)
+        (file,) = Path(folder).iterdir()
+        written = file.stat().st_size - 24 - joined.first.nbytes - 4
+    sizes = np.diff(joined.first)
+    mixed = np.array([len(ballots_of_tree(tree, wide).mixed) for tree in grown])
+    numbers = grown[0].value is not None
+    planned = int(file_bytes(sizes, mixed, width, wide or numbers).sum())
+    assert written <= planned <= written + (4 * int(sizes.sum()) if numbers and not wide else 0)
 
 
 @given(trees(), st.data())
