@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from bigforest.forest.contents import Contents
-from bigforest.plot.draw import altair, chart_of, finished, labels_of
+from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finished, labels_of
 
 # Classes that are shown by themselves.
 MOST_CLASSES = 20
@@ -54,7 +54,7 @@ def confusion_chart(forest: Contents) -> Any:
             field="share",
             type="quantitative",
             title="share of the class",
-            scale=alt.Scale(domain=[0, 1], range=["#eef3f8", "#00466e"]),
+            scale=alt.Scale(domain=[0, 1], range=[PALE, DEEP]),
         )
     )
     text = base.mark_text(fontSize=10).encode(

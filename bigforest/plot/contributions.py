@@ -7,7 +7,19 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.plot.draw import COLORS, FAINT, HEIGHT, INK, WIDTH, altair, chart_of, finished, labels_of, one_line
+from bigforest.plot.draw import (
+    COLORS,
+    FAINT,
+    HEIGHT,
+    INK,
+    WIDTH,
+    altair,
+    chart_of,
+    finished,
+    labels_of,
+    number_text,
+    one_line,
+)
 
 _STEPS = 10
 _FEATURES = 15
@@ -28,7 +40,7 @@ def waterfall_table(found: pl.DataFrame, values: dict[str, Any], most: int = _ST
     own = [(f"{one_line(name, 24)} = {one_line(values.get(name), 14)}", changes[name]) for name in ranked[:most]]
     rest = ranked[most:]
     if rest:
-        own.append((f"{len(rest)} others", sum(changes[name] for name in rest)))
+        own.append(("1 other" if len(rest) == 1 else f"{len(rest)} others", sum(changes[name] for name in rest)))
     texts, changed = labels_of([text for text, _ in own]), np.array([change for _, change in own])
     ends = row["base"] + np.cumsum(changed)
     return pl.DataFrame({"step": texts, "begin": ends - changed, "end": ends, "change": changed})
@@ -45,19 +57,25 @@ def waterfall_chart(found: pl.DataFrame, values: dict[str, Any], row: int) -> An
     room = (high - lowest) * 0.12 or 0.1
     scale = alt.Scale(domain=[lowest - room, high + room], zero=False, nice=False)
     bars = base.mark_bar().encode(
-        x=alt.X(field="begin", type="quantitative", title="answer", scale=scale),
+        x=alt.X(field="begin", type="quantitative", title=_answer(first), scale=scale),
         x2=alt.X2(field="end"),
         color=alt.condition("datum.change > 0", alt.value(COLORS[0]), alt.value(COLORS[4])),
     )
     text = base.mark_text(align="left", dx=4, color=INK).encode(
         x=alt.X(field="right", type="quantitative", scale=scale),
-        text=alt.Text(field="change", type="quantitative", format="+.3~g"),
+        text=alt.Text(field="told", type="nominal"),
     )
-    text.data = chart_of(table.with_columns(right=pl.max_horizontal("begin", "end"))).data
+    told = pl.Series("told", [number_text(change, 3, "+") for change in table["change"]], dtype=pl.String)
+    text.data = chart_of(table.with_columns(told, right=pl.max_horizontal("begin", "end"))).data
     whose = f" for class {one_line(first['class'])}" if first.get("class") is not None else ""
-    caption = [f"from {first['base']:.4g}, the answer without any feature, to {first['prediction']:.4g}{whose}"]
+    ends = [number_text(first[name]) for name in ("base", "prediction")]
+    caption = [f"from {ends[0]}, the answer without any feature, to {ends[1]}{whose}"]
     chart = alt.layer(bars, text).properties(width=WIDTH)
     return finished(chart, f"Why row {row} gets its answer", caption)
+
+
+def _answer(row: dict[str, Any]) -> str:
+    return "answer" if row.get("class") is None else "probability"
 
 
 def swarm_table(found: pl.DataFrame, rows: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
@@ -103,26 +121,37 @@ def swarm_chart(found: pl.DataFrame, rows: pl.DataFrame, of: int) -> Any:
     alt = altair()
     table = swarm_table(found, rows)
     order = table["feature"].unique(maintain_order=True).to_list()
-    level = alt.Color(
+    known = pl.col("level").is_not_null()
+    color = alt.Color(
         field="level",
         type="quantitative",
         title="value",
         scale=alt.Scale(domain=[0, 1], range=[COLORS[0], COLORS[4]]),
         legend=alt.Legend(labelExpr="datum.value == 0 ? 'low' : datum.value == 1 ? 'high' : ''", values=[0, 1]),
     )
-    points = (
-        chart_of(table)
-        .mark_circle(size=12, opacity=0.7, invalid=None)
-        .encode(
-            x=alt.X(field="change", type="quantitative", title="what the feature adds to the answer"),
-            y=alt.Y(field="feature", type="nominal", title=None, sort=order),
-            yOffset=alt.YOffset(field="offset", type="quantitative", scale=alt.Scale(domain=[-1.4, 1.4])),
-            color=alt.condition("datum.level !== null", level, alt.value(FAINT)),
+    adds = f"what the feature adds to the {_answer(found.row(0, named=True))}"
+
+    def points(own: pl.DataFrame, color: Any) -> Any:
+        return (
+            chart_of(own)
+            .mark_circle(size=12, opacity=0.7)
+            .encode(
+                x=alt.X(field="change", type="quantitative", title=adds),
+                y=alt.Y(field="feature", type="nominal", title=None, sort=order),
+                yOffset=alt.YOffset(field="offset", type="quantitative", scale=alt.Scale(domain=[-1.4, 1.4])),
+                color=color,
+            )
         )
-    )
+
+    # Without a level the scale of colours would give the lowest one.
+    layers = [
+        points(own, how)
+        for own, how in ((table.filter(~known), alt.value(FAINT)), (table.filter(known), color))
+        if own.height
+    ]
     zero = chart_of(pl.DataFrame({"at": [0.0]})).mark_rule(color=FAINT).encode(x=alt.X(field="at", type="quantitative"))
     drawn = f"{rows.height:,} rows" + (f", drawn from {of:,}" if of > rows.height else "")
     label = found["class"][0] if "class" in found.columns else None
     whose = f" for class {one_line(label)}" if label is not None else ""
-    chart = alt.layer(zero, points).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
+    chart = alt.layer(zero, *layers).properties(width=WIDTH, height=max(HEIGHT // 2, 34 * len(order)))
     return finished(chart, f"What features add to answers{whose}", [f"{drawn}; categories and missing values are grey"])

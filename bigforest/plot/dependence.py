@@ -6,16 +6,20 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.plot.draw import altair, chart_of, finished, labels_of, one_line
+from bigforest.plot.draw import altair, chart_of, finished, labels_of, most_different, one_line
 
 _COLUMNS = 3
 _CLASSES = 6
+# Levels that are shown of a category; width of a picture, in pixels.
+MOST_LEVELS = 16
+_WIDE = 220
 
 
 def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
     """Of the table `dependence` the rows of a feature: value (of numbers) or level (a text), answer, class (a text).
 
-    At most as many classes as there are colours, those whose answer varies most.
+    At most as many classes as there are colours, those whose answer varies most. Of many levels those with the lowest
+    and the highest answers for the class whose answer varies most.
     """
     own = found.filter(pl.col("feature") == feature)
     if "class" not in own.columns:
@@ -24,6 +28,10 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
     names = labels_of(classes)
     spread = {label: own.filter(pl.col("class") == pl.lit(label))["answer"].to_numpy().std() for label in classes}
     kept = sorted(classes, key=lambda label: -spread[label])[:_CLASSES]
+    if own["value"].null_count() and own["level"].n_unique() > MOST_LEVELS:
+        first = own.filter(pl.col("class") == pl.lit(kept[0]))
+        answers = dict(zip(first["level"].to_list(), first["answer"].to_list(), strict=True))
+        own = own.filter(pl.col("level").is_in(most_different(answers, MOST_LEVELS), nulls_equal=True))
     pieces = []
     for label, name in zip(classes, names, strict=True):
         if label in kept:
@@ -46,18 +54,23 @@ def dependence_chart(found: pl.DataFrame, numbers: bool) -> Any:
         title="answer" if numbers else "probability",
         scale=alt.Scale(domain=[low - room, high + room], zero=False, nice=False),
     )
-    charts = []
+    charts, left_out = [], False
     for feature in features:
         table = dependence_table(found, feature)
         several = table["class"].n_unique() > 1
         color = {"color": alt.Color(field="class", type="nominal", title="class")} if several else {}
-        base = chart_of(table).properties(width=200, height=150)
+        base = chart_of(table).properties(width=_WIDE, height=150)
         if table["level"].null_count():
             x = alt.X(field="value", type="quantitative", title=one_line(feature, 30), scale=alt.Scale(zero=False))
             charts.append(base.mark_line(interpolate="linear", point=True).encode(x=x, y=y, **color))
         else:
             order = table["level"].unique(maintain_order=True).to_list()
-            x = alt.X(field="level", type="nominal", title=one_line(feature, 30), sort=order)
+            levels = found.filter(pl.col("feature") == feature)["level"].n_unique()
+            some = f", {len(order)} of {levels} levels" if levels > len(order) else ""
+            left_out = left_out or bool(some)
+            x = alt.X(field="level", type="nominal", title=f"{one_line(feature, 30)}{some}", sort=order)
             charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
     caption = ["mean over a sample of rows of the answer when all have this value"]
+    if left_out:
+        caption.append("of categories of many levels those with the lowest and the highest answers")
     return finished(alt.concat(*charts, columns=_COLUMNS), "Partial dependence", caption)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from math import floor, isfinite, log10
 from typing import Any
 
 import polars as pl
@@ -14,9 +15,13 @@ INK = "#1b1c1d"
 FAINT = "#8a8b8c"
 # Colours that readers who do not tell red from green can tell (Okabe and Ito 2008).
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b59f00", "#8a8b8c")
+# Of small and of large numbers.
+PALE, DEEP = "#d3e3f0", "#00466e"
 WIDTH, HEIGHT = 420, 280
 # Characters of a name or a label that are shown.
 _SHOWN = 40
+# Numbers from the first to before the second are written in full.
+_SMALLEST, _LARGEST = 1e-4, 1e15
 
 
 def altair() -> Any:
@@ -42,6 +47,26 @@ def labels_of(values: Sequence[object]) -> list[str]:
     return list(found)
 
 
+def number_text(value: float, digits: int = 4, sign: str = "") -> str:
+    """A number as people read it: at least so many digits, and no power of ten where it can be done without.
+
+    sign  "+" to have it also where the number is positive.
+    """
+    size = abs(value)
+    if size == 0 or not isfinite(size):
+        return f"{value:g}"
+    if not _SMALLEST <= size < _LARGEST:
+        return f"{value:{sign}.{digits}g}"
+    text = f"{value:{sign},.{max(0, digits - 1 - floor(log10(size)))}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def most_different(answers: Mapping[str | None, float], most: int) -> list[str | None]:
+    """Of more than `most` levels, of which None is that of missing values, those of the lowest and highest answers."""
+    ranked = sorted(answers, key=lambda level: answers[level])
+    return ranked[: most // 2] + ranked[-(most - most // 2) :]
+
+
 def data_of(table: pl.DataFrame) -> Any:
     """The rows of a small table, for a chart; what is not finite is null."""
     floats = [name for name, dtype in table.schema.items() if dtype.is_float()]
@@ -63,7 +88,9 @@ def finished(chart: Any, title: str, caption: Sequence[str] = ()) -> Any:
             title=alt.Title(one_line(title, 90), subtitle=[one_line(line, 110) for line in caption], anchor="start")
         )
         .configure(background="white", font="sans-serif", padding=12)
-        .configure_axis(**axis, gridOpacity=0.25, labelFontSize=11, titleFontSize=12, titleFontWeight="normal")
+        .configure_axis(
+            **axis, gridOpacity=0.25, labelFontSize=11, titleFontSize=12, titleFontWeight="normal", titlePadding=10
+        )
         .configure_title(color=INK, subtitleColor=INK, fontSize=14, subtitleFontSize=11, offset=12)
         .configure_legend(labelColor=INK, titleColor=INK, titleFontWeight="normal")
         .configure_header(labelColor=INK, titleColor=INK)

@@ -48,7 +48,8 @@ def error_chart(forest: Contents) -> Any:
         table = pl.concat([table, other.with_columns(curve=pl.lit("validation"))], how="diagonal")
     base = chart_of(table).properties(width=WIDTH, height=HEIGHT)
     x = alt.X(field="trees", type="quantitative", title="trees")
-    color = alt.Color(field="curve", type="nominal", title=None, scale=alt.Scale(range=list(COLORS)))
+    legend = alt.Legend() if forest.has_validation else None
+    color = alt.Color(field="curve", type="nominal", title=None, scale=alt.Scale(range=list(COLORS)), legend=legend)
     line = base.mark_line(point=table.height < 3).encode(
         x=x, y=alt.Y(field="error", type="quantitative", title=what), color=color
     )

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from bigforest.plot.draw import altair, chart_of, finished, labels_of, one_line
+from bigforest.plot.draw import DEEP, PALE, altair, chart_of, finished, labels_of, most_different, one_line
 
 # Features of the picture of interactions, at most.
 _FEATURES = 15
-_PALE, _DEEP = "#eef3f8", "#00466e"
+# Levels of a category on a surface, at most.
+_LEVELS = 30
 
 
 def pairs_table(found: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
@@ -49,12 +50,13 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
                 field="interaction",
                 type="quantitative",
                 title="mean |interaction|",
-                scale=alt.Scale(domainMin=0, range=[_PALE, _DEEP]),
+                scale=alt.Scale(domainMin=0, range=[PALE, DEEP]),
             ),
         )
     )
     caption = [
-        f"what a pair adds to the answer beyond its features, over {rows:,} rows; pairs on no common path are empty"
+        f"what a pair adds to the answer beyond its features, over {rows:,} rows",
+        "pairs on no common path are empty",
     ]
     return finished(cells.properties(width=side, height=side), f"Interactions{whose}", caption)
 
@@ -62,9 +64,16 @@ def interactions_chart(found: pl.DataFrame, rows: int) -> Any:
 def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame:
     """Of `dependence-pairs` the rows of a pair: x, y (numbers or texts) and answer; right, top of numbers.
 
-    Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values.
+    Cells of numbers go from x to right, from y to top; they reach to the middle between neighbouring values. Of a
+    category of many levels those with the lowest and the highest mean answers are there.
     """
     own = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
+    for end in ("a", "b"):
+        level = f"level_{end}"
+        if own[f"value_{end}"].null_count() and own[level].n_unique() > _LEVELS:
+            means = own.group_by(level, maintain_order=True).agg(pl.col("answer").mean())
+            kept = most_different(dict(means.iter_rows()), _LEVELS)
+            own = own.filter(pl.col(level).is_in(kept, nulls_equal=True))
     columns: dict[str, pl.Series] = {"answer": own["answer"]}
     for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
         value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
@@ -93,13 +102,12 @@ def surface_chart(found: pl.DataFrame, feature: str, other: str, label: Any, num
             axes[axis] = kind(field=name, type="quantitative", title=text, scale=scale)
             axes[f"{axis}2"] = {"x": alt.X2, "y": alt.Y2}[axis](field=end)
         else:
-            axes[axis] = kind(
-                field=name, type="nominal", title=text, sort=table[name].unique(maintain_order=True).to_list()
-            )
+            levels = table[name].unique(maintain_order=True).to_list()
+            of = found[f"level_{'a' if axis == 'x' else 'b'}"].n_unique()
+            text += f", {len(levels)} of {of} levels" if of > len(levels) else ""
+            axes[axis] = kind(field=name, type="nominal", title=text, sort=levels)
     title = "answer" if numbers else "probability"
-    color = alt.Color(
-        field="answer", type="quantitative", title=title, scale=alt.Scale(range=[_PALE, _DEEP], zero=False)
-    )
+    color = alt.Color(field="answer", type="quantitative", title=title, scale=alt.Scale(range=[PALE, DEEP], zero=False))
     whose = f" of class {one_line(label)}" if label is not None else ""
     caption = [f"mean {title}{whose} over a sample of rows when all have these two values"]
     cells = chart_of(table).mark_rect().encode(color=color, **axes)

@@ -100,22 +100,23 @@ def roc_chart(forest: Contents) -> Any:
     """Share of the class that is found against false alarms."""
     alt = altair()
     start = pl.DataFrame({"found": 0.0, "false_alarms": 0.0})
+    rankings = {code: ranking_table(forest, code) for code in shown_classes(forest)}
+    areas = {code: area_of(ranking) for code, ranking in rankings.items()}
+    texts = {code: "unknown" if area is None else f"{area:.4f}" for code, area in areas.items()}
     table = _by_class(
-        forest, lambda own, code: pl.concat([start, thinned(ranking_table(own, code), _POINTS)], how="diagonal")
+        forest, lambda _, code: pl.concat([start, thinned(rankings[code], _POINTS)], how="diagonal"), texts
     )
     line = (
         chart_of(table)
         .mark_line()
         .encode(
-            x=_unit(alt.X, "false_alarms", "false alarms"),
-            y=_unit(alt.Y, "found", "found"),
-            color=_color(forest),
+            x=_unit(alt.X, "false_alarms", "share of the others that is taken for it"),
+            y=_unit(alt.Y, "found", "share of the class that is found"),
+            color=_color(forest, texts),
             order=alt.Order(field="at", type="quantitative"),
         )
     )
-    areas = [area_of(ranking_table(forest, code)) for code in shown_classes(forest)]
-    texts = ["unknown" if area is None else f"{area:.4f}" for area in areas]
-    caption = [f"area {', '.join(texts)}; scores in steps of {1 / STEPS:g}", *_left_out(forest)]
+    caption = [f"the number of a class is the area; scores in steps of {1 / STEPS:g}", *_left_out(forest)]
     return finished(_square(_diagonal(), line), "ROC out of bag", caption)
 
 
@@ -137,9 +138,11 @@ def precision_recall_chart(forest: Contents) -> Any:
     return finished(_square(line), "Precision and recall out of bag", caption)
 
 
-def _by_class(forest: Contents, table: Callable[[Contents, int], pl.DataFrame]) -> pl.DataFrame:
+def _by_class(
+    forest: Contents, table: Callable[[Contents, int], pl.DataFrame], texts: dict[int, str] | None = None
+) -> pl.DataFrame:
     """The table of each class that is shown, with its label, and the place of the row in it."""
-    names = labels_of(forest.classes)
+    names = _names(forest, texts)
     found = [
         table(forest, code).with_columns(label=pl.lit(names[code])).with_row_index("at")
         for code in shown_classes(forest)
@@ -147,9 +150,20 @@ def _by_class(forest: Contents, table: Callable[[Contents, int], pl.DataFrame]) 
     return pl.concat(found, how="vertical_relaxed")
 
 
-def _color(forest: Contents) -> Any:
+def _names(forest: Contents, texts: dict[int, str] | None) -> dict[int, str]:
+    """Names of the classes that are shown, by their codes, each followed by its text."""
     names = labels_of(forest.classes)
-    return altair().Color(field="label", type="nominal", title="class", sort=[names[i] for i in shown_classes(forest)])
+    return {code: names[code] + (f": {texts[code]}" if texts else "") for code in shown_classes(forest)}
+
+
+def _color(forest: Contents, texts: dict[int, str] | None = None) -> Any:
+    return altair().Color(
+        field="label",
+        type="nominal",
+        title="class",
+        sort=list(_names(forest, texts).values()),
+        legend=altair().Legend(labelLimit=220),
+    )
 
 
 def _left_out(forest: Contents) -> list[str]:

@@ -63,17 +63,31 @@ def leaves_chart(forest: Contents) -> Any:
     """Leaves by the rows they hold, in powers of two."""
     alt = altair()
     table = leaves_table(forest)
-    texts = [f"{low:g}" if high - low <= 1 and low >= 1 else f"{low:g} to {high:g}" for low, high, _ in table.rows()]
+    whole = forest.spec.weight is None
+    texts = [_size(low, high, whole) for low, high, _ in table.rows()]
     chart = (
         chart_of(table.with_columns(size=pl.Series(texts, dtype=pl.String)))
         .mark_bar(color=COLORS[0])
         .encode(
-            x=alt.X(field="size", type="nominal", title="rows of the bag in the leaf", sort=texts),
+            x=alt.X(
+                field="size",
+                type="nominal",
+                title="rows of the bag in the leaf",
+                sort=texts,
+                axis=alt.Axis(labelAngle=-40),
+            ),
             y=alt.Y(field="leaves", type="quantitative", title="leaves"),
         )
     )
-    weighed = ["rows count by their weights"] if forest.spec.weight is not None else []
+    weighed = [] if whole else ["rows count by their weights; the second number is not in the part"]
     return finished(chart.properties(width=WIDTH, height=HEIGHT), "Leaf sizes", weighed)
+
+
+def _size(low: float, high: float, whole: bool) -> str:
+    """A part of the sizes, from low to before high; of whole numbers the last one that is in it."""
+    if not whole:
+        return f"{low:g} to {high:g}"
+    return f"{low:g}" if high - low <= 1 else f"{low:,.0f} to {high - 1:,.0f}"
 
 
 def time_chart(forest: Contents) -> Any:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import Any
 
-from bigforest.plot.draw import INK, one_line
+from bigforest.plot.draw import INK, number_text, one_line
 from bigforest.plot.files import svg_of
 
 _CELL = 200
@@ -96,7 +96,7 @@ def heading(words: str) -> str:
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
     """Names and values, a row each."""
     rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{_shown(value)}</td></tr>' for name, value in pairs)
-    return f'<div class="wide"><table>{rows}</table></div>'
+    return f'<div class="wide" tabindex="0"><table>{rows}</table></div>'
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -107,7 +107,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     body = "".join(
         f"<tr>{''.join(_cell(cell, number) for cell, number in zip(row, numbers, strict=True))}</tr>" for row in rows
     )
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def code(words: str) -> str:
@@ -122,7 +122,8 @@ def folded(summary: str, content: str) -> str:
 
 def picture(chart: Any, label: str, *, wide: bool = False) -> str:
     """A chart drawn now. Its text has the colour of the page; `wide` ones are moved sideways rather than made small."""
-    return f"<figure{' class=wide' if wide else ''}>{inlined(svg_of(chart), label)}</figure>"
+    begin = '<figure class="wide" tabindex="0">' if wide else "<figure>"
+    return f"{begin}{inlined(svg_of(chart), label)}</figure>"
 
 
 def inlined(svg: str, label: str) -> str:
@@ -138,7 +139,7 @@ def inlined(svg: str, label: str) -> str:
 
 def number(value: float | None, digits: int = 4) -> str:
     """A number as people read it."""
-    return "unknown" if value is None or value != value else f"{value:,.{digits}g}"
+    return "unknown" if value is None or value != value else number_text(value, digits)
 
 
 def _shown(value: object) -> str:
@@ -156,5 +157,5 @@ def _cell(value: Any, is_number: bool) -> str:
         return f"<td>{_shown(value)}</td>"
     if value is None or value != value:
         return '<td class="number"></td>'
-    told = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    told = f"{value:,}" if isinstance(value, int) else number_text(value)
     return f'<td class="number" data-value="{float(value)!r}">{told}</td>'

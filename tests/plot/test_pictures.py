@@ -17,7 +17,8 @@ import bigforest as bf
 from bigforest.common.errors import ConfigError
 from bigforest.plot.confusion import OTHERS, confusion_table
 from bigforest.plot.contributions import swarm_table, waterfall_table
-from bigforest.plot.draw import labels_of
+from bigforest.plot.dependence import MOST_LEVELS, dependence_chart, dependence_table
+from bigforest.plot.draw import FAINT, labels_of, number_text
 from bigforest.plot.error import error_table
 from bigforest.plot.files import html_of_chart
 from bigforest.plot.pairs import pairs_table, surface_table
@@ -201,6 +202,43 @@ def test_map__colours_rows_by_their_class(grown: Any, numbers: Any) -> None:
     near = forest.explain(frame, parts="proximities", neighbors=30, threads=1)["neighbors"]
     shown, _ = map_table(near, frame["y"], False)
     assert shown["target"].to_list() == frame["y"].gather(shown["row"]).to_list()
+
+
+@pytest.mark.parametrize(
+    ("value", "digits", "sign", "told"),
+    [
+        (0.0, 4, "", "0"),
+        (-1386.4, 3, "+", "-1,386"),
+        (224.0, 3, "+", "+224"),
+        (528312.4, 4, "", "528,312"),
+        (1e15, 4, "", "1e+15"),
+        (0.00012345, 4, "", "0.0001234"),
+        (1e-9, 3, "", "1e-09"),
+        (0.5, 4, "", "0.5"),
+        (9999.96, 4, "", "10,000"),
+        (float("inf"), 4, "", "inf"),
+    ],
+)
+def test_numbers__are_told_without_powers_of_ten(value: float, digits: int, sign: str, told: str) -> None:
+    assert number_text(value, digits, sign) == told
+
+
+def test_dependence__shows_some_of_many_levels() -> None:
+    levels = [None, *(f"l{number}" for number in range(99))]
+    answers = [0.9, *(number / 100 for number in range(99))]
+    found = pl.DataFrame({"feature": "f", "value": None, "level": levels, "answer": answers, "class": "late"})
+    found = found.with_columns(pl.col("value").cast(pl.Float64))
+    table = dependence_table(found, "f")
+    assert table.height == MOST_LEVELS and set(table["answer"]) == {*sorted(answers)[:8], *sorted(answers)[-8:]}
+    assert "f, 16 of 100 levels" in str(dependence_chart(found, numbers=False).to_dict())
+
+
+def test_swarm__is_grey_where_there_is_no_level(grown: Any) -> None:
+    layers = grown[0].plot.swarm(grown[1]).to_dict()["layer"][1:]
+    grey, coloured = (layer["data"]["values"] for layer in layers)
+    assert all(point["level"] is None for point in grey)
+    assert all(point["level"] is not None for point in coloured)
+    assert layers[0]["encoding"]["color"] == {"value": FAINT} and "c" in {point["feature"] for point in grey}
 
 
 def test_labels__differ_where_values_do() -> None:
