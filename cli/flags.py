@@ -12,7 +12,7 @@ _NO_WORDS = ("mtry", "overwrite")
 # What stands before the name of an argument. Many names are words, too: "the target has nulls", "too little memory".
 _BEFORE = "with|drop|lower|raise|set|leave|as"
 # And what behind one that begins a message.
-_BEHIND = "must be|is an option|is of|looks at|replaces|describe|and"
+_BEHIND = "must be|must list|is an option|is of|looks at|replaces|describe|and"
 
 
 def in_flags(message: str, command: Any) -> str:

@@ -125,7 +125,7 @@ class ExplainJob:
         places = np.minimum(np.searchsorted(kept, wanted), kept.size - 1)
         strange = wanted[kept[places] != wanted]
         if strange.size:
-            raise ConfigError(f"rows must be numbers of rows with a target in the table; {strange[0]} is none")
+            raise ConfigError(f"rows must be numbers of rows with a target in the table; {strange[0]} is not one")
         return places.astype(np.uint32)
 
     @property

@@ -71,12 +71,12 @@ class ExplainOptions:
         return self.loss
 
     def places(self, names: Sequence[str], spec: DataSpec, option: str) -> list[int]:
-        """Positions of features in the dataspec. Raises ConfigError for a name that is none."""
+        """Positions of features in the dataspec. Raises ConfigError for a name that is not one."""
         known = {feature.name: place for place, feature in enumerate(spec.features)}
         if isinstance(names, str) or not isinstance(names, Sequence):
             raise ConfigError(f"{option} must list names of features, not {shown(names)}")
         wrong = [name for name in names if name not in known]
         if wrong or not names or len(set(names)) < len(names):
-            what = f"{wrong[0]!r} is none" if wrong else "it has none, or one twice"
-            raise ConfigError(f"{option} must list features of the forest, each once: {what}")
+            what = f"{shown(wrong[0])} is not a feature of the forest" if wrong else "it is empty, or has one twice"
+            raise ConfigError(f"{option} must list features, each once: {what}")
         return [known[name] for name in names]

@@ -59,7 +59,7 @@ def confusion_chart(forest: Contents) -> Any:
     )
     text = base.mark_text(fontSize=10).encode(
         text=alt.Text(field="rows", type="quantitative", format=",d" if len(order) < 8 else ".2~s"),
-        color=alt.condition("datum.share > 0.5", alt.value("white"), alt.value("black")),
+        color=alt.condition("datum.share > 0.85", alt.value("white"), alt.value("black")),
     )
     caption = ["numbers are rows out of bag"]
     if OTHERS in order:

@@ -81,7 +81,8 @@ def _answer(row: dict[str, Any]) -> str:
 def swarm_table(found: pl.DataFrame, rows: pl.DataFrame, most: int = _FEATURES) -> pl.DataFrame:
     """Columns feature (a text), change, offset (of points beside each other) and level, of the features that add most.
 
-    level  of numbers the share of the rows with a smaller value, the mean of ties; null of others and where missing.
+    level  of numbers and dates the share of the rows with a smaller value, the mean of ties; null of others and where
+           missing.
     rows   the rows that are explained, in their order.
     """
     names = [name for name in found.columns if name.startswith(_PREFIX)]
@@ -95,8 +96,8 @@ def swarm_table(found: pl.DataFrame, rows: pl.DataFrame, most: int = _FEATURES) 
         offset = _beside(np.round(change / largest * _BINS / 2).astype(np.int64))
         own = rows[name.removeprefix(_PREFIX)] if name.removeprefix(_PREFIX) in rows.columns else None
         level = pl.Series([None] * change.size, dtype=pl.Float64)
-        if own is not None and own.dtype.is_numeric():
-            own = own.cast(pl.Float64).fill_nan(None)
+        if own is not None and (own.dtype.is_numeric() or own.dtype.is_temporal()):
+            own = own.to_physical().cast(pl.Float64).fill_nan(None)
             level = (own.rank("average") - 1) / max(1, own.count() - 1)
         pieces.append(
             pl.DataFrame({"feature": [text] * change.size, "change": change, "offset": offset, "level": level})

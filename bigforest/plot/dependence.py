@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
@@ -42,8 +43,8 @@ def dependence_table(found: pl.DataFrame, feature: str) -> pl.DataFrame:
     return pl.concat(pieces)
 
 
-def dependence_chart(found: pl.DataFrame, numbers: bool) -> Any:
-    """A small picture per feature, all with the same answers."""
+def dependence_chart(found: pl.DataFrame, numbers: bool, steps: Mapping[str, float] | None = None) -> Any:
+    """A small picture per feature, all with the same answers; `steps`: of dates, see `milliseconds`."""
     alt = altair()
     features = found["feature"].unique(maintain_order=True).to_list()
     low, high = float(found["answer"].min()), float(found["answer"].max())  # type: ignore[arg-type]
@@ -61,7 +62,15 @@ def dependence_chart(found: pl.DataFrame, numbers: bool) -> Any:
         color = {"color": alt.Color(field="class", type="nominal", title="class")} if several else {}
         base = chart_of(table).properties(width=_WIDE, height=150)
         if table["level"].null_count():
-            x = alt.X(field="value", type="quantitative", title=one_line(feature, 30), scale=alt.Scale(zero=False))
+            step = (steps or {}).get(feature)
+            if step is not None:
+                base.data = chart_of(table.with_columns(pl.col("value") * step)).data
+            x = alt.X(
+                field="value",
+                type="quantitative" if step is None else "temporal",
+                title=one_line(feature, 30),
+                scale=alt.Scale(zero=False) if step is None else alt.Scale(type="utc"),
+            )
             charts.append(base.mark_line(interpolate="linear", point=True).encode(x=x, y=y, **color))
         else:
             order = table["level"].unique(maintain_order=True).to_list()

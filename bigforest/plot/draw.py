@@ -15,8 +15,8 @@ INK = "#1b1c1d"
 FAINT = "#8a8b8c"
 # Colours that readers who do not tell red from green can tell (Okabe and Ito 2008).
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b59f00", "#8a8b8c")
-# Of small and of large numbers.
-PALE, DEEP = "#d3e3f0", "#00466e"
+# Of small and of large numbers; the second can be told from a dark page too.
+PALE, DEEP = "#d3e3f0", "#0b6aa5"
 WIDTH, HEIGHT = 420, 280
 # Characters of a name or a label that are shown.
 _SHOWN = 40

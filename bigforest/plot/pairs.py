@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -89,8 +90,15 @@ def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame
     return pl.DataFrame(columns)
 
 
-def surface_chart(found: pl.DataFrame, feature: str, other: str, label: Any, numbers: bool) -> Any:
-    """The mean answer over the values of two features."""
+def surface_chart(
+    found: pl.DataFrame,
+    feature: str,
+    other: str,
+    label: Any,
+    numbers: bool,
+    steps: Mapping[str, float] | None = None,
+) -> Any:
+    """The mean answer over the values of two features; `steps`: of dates, see `milliseconds`."""
     alt = altair()
     table = surface_table(found, feature, other)
     axes: dict[str, Any] = {}
@@ -98,8 +106,11 @@ def surface_chart(found: pl.DataFrame, feature: str, other: str, label: Any, num
         kind = {"x": alt.X, "y": alt.Y}[axis]
         text = one_line(title, 30)
         if end in table.columns:
-            scale = alt.Scale(zero=False, nice=False)
-            axes[axis] = kind(field=name, type="quantitative", title=text, scale=scale)
+            step = (steps or {}).get(title)
+            if step is not None:
+                table = table.with_columns(pl.col(name, end) * step)
+            scale = alt.Scale(zero=False, nice=False) if step is None else alt.Scale(type="utc", nice=False)
+            axes[axis] = kind(field=name, type="quantitative" if step is None else "temporal", title=text, scale=scale)
             axes[f"{axis}2"] = {"x": alt.X2, "y": alt.Y2}[axis](field=end)
         else:
             levels = table[name].unique(maintain_order=True).to_list()

@@ -18,6 +18,7 @@ from bigforest.plot.dependence import dependence_chart
 from bigforest.plot.draw import altair
 from bigforest.plot.error import error_chart
 from bigforest.plot.importance import importance_chart
+from bigforest.plot.moments import milliseconds
 from bigforest.plot.pairs import interactions_chart, surface_chart
 from bigforest.plot.proximity import map_chart
 from bigforest.plot.scores import precision_recall_chart, reliability_chart, roc_chart
@@ -94,7 +95,7 @@ class Pictures:
             raise ConfigError(f"features must be names, not {shown(features)}; pairs are tables of explain_forest")
         rows, _ = self._drawn(data)
         found = explain_forest(self.forest, rows, parts="dependence", features=features, **(self.how or {}))
-        return dependence_chart(found["dependence"], self.forest.is_regression)
+        return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
         """What features add to the answer on a row of `data`, by its number; `label` is the class, see `swarm`."""
@@ -160,7 +161,8 @@ class Pictures:
             sample=_SURFACE_ROWS,
             **(self.how or {}),
         )
-        return surface_chart(found["dependence-pairs"], names[0], names[1], label, self.forest.is_regression)
+        pairs, steps = found["dependence-pairs"], milliseconds(self.forest)
+        return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
     def interactions(self, data: Any, label: Any = None) -> Any:
         """How much pairs of features add beyond each alone, over 100 rows of `data` at most; `label` as in `swarm`.

@@ -20,6 +20,7 @@ from bigforest.plot.draw import (
     number_text,
     one_line,
 )
+from bigforest.plot.moments import milliseconds, moment_text
 
 DEPTH = 3
 MOST_DEPTH = 8
@@ -58,10 +59,10 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
             places[node] = (places[nodes[node]["left"]] + places[nodes[node]["right"]]) / 2
     step = 1.0 if forest.spec.weight is None else forest.spec.weight.step
     unit = "rows" if forest.spec.weight is None else "by weight"
-    listed, bars, edges = [], [], []
+    listed, bars, edges, steps = [], [], [], milliseconds(forest)
     for node, row in nodes.items():
         split = row["left"] is not None
-        above, text = condition(row) if split else ("", _answer(forest, row))
+        above, text = condition(row, steps) if split else ("", _answer(forest, row))
         more = " \N{HORIZONTAL ELLIPSIS}" if split and row["left"] not in nodes else ""
         size = f"{number_text(row['weight'] * step)} {unit}"
         mean = f", mean {number_text(row['value'])}" if split and forest.is_regression else ""
@@ -78,10 +79,13 @@ def tree_tables(forest: Contents, number: int, depth: int) -> tuple[pl.DataFrame
     )
 
 
-def condition(row: dict[str, Any]) -> tuple[str, str]:
-    """What sends a row to the left, in two lines: the feature, and its values; `row` is a row of NODES."""
+def condition(row: dict[str, Any], steps: dict[str, float]) -> tuple[str, str]:
+    """What sends a row to the left, in two lines: the feature, and its values.
+
+    row  of NODES; steps: of dates, see `milliseconds`.
+    """
     if row["kind"] == "axis":
-        return one_line(row["feature"], _LINE), f"≤ {number_text(row['threshold'], 5)}"
+        return one_line(row["feature"], _LINE), f"≤ {moment_text(row['threshold'], steps.get(row['feature']))}"
     if row["kind"] == "category":
         inside = "not in" if row["default_left"] else "in"
         return one_line(row["feature"], _LINE), f"{inside} {{{_listed(row['levels'], _LINE - len(inside))}}}"

@@ -25,7 +25,7 @@ h1 { font-size: 1.6rem; margin: .5rem 0; } h2 { font-size: 1.25rem; margin: 2rem
 h3 { font-size: 1rem; margin: 1.2rem 0 .3rem; }
 nav a, a { color: var(--link); } nav a { margin-right: 1rem; white-space: nowrap; }
 .quiet, figcaption { color: var(--quiet); font-size: .9rem; }
-.wide { overflow-x: auto; } figure { margin: 1rem 0; } figure svg { height: auto; max-width: 100%; }
+.wide { overflow-x: auto; } figure { margin: 1rem 0; } figure svg { height: auto; max-width: 100%; overflow: visible; }
 .wide > svg { max-width: none; }
 table { border-collapse: collapse; font-size: .9rem; margin: .5rem 0; }
 th, td { border-bottom: 1px solid var(--line); padding: .25rem .75rem .25rem 0; text-align: left;
@@ -46,7 +46,15 @@ summary { cursor: pointer; font-weight: bold; }
 }
 """
 
-_SORT = """
+_SCRIPT = """
+function reachable() {  // by the keyboard: what is wider than the page and moved sideways
+  document.querySelectorAll(".wide").forEach(function (box) {
+    if (box.scrollWidth > box.clientWidth) { box.tabIndex = 0; } else { box.removeAttribute("tabindex"); }
+  });
+}
+reachable();
+window.addEventListener("resize", reachable);
+document.querySelectorAll("details").forEach(function (part) { part.addEventListener("toggle", reachable); });
 document.querySelectorAll("th button").forEach(function (button) {
   button.addEventListener("click", function () {
     var head = button.parentNode, body = head.closest("table").tBodies[0], at = head.cellIndex;
@@ -79,7 +87,8 @@ def page(title: str, sections: Sequence[tuple[str, Sequence[str]]]) -> str:
         "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'; "
         "script-src 'unsafe-inline'\">"
         f"<title>{escape(one_line(title, 80))}</title><style>{_STYLE}</style></head><body><main>"
-        f"<h1>{escape(one_line(title, 80))}</h1><nav>{links}</nav>{body}</main><script>{_SORT}</script></body></html>\n"
+        f"<h1>{escape(one_line(title, 80))}</h1><nav>{links}</nav>{body}</main><script>{_SCRIPT}</script></body>"
+        "</html>\n"
     )
 
 
@@ -96,7 +105,7 @@ def heading(words: str) -> str:
 def facts(pairs: Sequence[tuple[str, str]]) -> str:
     """Names and values, a row each."""
     rows = "".join(f'<tr><th scope="row">{escape(name)}</th><td>{_shown(value)}</td></tr>' for name, value in pairs)
-    return f'<div class="wide" tabindex="0"><table>{rows}</table></div>'
+    return f'<div class="wide"><table>{rows}</table></div>'
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
@@ -107,7 +116,7 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     body = "".join(
         f"<tr>{''.join(_cell(cell, number) for cell, number in zip(row, numbers, strict=True))}</tr>" for row in rows
     )
-    return f'<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
 
 
 def code(words: str) -> str:
@@ -122,8 +131,7 @@ def folded(summary: str, content: str) -> str:
 
 def picture(chart: Any, label: str, *, wide: bool = False) -> str:
     """A chart drawn now. Its text has the colour of the page; `wide` ones are moved sideways rather than made small."""
-    begin = '<figure class="wide" tabindex="0">' if wide else "<figure>"
-    return f"{begin}{inlined(svg_of(chart), label)}</figure>"
+    return f"<figure{' class=wide' if wide else ''}>{inlined(svg_of(chart), label)}</figure>"
 
 
 def inlined(svg: str, label: str) -> str:

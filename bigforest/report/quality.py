@@ -14,6 +14,17 @@ from bigforest.report.slices import LEAST_ROWS, slices, worst_rows
 from bigforest.source import Source
 
 _CLASSES = 10
+# Columns whose names say too little in a page.
+_HEADINGS = {
+    "p_truth": "probability of the truth",
+    "most_often": "wrong rows mostly voted",
+    "mse": "mean squared error",
+    "mae": "mean absolute error",
+    "brier": "Brier score",
+    "auc": "area under ROC",
+    "f1": "F1",
+    "r2": "R²",
+}
 _BIASED = (
     "The forest is boosted, so this error is biased: rows that are hard are often drawn, and so rarely out of bag. "
     "Judge it on a test set."
@@ -104,10 +115,14 @@ def _metrics(forest: Forest) -> str:
     texts: list[Any] = [
         ["all" if cell is None and at == 0 else cell for at, cell in enumerate(row)] for row in metrics.rows()
     ]
-    return page.table(metrics.columns, texts if not forest.is_regression else metrics.rows())
+    return page.table(_headings(metrics.columns), texts if not forest.is_regression else metrics.rows())
 
 
 def _table(frame: pl.DataFrame) -> str:
     labels = [name for name in ("class", "truth", "prediction", "most_often") if name in frame.columns]
     texts = frame.with_columns(pl.col(name).cast(pl.String) for name in labels if not frame.schema[name].is_float())
-    return page.table(frame.columns, texts.rows())
+    return page.table(_headings(frame.columns), texts.rows())
+
+
+def _headings(columns: list[str]) -> list[str]:
+    return [_HEADINGS.get(name, name) for name in columns]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -83,3 +84,16 @@ def plain_terminal() -> None:
             raise RuntimeError(run.stderr)
 
     get_ipython().register_magic_function(sh, "cell")
+
+
+def pictures_as_svg() -> None:
+    """Altair charts are shown as they are drawn without a browser; the pages load nothing from elsewhere."""
+    import altair
+
+    from bigforest.plot.files import converter
+
+    def drawn(spec: dict[str, Any], **_: object) -> dict[str, str]:
+        return {"image/svg+xml": converter().vegalite_to_svg(spec, allowed_base_urls=[])}
+
+    altair.renderers.register("svg", drawn)
+    altair.renderers.enable("svg")

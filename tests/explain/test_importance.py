@@ -240,7 +240,7 @@ def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
         (lambda frame: frame.with_columns(y=pl.lit("other")), {}, "labels in 'y' that the forest does not know"),
         (lambda frame: frame, {"loss": "mse"}, "does not fit the target"),
         (lambda frame: frame, {"loss": "auc"}, "loss must be one of"),
-        (lambda frame: frame, {"groups": {"g": ["a", "z"]}}, "'z' is none"),
+        (lambda frame: frame, {"groups": {"g": ["a", "z"]}}, "'z' is not a feature"),
         (lambda frame: frame, {"parts": "nonsense"}, "parts must be some of"),
         (lambda frame: None, {"parts": "permutation"}, "give data"),
     ],

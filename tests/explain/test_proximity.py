@@ -69,7 +69,7 @@ def test_proximities__of_chosen_rows() -> None:
     some = case.kept[3], case.kept[40]
     found = case.forest.explain(case.frame, parts="proximities", neighbors=4, rows=some, threads=2)["neighbors"]
     assert found.equals(every.filter(pl.col("row").is_in(some)))
-    with pytest.raises(ConfigError, match="100 is none"):
+    with pytest.raises(ConfigError, match="100 is not one"):
         case.forest.explain(case.frame, parts="proximities", rows=[100])
 
 

@@ -21,6 +21,7 @@ from bigforest.plot.dependence import MOST_LEVELS, dependence_chart, dependence_
 from bigforest.plot.draw import FAINT, labels_of, number_text
 from bigforest.plot.error import error_table
 from bigforest.plot.files import html_of_chart
+from bigforest.plot.moments import moment_text
 from bigforest.plot.pairs import pairs_table, surface_table
 from bigforest.plot.plot import PICTURES
 from bigforest.plot.proximity import coordinates, map_table
@@ -221,6 +222,26 @@ def test_map__colours_rows_by_their_class(grown: Any, numbers: Any) -> None:
 )
 def test_numbers__are_told_without_powers_of_ten(value: float, digits: int, sign: str, told: str) -> None:
     assert number_text(value, digits, sign) == told
+
+
+def test_dates__are_told_as_dates() -> None:
+    days = pl.date_range(pl.date(2026, 1, 1), pl.date(2026, 3, 31), eager=True)
+    times = days.shuffle(seed=1).cast(pl.Datetime("us"))
+    frame = pl.DataFrame({"day": days, "at": times, "y": days.dt.month() + 4 * times.dt.month()})
+    forest = bf.train(frame, target="y", task="classification", trees=3, mtry="all", threads=1)
+    nodes, _, _ = tree_tables(forest, 0, 1)
+    root = forest[0].nodes.row(0, named=True)
+    day = pl.Series([int(root["threshold"] // (1 if root["feature"] == "day" else 86_400_000_000))]).cast(pl.Date)[0]
+    assert nodes["text"][0].startswith(f"≤ {day}")
+    assert moment_text(20_000.5, 86_400_000.0) == "2024-10-04" and moment_text(1e300, 1.0) == "1e+300"
+    assert moment_text(1e15, 1e-3) == "2001-09-09 01:46:40"
+    charts = [part.to_dict() for part in forest.plot.dependence(frame, features=["day", "at"]).concat]
+    for chart in charts:
+        first = chart["data"]["values"][0]["value"]
+        assert chart["encoding"]["x"]["type"] == "temporal" and first == 1_767_225_600_000
+    surface = forest.plot.surface(frame, ["day", "at"]).to_dict()
+    assert surface["encoding"]["x"]["type"] == surface["encoding"]["y"]["type"] == "temporal"
+    assert all(point["level"] is not None for point in forest.plot.swarm(frame).to_dict()["layer"][1]["data"]["values"])
 
 
 def test_dependence__shows_some_of_many_levels() -> None:
