@@ -69,9 +69,9 @@ def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame
     category of many levels those with the lowest and the highest mean answers are there.
     """
     own = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
-    for end in ("a", "b"):
-        level = f"level_{end}"
-        if own[f"value_{end}"].null_count() and own[level].n_unique() > _LEVELS:
+    for side in ("a", "b"):
+        level = f"level_{side}"
+        if own[f"value_{side}"].null_count() and own[level].n_unique() > _LEVELS:
             means = own.group_by(level, maintain_order=True).agg(pl.col("answer").mean())
             kept = most_different(dict(means.iter_rows()), _LEVELS)
             own = own.filter(pl.col(level).is_in(kept, nulls_equal=True))
