@@ -70,11 +70,11 @@ def surface_table(found: pl.DataFrame, feature: str, other: str) -> pl.DataFrame
     """
     own = found.filter((pl.col("feature_a") == feature) & (pl.col("feature_b") == other))
     for side in ("a", "b"):
-        level = f"level_{side}"
-        if own[f"value_{side}"].null_count() and own[level].n_unique() > _LEVELS:
-            means = own.group_by(level, maintain_order=True).agg(pl.col("answer").mean())
+        levels = f"level_{side}"
+        if own[f"value_{side}"].null_count() and own[levels].n_unique() > _LEVELS:
+            means = own.group_by(levels, maintain_order=True).agg(pl.col("answer").mean())
             kept = most_different(dict(means.iter_rows()), _LEVELS)
-            own = own.filter(pl.col(level).is_in(kept, nulls_equal=True))
+            own = own.filter(pl.col(levels).is_in(kept, nulls_equal=True))
     columns: dict[str, pl.Series] = {"answer": own["answer"]}
     for name, end, suffix in (("x", "right", "a"), ("y", "top", "b")):
         value, level = own[f"value_{suffix}"], own[f"level_{suffix}"]
