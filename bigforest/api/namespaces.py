@@ -242,8 +242,8 @@ class FrameNamespace:
             own rules for votes and ties. Give it again with `resume`.
         tune : int or str, optional
             First compare this number of configurations, the options given being common to all, or as many as there are
-            in a time such as "10m", and train the one that is best on out-of-bag rows: see `compare`, which keeps the
-            figures.
+            in a time such as "10m", and train the one that is best on out-of-bag rows: see `compare`. `forest.tuning`
+            is the table of the candidates.
         memory : str or int, optional
             Most memory of the whole process, such as "4GB" (10**9 bytes each) or a number of bytes; None for no limit.
         threads : int, optional

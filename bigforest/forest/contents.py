@@ -10,7 +10,7 @@ from typing import Any
 
 import polars as pl
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import Header, header_of, read_table, with_rows
 from bigforest.forest.format.frames import scan, to_frame
@@ -23,6 +23,8 @@ from bigforest.forest.format.schema import (
     PRUNED,
     RUN,
     SHRUNK,
+    TUNING,
+    TUNING_KIND,
     VALIDATION,
     VALIDATION_KIND,
     nodes_schema,
@@ -40,6 +42,7 @@ from bigforest.store.levels import FILE as LEVELS_FILE
 from bigforest.store.levels import Levels
 
 VALIDATION_FILE = Path("validation", "curve.parquet")
+TUNING_FILE = Path("tuning", "candidates.parquet")
 _REVISED = {PRUNED: "pruned", CALIBRATED: "calibrated", SHRUNK: "shrunk"}
 
 
@@ -206,6 +209,25 @@ class Contents:
         return to_frame(with_rows(read_table(path, VALIDATION_KIND, VALIDATION, self._identity)[1], path))
 
     @property
+    def is_tuned(self) -> bool:
+        """Whether the forest is the winner of a comparison that `train(tune=...)` made."""
+        return (self.directory / TUNING_FILE).exists()
+
+    @property
+    def tuning(self) -> pl.DataFrame:
+        """The candidates that the forest was chosen from; columns as in forest/format/schema.py TUNING.
+
+        Raises ConfigError for a forest that was not chosen by `tune`, and FormatError.
+        """
+        if not self.is_tuned:
+            raise ConfigError("the forest was not chosen among candidates; train it with tune")
+        path = self.directory / TUNING_FILE
+        found = to_frame(read_table(path, TUNING_KIND, TUNING, self._identity)[1])
+        if found["winner"].sum() != 1 or found["candidate"].n_unique() < found.height:
+            raise FormatError(f"{path} has not one winner among candidates of different names; the forest is damaged")
+        return found
+
+    @property
     def boosting(self) -> pl.DataFrame:
         """One row per tree of a boosted forest: its weighted error and its vote; columns as in forest/format/schema.py
         BOOSTING.
@@ -235,6 +257,7 @@ class Contents:
         small += [self.directory / BOOSTING_FILE] if self.config.boosts else []
         small += [self.directory / LEVELS_FILE] if has_levels(self.spec) else []
         small += [self.directory / VALIDATION_FILE] if self.has_validation else []
+        small += [self.directory / TUNING_FILE] if self.is_tuned else []
         small += targets_files(self.directory) if self.has_targets else []
         small += votes_files(self.directory) if self.has_votes else []
         names = ["rows", "curve", "metrics", *([] if self.is_regression else ["confusion"])] if self.has_oob else []

@@ -4,13 +4,32 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import polars as pl
+import pyarrow as pa
+
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Listener, Notice
 from bigforest.execution.resources import Resources
+from bigforest.forest.contents import TUNING_FILE
+from bigforest.forest.format.files import write_table
+from bigforest.forest.format.schema import TUNING, TUNING_KIND
 from bigforest.predict.forest import Forest, is_forest, read_forest
+from bigforest.race.comparison import Comparison
 from bigforest.race.run import Race, parse_duration, run_race
 from bigforest.storage.atomic import TemporaryFolder, check_output
 from bigforest.training.job import TrainingJob
+
+
+def _keep_candidates(found: Comparison) -> None:
+    """Write the candidates among the files of the winner."""
+    forest = found.forest
+    table = found.candidates.with_columns(
+        metric=pl.lit(found.metric), cross_fitted=pl.when("winner").then(pl.lit(found.cross_fitted, pl.Float64))
+    )
+    made = table.select(TUNING.names).to_arrow().cast(pa.schema([field.with_nullable(True) for field in TUNING]))
+    path = forest.directory / TUNING_FILE
+    path.parent.mkdir(exist_ok=True)
+    write_table(pa.table(made.columns, schema=TUNING), path, TUNING_KIND, forest.spec, forest.config)
 
 
 def tuned_forest(
@@ -36,6 +55,7 @@ def tuned_forest(
         found = run_race(
             Race(job, count, None, budget), holding.path / "comparison", resources, listener, overwrite=False
         )
+        _keep_candidates(found)
         listener(Notice("; ".join(f"{name}: {value}" for name, value in found.facts().items())))
         if out is None:
             return read_forest(found.forest.directory, holding=holding)

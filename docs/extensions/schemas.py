@@ -14,6 +14,7 @@ from bigforest.forest.format.schema import (
     RANKS,
     RUN,
     TARGET_VALUES,
+    TUNING,
     VALIDATION,
     VOTES,
     confusion,
@@ -38,6 +39,7 @@ FILES = {
     "oob/metrics.parquet of numbers": NUMBER_METRICS,
     "oob/votes/part-NNNNNNN.parquet": VOTES,
     "validation/curve.parquet": VALIDATION,
+    "tuning/candidates.parquet": TUNING,
     "targets/values.parquet": TARGET_VALUES,
     "targets/part-NNNNNNN.parquet": LEAF_TARGETS,
 }

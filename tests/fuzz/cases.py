@@ -170,6 +170,7 @@ def _uses(forest: bigforest.Forest, rows: pl.DataFrame, originals: Path, folder:
     yield "write", lambda: forest.write(folder / "copy")
     yield "oob", lambda: (repr(forest.oob), forest.oob.rows.collect(), forest.oob.curve, forest.oob.metrics)
     yield "validation", lambda: forest.validation
+    yield "tuning", lambda: forest.tuning
     yield "proba", lambda: forest.predict_proba(rows, threads=1)
     yield "expr", lambda: rows.select(forest.expr())
     if forest.has_targets:

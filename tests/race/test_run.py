@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow.parquet as pq
 import pytest
 
 import bigforest as bf
@@ -305,11 +306,48 @@ def test_train__tune(tmp_path: Path) -> None:
     kept = bf.train(frame, "y", trees=30, tune="9h", out=tmp_path / "t")
     assert kept.directory == tmp_path / "t"
     assert kept.trees == 30
+    same = ["candidate", "options", "trees", "loss", "difference", "standard_error", "bytes", "retired", "winner"]
+    assert tuned.tuning.select(same).equals(compared.candidates.select(same).cast(tuned.tuning.select(same).schema))
+    assert tuned.tuning["metric"].unique().to_list() == [compared.metric]
+    assert tuned.tuning.filter("winner")["cross_fitted"].item() == compared.cross_fitted
+    kept.write(tmp_path / "copy")
+    assert bf.read_forest(tmp_path / "copy").tuning.equals(kept.tuning)
     for wrong in ({"tune": 0}, {"tune": "x"}, {"tune": True}, {"tune": 3, "validate": frame}):
         with pytest.raises(ConfigError, match=r"tune|candidates"):
             bf.train(frame, "y", **wrong)
     with pytest.raises(OutputExistsError):
         bf.train(frame, "y", tune=2, out=tmp_path / "t")
+
+
+def test_tuning__what_is_damaged_or_of_another_forest_is_refused(tmp_path: Path) -> None:
+    frame = table(120).drop("w", "g")
+    frame.write_parquet(tmp_path / "rows.parquet")
+    forest = bf.train(tmp_path / "rows.parquet", "y", trees=5, tune=2, out=tmp_path / "t")
+    with pytest.raises(ConfigError, match="train it with tune"):
+        bf.train(frame, "y", trees=5).tuning  # noqa: B018, reads the file
+    path = tmp_path / "t" / "tuning" / "candidates.parquet"
+    intact = path.read_bytes()
+    sound = pq.read_table(path)
+    place = sound.schema.get_field_index("winner")
+    twice = sound.set_column(place, sound.schema.field(place), [[True, True]])
+    for broken in (twice, sound.drop_columns("loss"), sound.slice(0, 0)):
+        pq.write_table(broken, path)
+        with pytest.raises(FormatError):
+            bf.read_forest(tmp_path / "t").tuning  # noqa: B018
+    path.write_bytes(intact[:-20])
+    with pytest.raises(FormatError):
+        bf.read_forest(tmp_path / "t").tuning  # noqa: B018
+    path.write_bytes(intact)
+    assert bf.read_forest(tmp_path / "t").tuning.equals(forest.tuning)
+
+
+def test_tuning__is_gone_where_trees_were_added(tmp_path: Path) -> None:
+    table(120).drop("w", "g").write_parquet(tmp_path / "rows.parquet")
+    bf.train(tmp_path / "rows.parquet", "y", trees=5, tune=2, out=tmp_path / "t")
+    grown = bf.train(resume=tmp_path / "t", trees=10)
+    assert grown.trees == 10
+    assert not grown.is_tuned
+    grown.write(tmp_path / "copy")
 
 
 def test_cli__compare(run: Run, folder: Path) -> None:

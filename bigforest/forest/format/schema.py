@@ -107,6 +107,32 @@ VALIDATION = pa.schema(
     ]
 )
 
+# What a tuned forest was chosen from: one row per candidate in their order.
+# options         its own, a JSON object
+# loss            what `metric` says, out of bag, after its last round; null for one that could not be grown, as are the
+#                 next two
+# difference      how far that is above the least; standard_error: of the difference, paired by row
+# cross_fitted    of the winner: the loss of the choice, each half of the rows by what the other half chooses
+# bytes           of its forest; seconds: spent on it
+# retired         why it grew no more; null for those that finished
+TUNING_KIND = "tuning"
+TUNING = pa.schema(
+    [
+        pa.field("candidate", pa.string(), nullable=False),
+        pa.field("options", pa.string(), nullable=False),
+        pa.field("trees", pa.uint32(), nullable=False),
+        pa.field("metric", pa.string(), nullable=False),
+        pa.field("loss", pa.float64()),
+        pa.field("difference", pa.float64()),
+        pa.field("standard_error", pa.float64()),
+        pa.field("cross_fitted", pa.float64()),
+        pa.field("seconds", pa.float64(), nullable=False),
+        pa.field("bytes", pa.uint64(), nullable=False),
+        pa.field("retired", pa.string()),
+        pa.field("winner", pa.bool_(), nullable=False),
+    ]
+)
+
 # The stages by which a pruned and a calibrated forest are known, and one that is shrunk by a lambda of the user's.
 PRUNED = "prune"
 CALIBRATED = "calibrate"
