@@ -104,6 +104,8 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
     if name not in columns:
         near = get_close_matches(name, list(columns), n=3)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
+        if len(columns) == 1:
+            hint += "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
         raise DataError(f"there is no column {name!r} for {role}; {hint}")
 
 

@@ -71,11 +71,12 @@ def error_unit(store: Store) -> float:
     """By what errors of numbers are multiplied, so that the sum of their squares, by weights that are 1 in the mean
     (weight_share), is a whole number of 61 bits.
 
-    Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded.
+    Means of targets keep within their range, and so do errors. A power of two, so that only the squares are rounded; of
+    targets that are zero throughout, whose step is next to nothing, the largest one.
     """
     steps = float(store.target.max()) - float(store.target.min()) or 1.0  # of one number alone there are no errors
     root = math.sqrt(2.0**61 / store.rows) / steps
-    return math.ldexp(1.0, math.frexp(root)[1] - 1) / store.spec.target.step
+    return min(math.ldexp(1.0, math.frexp(root)[1] - 1) / store.spec.target.step, 2.0**1023)
 
 
 def write_tally(accumulator: OobAccumulator, folder: Path) -> Path:

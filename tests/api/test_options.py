@@ -88,6 +88,22 @@ def test_train__names_of_others_and_misspelt_ones(function: Any, given: str, our
         function(FRAME, **{given: 1})
 
 
+@pytest.mark.parametrize(
+    ("given", "instead"),
+    [
+        ("max_leaf_nodes", "max_depth or min_leaf"),
+        ("min_impurity_decrease", "min_leaf"),
+        ("ccp_alpha", "prune_forest"),
+        ("monotonic_cst", "LightGBM"),
+        ("oob_score", "Forest.oob"),
+        ("verbose", "listener="),
+    ],
+)
+def test_train__what_scikit_learn_alone_has__says_what_to_do(given: str, instead: str) -> None:
+    with pytest.raises(ConfigError, match=f"no option '{given}'; .*{instead}"):
+        train(FRAME, **{given: 1})
+
+
 @pytest.mark.parametrize(("given", "drawn"), [(1, 1), (1.0, 9), (0.5, 4), (0.01, 1), ("all", 9)])
 def test_mtry__a_float_is_a_fraction(given: Any, drawn: int) -> None:
     config = TrainConfig(mtry=given)

@@ -204,6 +204,11 @@ Wrong = tuple[pl.DataFrame, dict[str, Any], str]
 WRONG: dict[str, Callable[[], Wrong]] = {
     "no target": lambda: (table().rename({"y": "late"}), {}, "no column is named .* or y; .* x, late"),
     "unknown target": lambda: (table(), {"target": "Y"}, "no column 'Y' for target; the columns are x, y"),
+    "unknown separator": lambda: (
+        pl.DataFrame({"x~y": ["1~2"]}),
+        {"target": "y"},
+        "the columns are x~y; where that is a whole header, write values with a comma",
+    ),
     "near target": lambda: (table(late=[0, 1]), {"target": "latte"}, "did you mean 'late'"),
     "unknown exclude": lambda: (
         table(zip_code=[1, 2]),

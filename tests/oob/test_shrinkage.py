@@ -319,6 +319,16 @@ def test_auto__with_trees_until_the_error_has_settled_and_a_validation_set() -> 
     assert forest.validation["error"][-1] == pytest.approx(wrong)
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("value", [0.0, 7.5])
+def test_auto__of_one_number_alone(value: float) -> None:
+    frame = pl.DataFrame({"x": [float(row % 7) for row in range(60)], "y": [value] * 60})
+    forest = bf.train(frame, "y", trees=5, task="regression", shrink="auto")
+    assert forest.shrinkage is not None and forest.shrinkage.amount == 0.0
+    assert forest.predict(frame)["prediction"].to_list() == [value] * 60
+    assert forest.shrinkage.losses and set(forest.shrinkage.losses) == {0.0}
+
+
 def test_no_row_out_of_bag__nothing_is_shrunk() -> None:
     frame = noisy(60).drop("number", "w", "wide")
     forest = bf.train(frame, "y", trees=3, replace=False, shrink="auto")
