@@ -71,16 +71,23 @@ def digest_of(files: Iterable[Path]) -> str:
     """Of the files, and of all else that decides machine code beside them."""
     digest = hashlib.sha256(repr(_surroundings()).encode())
     for path in sorted(files):
-        content = path.read_bytes()
+        content = _content(path)
         digest.update(f"{path.parent.name}/{path.name} {len(content)} ".encode() + content)
     return digest.hexdigest()
+
+
+@cache
+def _content(path: Path) -> bytes:
+    """A file as this process first read it. One that is changed afterwards, by an update while we run, does not change
+    the functions that were imported from it, and what is compiled of these must not count as compiled of the new."""
+    return path.read_bytes()
 
 
 @cache
 def _imports(source: Path, root: Path) -> set[Path]:
     """The files below `root` that a file names, or all files of a folder that it names."""
     found = set()
-    for name in set(_NAMES.findall(source.read_bytes())):
+    for name in set(_NAMES.findall(_content(source))):
         place = root.joinpath(*name.decode().split("."))
         file = place.with_suffix(".py")
         found |= {file} if file.is_file() else set(place.rglob("*.py"))
