@@ -8,11 +8,14 @@ from numpy.typing import NDArray
 
 from bigforest.common.events import stage
 from bigforest.explain.job import ExplainJob, JudgedRows
-from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups
+from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups, tasks_at_once
 from bigforest.forest.format.summary import tree_decreases
+from bigforest.forest.load.load_plan import LOADING_BYTES
 
 # Bytes of a row while a tree is walked: its number, leaf, and times in the bag.
 ROW_BYTES = 16
+# Bytes of a feature in a tree: its decrease and its share, and its line of a table, before and while it is written.
+_CELL_BYTES = 16 + 2 * 32
 
 
 def write_importance(job: ExplainJob) -> None:
@@ -25,10 +28,11 @@ def write_importance(job: ExplainJob) -> None:
     if job.folder.has_all(["importance", "importance-trees"]):
         return
     spec, trees = job.forest.spec, job.forest.trees
-    job.forest.check()  # what follows trusts the parts
+    tasks_at_once("the importance", LOADING_BYTES + _CELL_BYTES * trees * len(spec.features), job.resources)
+    directory = job.stock.trees.directory  # it has checked the parts, which is trusted here
     own = np.zeros((trees, len(spec.features)))
     with stage("importance", trees, "trees", job.listener) as progress:
-        for tree, decrease in tree_decreases(job.forest.directory, spec):
+        for tree, decrease in tree_decreases(directory, spec):
             own[tree] = decrease
             progress.advance()
     whole = own.sum(axis=0)

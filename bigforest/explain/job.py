@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError
 from bigforest.common.events import Listener
+from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
 from bigforest.explain.row_table import RowTable, sampled, write_rows
@@ -22,6 +23,7 @@ from bigforest.explain.tables import ExplanationFolder
 from bigforest.explain.tree_groups import TreeStock
 from bigforest.forest.format.files import row_batches
 from bigforest.forest.load.groups import survey
+from bigforest.forest.load.load_plan import LOADING_BYTES
 from bigforest.predict.forest import Forest
 from bigforest.predict.inbag import BagInputs, TreeBags, group_codes
 from bigforest.schema.labels import label_codes
@@ -64,7 +66,10 @@ class ExplainJob:
             self.forest.write(directory)
         votes = self.forest.tree_votes()
         factors = None if votes is None else votes * (votes.size / math.fsum(votes.tolist()))
-        return TreeStock(survey(directory, self.resources.workers), True, factors)
+        workers = self.resources.workers
+        if self.resources.memory is not None:  # each part says what it needs at least
+            workers = min(workers, max(1, (self.resources.memory - BASE_BYTES) // LOADING_BYTES))
+        return TreeStock(survey(directory, workers), True, factors)
 
     @property
     def shrunk(self) -> TreeStock:

@@ -118,6 +118,16 @@ def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
             yield batch.column("weight").to_numpy().astype(np.float64)
 
 
+def tasks_at_once(what: str, own: int, resources: Resources, shared: int = 0) -> int:
+    """How many tasks of each process go on at once; arguments and errors as for `plan_groups`, own: with its trees."""
+    if resources.memory is None:
+        return resources.workers
+    room = resources.memory - BASE_BYTES - shared
+    if room < own:
+        raise over_budget(what, BASE_BYTES + shared + own, resources.memory)
+    return min(resources.workers, room // own)
+
+
 def plan_groups(
     what: str, stock: TreeStock, resources: Resources, own: int, shared: int = 0
 ) -> tuple[list[range], int]:
@@ -130,14 +140,8 @@ def plan_groups(
     """
     sizes, first = stock.sizes(), stock.trees.first
     largest, whole = int(sizes.max()), int(sizes.sum())
-    at_once = resources.workers
-    most = min(_GROUP_BYTES, -(-whole // (_PIECES * at_once)))
+    most = min(_GROUP_BYTES, -(-whole // (_PIECES * resources.workers)))
+    at_once = tasks_at_once(what, own + LOADING_BYTES + largest, resources, shared)
     if resources.memory is not None:
-        fixed = own + LOADING_BYTES
-        room = resources.memory - BASE_BYTES - shared
-        smallest = BASE_BYTES + shared + fixed + largest
-        if room < fixed + largest:
-            raise over_budget(what, smallest, resources.memory)
-        at_once = min(at_once, room // (fixed + largest))
-        most = min(most, room // at_once - fixed)
+        most = min(most, (resources.memory - BASE_BYTES - shared) // at_once - own - LOADING_BYTES)
     return cut(sizes, first, max(most, largest), stock.tree_count), at_once

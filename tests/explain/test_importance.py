@@ -201,12 +201,15 @@ def test_explain__is_the_same_with_any_resources(resources: dict[str, Any]) -> N
     assert all(first[name].equals(again[name], null_equal=True) for name in first.tables)
 
 
-def test_explain__names_the_smallest_budget() -> None:
+@pytest.mark.parametrize(
+    ("part", "named"), [("permutation", "importance by permutation"), ("importance", "importance")]
+)
+def test_explain__names_the_smallest_budget(part: str, named: str) -> None:
     case = grown_case(200)
-    with pytest.raises(ConfigError, match=r"importance by permutation needs at least \d+MB") as error:
-        case.forest.explain(case.frame, parts="permutation", memory="10MB")
+    with pytest.raises(ConfigError, match=rf"{named} needs at least \d+MB") as error:
+        case.forest.explain(case.frame, parts=part, memory="10MB")
     needed = str(error.value).split("at least ")[1].split(" ")[0]
-    assert "permutation" in case.forest.explain(case.frame, parts="permutation", memory=needed).tables
+    assert part in case.forest.explain(case.frame, parts=part, memory=needed).tables
 
 
 def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:
