@@ -104,7 +104,7 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
     if name not in columns:
         near = get_close_matches(name, list(columns), n=3)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
-        if len(columns) == 1:
+        if len(columns) == 1 and not all(map(str.isidentifier, columns)):  # a header that was not divided
             hint += "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
         raise DataError(f"there is no column {name!r} for {role}; {hint}")
 

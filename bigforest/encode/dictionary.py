@@ -20,7 +20,7 @@ class DictionaryWriter:
     """Takes the distinct offsets of a column, ascending, and writes their values as those of its codes.
 
     Without max_bins they are written as they come; with it, when all are known: until then there is no telling whether
-    every value has a code of its own. What is held is then in proportion to max_bins, never to the values.
+    every value has a code of its own. Memory is then in proportion to max_bins, never to the values.
     """
 
     def __init__(self, name: str, scale: Scale, bins: Bins, part: PartWriter, *, missing: bool = False) -> None:

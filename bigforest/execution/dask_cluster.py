@@ -223,7 +223,7 @@ class ClusterExecutor(Executor):
                 following += 1
 
     def _results(self, job: TaskBatch[Result], sizes: Sequence[int]) -> Iterator[tuple[int, Result]]:
-        """The results with their numbers, as tasks end that each make so many of the calls."""
+        """The results with their numbers, as tasks end that each make several of the calls."""
         if not job.arguments:
             return
         starts = list(accumulate(sizes, initial=0))
@@ -384,7 +384,7 @@ class _Run:
 
 
 def _cut(numbers: Sequence[int], shares: int) -> list[Sequence[int]]:
-    """The numbers in so many shares of about equal length, or fewer."""
+    """The numbers in at most this number of shares of about equal length."""
     shares = min(shares, len(numbers))
     return [numbers[share * len(numbers) // shares : (share + 1) * len(numbers) // shares] for share in range(shares)]
 

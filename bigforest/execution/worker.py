@@ -128,7 +128,7 @@ def finish_parts(order: Order, packed: bytes, shared: tuple[Any, ...] | bytes, c
     """Task: for some parts, one after the other, take what is `held` of them, merge it, and call the packed function
     with `shared`, arguments of its own and that. The results in order, exchange.LostPart for a part that cannot be had.
 
-    counts  whether what was spent on what is held is reported with this.
+    counts  whether the cost of what is `held` is reported with this.
     """
     ledger: Ledger = {}
     for one in held if counts else ():

@@ -151,7 +151,7 @@ def _permute_chosen(
     for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * unseen.size))):
         replaced = _drawn(values, unseen, table.used, [groups[number] for number in some], seed, tree.number)
         replaced = replaced._replace(drawn=np.ascontiguousarray(replaced.drawn[:, at]))
-        sums = permute.Losses(np.zeros((len(some), chosen.size)), np.zeros(chosen.size), np.zeros(chosen.size))
+        sums = _sums(len(some), chosen.size)
         kernel(tree.walked, replaced, chosen, labels, _parted(len(some)), sums)
         found[some] = sums.change
     return found.T
@@ -161,6 +161,12 @@ def _parted(groups: int) -> Any:
     from bigforest.kernels.explain.permute import Parted
 
     return Parted(np.zeros(groups, np.uint32), np.empty(groups, np.int32), np.empty(groups, np.uint32))
+
+
+def _sums(groups: int, columns: int) -> Any:
+    from bigforest.kernels.explain.permute import Losses
+
+    return Losses(np.zeros((groups, columns)), np.zeros(columns), np.zeros(columns))
 
 
 def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
@@ -219,7 +225,7 @@ def _permute_tree(
     kernel: Any = permute.permute_classes if table.classes else permute.permute_numbers
     for some in _together(groups, table.used, max(1, _DRAWN_BYTES // (values.itemsize * rows.size))):
         replaced = _drawn(values, rows, table.used, [groups[number] for number in some], seed, tree.number)
-        sums = permute.Losses(np.zeros((len(some), width)), np.zeros(width), np.zeros(width))
+        sums = _sums(len(some), width)
         kernel(tree.walked, replaced, rows, labels, _parted(len(some)), sums)
         change[some], loss_sum, weight = sums  # what rows lose as they are is the same each time
     return change, loss_sum, weight
@@ -274,16 +280,12 @@ def _drawn(
     wanted = [
         (number, place_of[place]) for number, group in enumerate(groups) for place in group.places if place in place_of
     ]
-    keys = np.empty(len(wanted), np.uint64)
-    for at, (number, place) in enumerate(wanted):
-        with np.errstate(over="ignore"):  # without compilation, numpy reports that hashes wrap around
+    keys, places = np.empty(len(wanted), np.uint64), np.array([place for _, place in wanted], np.uint64)
+    drawn = np.empty((len(wanted), rows.size), values.dtype)
+    with np.errstate(over="ignore"):  # without compilation, numpy reports that hashes wrap around
+        for at, (number, place) in enumerate(wanted):
             keys[at] = stream_key(np.uint64(seed), PURPOSE_PERMUTE, np.uint64(tree), np.uint64(groups[number].stream))
-        column[place], member[place] = at, number
-    drawn, places = (
-        np.empty((len(wanted), rows.size), values.dtype),
-        np.array([place for _, place in wanted], np.uint64),
-    )
-    with np.errstate(over="ignore"):
+            column[place], member[place] = at, number
         shuffle_columns(values, rows, places, keys, drawn)
     return Replaced(values, drawn, column, member)
 

@@ -48,7 +48,7 @@ def labels_of(values: Sequence[object]) -> list[str]:
 
 
 def number_text(value: float, digits: int = 4, sign: str = "") -> str:
-    """A number as people read it: at least so many digits, and no power of ten where it can be done without.
+    """A number as people read it: at least this number of digits, and no power of ten where it can be done without.
 
     sign  "+" to have it also where the number is positive.
     """

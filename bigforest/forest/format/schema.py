@@ -6,6 +6,7 @@
     ranks.parquet               RANKS: a row per distinct value of a feature; only of forests grown on ranks
     boosting.parquet            BOOSTING: a row per tree; only of boosted forests (sampling arc-x4 and adaboost)
     run.parquet                 RUN: a row per stage of the run that grew the forest
+    tuning/candidates.parquet   TUNING: a row per candidate; only of forests that were chosen with tune
     oob/rows.parquet            oob_rows(...): a row per training row
     oob/curve.parquet           CURVE: a row per tree; NUMBER_CURVE where numbers are predicted
     oob/confusion.parquet       confusion(...): a row per pair of true and predicted class that occurs; only of classes
