@@ -9,7 +9,7 @@ CONFIG: dict[str, Choice] = {
     "trees": option(int | None, None, "N", "Number of trees.  [default: 100; tree: 1]", panel="the trees"),
     "seed": option(int | None, None, "N", "The same data, options and seed give the same forest.  [default: 0]", panel="the trees"),
     "family": option(str | None, None, "axis|sparse-oblique|rotation|tree|subspace-cap|subspace-perceptron", "What a node splits on; tree is a single CART on all rows.  [default: axis]", panel="the trees"),
-    "mtry": option(str | None, None, "sqrt|log2|half|all|INT|FRACTION", "Features drawn per node: by a rule, a count, or a fraction of all.  [default: sqrt, half for regression; tree, rotation: all]", panel="the trees", read=number_or_word),
+    "mtry": option(str | None, None, "sqrt|log2|half|all|INT|FRACTION", "Features drawn per node: by a rule, a count, or a fraction of all.  [default: sqrt; of numbers half or all, chosen out of bag; tree, rotation: all]", panel="the trees", read=number_or_word),
     "feature_fraction": option(float | None, None, "F", "Chance of each feature to be considered in a node, instead of --mtry.", panel="the trees"),
     "splitter": option(str | None, None, "best|random", "Take the best split of each drawn feature, or a random one.  [default: best]", panel="the trees"),
     "impurity": option(str | None, None, "gini|entropy|error|variance", "What a split lowers.  [default: gini, variance for regression]", panel="the trees"),

@@ -97,6 +97,8 @@ class Bars:
             self._progress = _progress()
             self._progress.start()
         for name, stage in self._waiting.items():
+            if name in self._bars:  # it runs again
+                self._progress.remove_task(self._bars[name])
             self._bars[name] = self._progress.add_task(name, total=stage.total, unit=stage.unit, clock="left")
         self._waiting.clear()
 

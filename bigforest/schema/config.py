@@ -77,7 +77,8 @@ class TrainConfig(TrainOptions):
     def _with_defaults(self, task: Task) -> TrainConfig:
         config = replace(self, task=task)
         min_leaf = self.min_leaf or TASKS[task].min_leaf
-        return replace(config, impurity=config.criterion, min_leaf=min_leaf, mtry=config.draw_rule)
+        mtry = config.mtry if task == "regression" else config.draw_rule  # of numbers it is chosen (training/mtry.py)
+        return replace(config, impurity=config.criterion, min_leaf=min_leaf, mtry=mtry)
 
     def drawn_projections(self, features: int) -> int:
         """Columns of the random matrix of a node when the table has `features` features; at least 1."""

@@ -33,9 +33,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         A forest that splits on features, or a single tree on all rows. The families that BigForestClassifier
         has besides tell classes apart.
     max_features : "auto", "sqrt", "log2", None, int or float, default="auto"
-        Features drawn in each node: a count, or a fraction of them; None and 1.0 are all. "auto" is the
-        family's own: "sqrt", and all in tree. A feature that is constant in the node does not use up a draw:
-        see `constants`.
+        Features drawn in each node: a count, or a fraction of them; None and 1.0 are all. "auto" is half
+        of them, or all where that is better out of bag, and all in tree. A feature that is constant in the node does
+        not use up a draw: see `constants`.
     feature_fraction : float or None, default=None
         Chance of each feature to be considered in a node, instead of `max_features`. A draw of no feature is repeated.
         Only of the families axis, tree and rotation.

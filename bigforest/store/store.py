@@ -357,6 +357,31 @@ class Store:
         values.flags.writeable = False  # as those of a file, or kernels would be compiled apart
         return replace(self, _low=values, _high=values, _made_by=made_by)
 
+    def of_rows(self, rows: NDArray[np.int64]) -> Store:
+        """These rows, ascending, as a table of their own in memory, with the codes and values they have here.
+
+        Only to grow trees on, in this process: it has the weights and groups of the rows, but not their row numbers.
+        """
+        for block in np.unique(rows // self.block_rows).tolist():
+            self.fetch(None, range(block, block + 1))
+        u8, u16, u32, place = self._codes
+        weight = self.spec.weight
+        if weight is not None:  # rows weigh on average what those of the table do
+            weight = replace(weight, searched=round(weight.searched * rows.size / self.rows))
+        return replace(
+            self,
+            spec=replace(self.spec, rows=rows.size, weight=weight),
+            _codes=Codes(_picked(u8, rows), _picked(u16, rows), _picked(u32, rows), place),
+            _target=_picked(self._target, rows),
+            _numbers=None,
+            _row_numbers=None,
+            _groups=None if self.groups is None else _picked(self.groups, rows),
+            _weight=None if self.weight is None else _picked(self.weight, rows),
+            _copy=None,
+            _stamps={},
+            _maps={},
+        )
+
     def check_unchanged(self) -> None:
         """Check, by sizes and times, that nobody has written to the files since they were opened; some microseconds.
 
@@ -410,6 +435,13 @@ def _again(path: str, fingerprint: str, opened: str, made_by: Callable[[Store], 
         raise FormatError(f"{path} is not the store that was handed over: it has changed, or this is another disk")
     store = replace(store, _opened=opened)
     return store if made_by is None else made_by(store)
+
+
+def _picked(array: NDArray[Any], rows: NDArray[np.int64]) -> NDArray[Any]:
+    """These rows, along the last axis, of an array; like a file's, or kernels would be compiled apart."""
+    found: NDArray[Any] = np.take(array, rows, axis=-1)
+    found.flags.writeable = False
+    return found
 
 
 def _map(maps: dict[Path, GuardedMap], path: Path, dtype: np.dtype[Any], *shape: int) -> NDArray[Any]:

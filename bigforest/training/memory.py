@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import replace
 from typing import Any
 
 from bigforest.common.errors import ConfigError
@@ -19,10 +20,12 @@ from bigforest.sampling.boosting import check_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.store.store import Store
+from bigforest.training.mtry import choose_estimate, is_open
 
 # What the stages need, in the order in which they run.
 _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
     encode_estimate,
+    choose_estimate,
     grow_estimate,
     oob_estimate,
     leaf_targets_estimate,
@@ -33,6 +36,10 @@ _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] =
 def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resources: Resources) -> list[MemoryEstimate]:
     """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
     skipped = {"encode"} if isinstance(table, Store) else set()
+    if is_open(config, shape.features, shape.rows):
+        config = replace(config, mtry="all")  # the most that may be chosen
+    else:
+        skipped.add("choose")
     if not config.bootstrap:
         skipped.add("oob")
     if not config.keep_targets:

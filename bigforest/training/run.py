@@ -41,13 +41,14 @@ from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.job import TrainingJob, make_store
+from bigforest.training.mtry import choose_mtry
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
 from bigforest.training.run_state import RunState, versions
 from bigforest.training.weighing import grow_trees
 
 
 class Clock:
-    """Passes events on and remembers how long each stage took."""
+    """Passes events on and remembers how long each stage took, all its runs together."""
 
     def __init__(self, listener: Listener) -> None:
         self.seconds: dict[str, float] = {}
@@ -55,7 +56,7 @@ class Clock:
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StageFinished):
-            self.seconds[event.stage] = event.seconds
+            self.seconds[event.stage] = self.seconds.get(event.stage, 0.0) + event.seconds
         self._listener(event)
 
 
@@ -66,6 +67,7 @@ def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: 
     temporary.mkdir()
     validation = _validation(task, temporary)
     store, config = make_store(task, home / "table.store", temporary, resources, clock)
+    config = choose_mtry(store, config, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
@@ -235,6 +237,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
         with local_workdir(run.temporary) as here:
             made = here / "table.store"
             store, config = make_store(task, made, run.temporary, resources, clock)
+            config = choose_mtry(store, config, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
                 raise DataError(
                     f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "

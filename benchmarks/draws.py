@@ -1,0 +1,127 @@
+"""How many features a node should draw where numbers are predicted: half of them, all, or what training chooses.
+
+    python benchmarks/draws.py --data DIR [--trees 100] [--max-rows 20000] [--sets uci/abalone,sim/friedman2]
+
+Tables are those of suite.py of 1,000 rows and more, at most 60 columns: those that have a number to predict, and of the
+others one feature or two, drawn by the name of the table, as numbers to predict from the rest. R2 is out of bag.
+The summary has by half of the tables (suite_sets.py) the mean R2 by rule, and the tables on which one is behind
+the better by more than 0.01.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import polars as pl
+import polars.selectors as cs
+from datasets import SPLIT_SEED, TARGET
+from runs import HERE
+from suite_sets import Set, sets_of
+from tables import markdown, save
+
+import bigforest as bf
+
+RULES = ("half", "all", None)
+MOST_COLUMNS = 60
+FEWEST_ROWS = 1_000
+FEWEST_VALUES = 20  # of a feature that is predicted
+BEHIND = 0.01
+
+
+def regressions(found: Set) -> Iterator[tuple[str, pl.DataFrame, str]]:
+    """Tables with numbers to predict that a set gives: a name, the table, and the column."""
+    frame = found.read()
+    if frame.height < FEWEST_ROWS or frame.width > MOST_COLUMNS + 1:
+        return
+    if found.regression:
+        yield found.name, frame, TARGET
+        return
+    if not found.name.startswith(("uci/", "real/")):
+        return
+    numbers = frame.drop(TARGET).select(cs.numeric())
+    columns = [column for column in numbers.columns if numbers[column].n_unique() > FEWEST_VALUES]
+    seed = int.from_bytes(hashlib.sha256(found.name.encode()).digest()[:4])
+    for column in np.random.default_rng(seed).permutation(columns)[: 1 if frame.width > 25 else 2].tolist():
+        yield f"{found.name}:{column}", frame.drop_nulls(column), column
+
+
+def measure(frame: pl.DataFrame, target: str, options: argparse.Namespace) -> dict[str, float | int | str]:
+    """R2 out of bag by rule, and what was chosen."""
+    if frame.height > options.max_rows:
+        order = np.random.default_rng(SPLIT_SEED).permutation(frame.height)
+        frame = frame[np.sort(order[: options.max_rows])]
+    with TemporaryDirectory() as folder:
+        store = bf.encode_store(frame, Path(folder, "store"), target=target, task="regression")
+        forests = {rule: bf.train(store, trees=options.trees, mtry=rule) for rule in RULES}
+        return {
+            "rows": store.rows,
+            "features": len(store.spec.features),
+            **{rule or "chosen": forest.oob.metrics["r2"].item() for rule, forest in forests.items()},
+            "rule": str(forests[None].config.mtry),
+        }
+
+
+def summary(found: pl.DataFrame) -> pl.DataFrame:
+    """A row for each half of the tables and rule."""
+    rows = []
+    for part in ("choose", "report"):
+        own = found.filter(part=part)
+        best = pl.max_horizontal("half", "all")
+        for rule in ("half", "all", "chosen"):
+            behind = own.select(lost=best - pl.col(rule), set="set").sort("lost", descending=True)
+            names = behind.filter(pl.col("lost") > BEHIND)
+            rows.append(
+                {
+                    "part": part,
+                    "tables": own.height,
+                    "rule": rule,
+                    "r2": own[rule].mean(),
+                    "behind": names.height,
+                    "worst": behind["lost"].max(),
+                    "where": ", ".join(names["set"].to_list()),
+                }
+            )
+    return pl.DataFrame(rows)
+
+
+def main() -> None:
+    """Measure all, and write a table and its summary."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", default="", help="names, with commas; all unless given")
+    parser.add_argument("--trees", type=int, default=100)
+    parser.add_argument("--max-rows", type=int, default=20_000)
+    parser.add_argument("--out", type=Path, default=HERE / "results")
+    options = parser.parse_args()
+    if not options.data.is_dir():
+        print(f"{options.data} is no folder; give that of the data", file=sys.stderr)
+        raise SystemExit(2)
+    wanted, rows = set(filter(None, options.sets.split(","))), []
+    for name, found in sets_of(options.data).items():
+        if (wanted and name not in wanted) or name == "real/covertype-categories":
+            continue
+        for table, frame, target in regressions(found):
+            row = {"set": table, "part": found.half} | measure(frame, target, options)
+            rows.append(row)
+            print(row, flush=True)
+    found = pl.DataFrame(rows)
+    columns = {
+        "part": ("half", "{}"),
+        "tables": ("tables", "{}"),
+        "rule": ("features drawn", "{}"),
+        "r2": ("mean R2", "{:.4f}"),
+        "behind": ("behind by more than 0.01", "{}"),
+        "worst": ("most behind", "{:.3f}"),
+        "where": ("where", "{}"),
+    }
+    save("draws", found, markdown(summary(found), columns), options.out)
+
+
+if __name__ == "__main__":
+    main()
