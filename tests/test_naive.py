@@ -72,13 +72,13 @@ def test_best_split__by_hand() -> None:
     assert best_split(table, [0, 1, 2, 3], once, [0], "gini", 1) is None
 
 
-def test_best_split__ties_go_to_the_lowest_feature_then_threshold() -> None:
+def test_best_split__ties_go_to_the_feature_drawn_first_then_to_the_lowest_threshold() -> None:
     values = np.array([[1.0, 9.0], [2.0, 8.0], [3.0, 7.0], [4.0, 6.0]])
     table = Table(values, values, [0, 1, 1, 0], 2)
     for impurity in SCORES:
         found = best_split(table, range(4), [1] * 4, [1, 0], impurity, 1)
         assert found is not None
-        assert (found.feature, found.threshold) == (0, 1.5)
+        assert (found.feature, found.threshold) == (1, 6.5)
 
 
 @given(one=st.tuples(*[st.integers(0, 9)] * 3), other=st.tuples(*[st.integers(0, 9)] * 3))

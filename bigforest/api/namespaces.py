@@ -105,10 +105,9 @@ class FrameNamespace:
         mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
             Features drawn per node: by a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down,
             "half" is rounded up. A whole number is a count and a float a fraction: 1 is one feature, 1.0 is all. A
-            count above the number of features is refused. Where numbers are predicted and nothing is said, nodes draw
-            half of the features, or all where small trees on at least 1,000 rows are better by that out of bag. None:
-            sqrt; of numbers half or all, chosen out of bag. Default of tree and rotation: "all". Only of the families
-            axis, tree and rotation.
+            count above the number of features is refused. Unless given, of numbers all features are drawn where small
+            trees, on 1,000 rows at least, are better by that out of bag, and else half. None: sqrt; of numbers half or
+            all, chosen out of bag. Default of tree and rotation: "all". Only of the families axis, tree and rotation.
         feature_fraction : float or None, default=None
             Chance of each feature to be considered in a node, instead of `mtry`. A draw of no feature is repeated. Only
             of the families axis, tree and rotation.

@@ -35,7 +35,7 @@ def best_split(
     best = None
     best_rough = -np.inf
     best_score: Fraction | int | None = None
-    for feature in sorted(features):
+    for feature in features:
         values = table.low[places, feature]
         order = np.argsort(values, kind="stable")
         values = values[order]

@@ -133,7 +133,7 @@ def best_split(
     min_leaf: int,
     cuts: Cuts | None = None,
 ) -> Split | None:
-    """The best of all admissible splits; ties to the lowest feature, the first of its `orders`, the lowest place in it.
+    """The best of all admissible splits; ties to the first of `features`, of its `orders`, and the lowest place in it.
 
     `weights[row]` counts the row; a child of less than `min_leaf` is not admissible. cuts: the orders of a feature with
     the places at which they are cut; None: all. None: there is no split.
@@ -142,7 +142,7 @@ def best_split(
     best_score: Fraction | int | None = None
     score_of = SCORES[impurity] if table.classes else variance_score
     everything = table.total(rows, weights)
-    for feature in sorted(features):
+    for feature in features:
         group_of = {group[0]: group for group in table.groups(feature, rows, weights)}
         first_of = {level: first for first, group in group_of.items() for level in group}
         rows_of: dict[Level, list[int]] = {}

@@ -112,6 +112,7 @@ class FeatureSearch(HistogramSearch):
         """Begin: there are no first probes when every feature is known to be constant. own: fields of a subclass."""
         draw = make_feature_draw(len(features.codes))
         wanted = int(draw_order(key, rules, draw))
+        scorer.drawn = np.argsort(draw.perm)
         search = cls(scorer, constant.copy(), max_keys, max_cells, rules, features, draw.perm, wanted, max_room, *own)
         search._draw()
         return search

@@ -32,20 +32,22 @@ class ScoredSplit:
     """A split of a node: codes, or projections, up to `code` go left; `left` int64 [parts] is what the rows there hold.
 
     number  of the order of codes (node_search.py), or of the direction
+    rank    where the number stands among those that are drawn
     """
 
     number: int
+    rank: int
     code: float
     left: Counts
     score: Fraction | int
 
     def beats(self, other: ScoredSplit | None) -> bool:
-        """Whether it is better than the other, or as good with a lower number, or with a lower code."""
+        """Whether it is better than the other, or as good and drawn before, or with a lower code."""
         if other is None:
             return True
         if self.score != other.score:
             return self.score > other.score
-        return (self.number, self.code) < (other.number, other.code)
+        return (self.rank, self.code) < (other.rank, other.code)
 
 
 class SplitScorer:
@@ -56,6 +58,7 @@ class SplitScorer:
     rows      of the node
     best      the best split offered so far
     limit     a split, or a bucket of codes, whose float score is below this cannot be as good as the best
+    drawn     int64 [features], which place in the draw each feature has; None for directions, drawn by their numbers
     """
 
     def __init__(self, stats: NodeStats, total: Counts, criterion: Criterion, min_leaf: int) -> None:
@@ -66,6 +69,7 @@ class SplitScorer:
         self.rows = int(stats.rows(total))
         self.best: ScoredSplit | None = None
         self.limit = -np.inf
+        self.drawn: NDArray[np.int64] | None = None
         self._criterion = criterion
         self._min_leaf = min_leaf
         self._judged = self.total[: stats.judged]
@@ -80,11 +84,11 @@ class SplitScorer:
         if best == -np.inf:
             return
         self.limit = max(self.limit, _lowered(best))
+        rank = number if self.drawn is None else 2 * int(self.drawn[number // 2]) + number % 2
         for place in np.flatnonzero(scores >= self.limit):
             here = left[place].copy()  # no view: it stays
-            split = ScoredSplit(
-                number, codes[place].item(), here, self._criterion.exact(here[: self.stats.judged], self._judged)
-            )
+            score = self._criterion.exact(here[: self.stats.judged], self._judged)
+            split = ScoredSplit(number, rank, codes[place].item(), here, score)
             if split.beats(self.best):
                 self.best = split
 

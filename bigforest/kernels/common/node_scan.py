@@ -198,7 +198,10 @@ def shift_for(span, most):
 
 @helper
 def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
-    """Make this split the best if it is better, or as good with a lower feature, or a lower code. True if taken."""
+    """Make this split the best if it is better, or as good with a lower code of the same feature. True if taken.
+
+    Of features that are as good the first that is offered stays.
+    """
     split = best.split
     if split[FEATURE] >= 0:
         if w_l + w_r <= _SMALL:
@@ -207,7 +210,7 @@ def offer_gini(best, feature, code, sq_l, w_l, sq_r, w_r):
             sign = np.int64(mine > other) - np.int64(mine < other)
         else:
             sign = compare_gini(sq_l, w_l, sq_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
-        later = feature > split[FEATURE] or (feature == split[FEATURE] and code > split[CODE])
+        later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return False
     split[FEATURE] = feature

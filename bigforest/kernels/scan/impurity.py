@@ -83,10 +83,10 @@ def scan_scores(impurity, table, low, high, node, min_leaf, feature, best, work)
 
 @inlined
 def offer_scores(best, feature, code, score_l, w_l, score_r, w_r):
-    """Make this split the best if its scores are better, or as good with a lower feature, or none was before."""
+    """Make this split the best if its scores are better, or none was before."""
     split = best.split
     gain = score_l + score_r - split[SQ_L] - split[SQ_R]
-    if split[FEATURE] < 0 or gain > 0 or (gain == 0 and feature < split[FEATURE]):
+    if split[FEATURE] < 0 or gain > 0:
         split[FEATURE] = feature
         split[CODE] = code
         split[SQ_L] = score_l

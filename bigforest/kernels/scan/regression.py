@@ -69,9 +69,10 @@ def limit_of(sum_l, w_l, node):
 
 @helper
 def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
-    """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good and comes first.
+    """Make this split of a node's `weight` and sum `total` the best, if it is better, or as good with a lower code of
+    the same feature.
 
-    First is the lower feature, then the lower code. The split `is_allowed`.
+    Of features that are as good the first that is offered stays. The split `is_allowed`.
     """
     w_r = weight - w_l
     sum_r = total - sum_l
@@ -79,7 +80,7 @@ def offer_sums(weight, total, feature, code, w_l, sum_l, limit, best):
     # Most are better by far: comparing 256 bits takes ten times as long as all else here.
     if split[FEATURE] >= 0 and limit * NEAR <= best.limit[0]:
         sign = compare_variance(sum_l, w_l, sum_r, w_r, split[SQ_L], split[W_L], split[SQ_R], split[W_R])
-        later = feature > split[FEATURE] or (feature == split[FEATURE] and code > split[CODE])
+        later = feature != split[FEATURE] or code > split[CODE]
         if sign < 0 or (sign == 0 and later):
             return
     split[FEATURE] = feature
