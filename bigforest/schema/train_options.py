@@ -93,9 +93,9 @@ class TrainOptions:
             help="Features drawn per node: by a rule, a count, or a fraction of all.",
             more=(
                 '"sqrt" and "log2" are rounded down, "half" is rounded up. A whole number is a count and a float a '
-                "fraction: 1 is one feature, 1.0 is all. A count above the number of features is refused. Unless given, "
-                "of numbers all features are drawn where small trees, on 1,000 rows at least, are better by that out "
-                "of bag, and else half."
+                "fraction: 1 is one feature, 1.0 is all. A count above the number of features is refused. Unless "
+                "given, of numbers all features are drawn where small trees, on 1,000 rows at least, are better by "
+                "that out of bag, and else half."
             ),
         ),
     ] = None
