@@ -11,7 +11,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import ConfigError
+from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Notice, stage
 from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.common.sizes import over_budget
@@ -31,6 +31,8 @@ _PART_CELLS = 1 << 21
 _PART_ROWS = 1 << 16
 # Seconds on one thread that a file should take at most.
 _PART_SECONDS = 20.0
+# Classes that an error names.
+_NAMED = 10
 # Nanoseconds on one thread of a node on the path, and of a node of the tree for each point and class. Measured.
 _PATH_NS = 15.0
 _POINT_NS = 1.0
@@ -103,7 +105,9 @@ def chosen_classes(job: ExplainJob) -> tuple[tuple[int, ...], tuple[Any, ...] | 
     texts = [str(label) for label in classes]
     wrong = [label for label in wanted if str(label) not in texts]
     if wrong or not wanted:
-        raise ConfigError(f"classes must be some of {', '.join(texts[:10])}, not {list(wanted)}")
+        rest = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+        what = f"{shown(wrong[0])} is no class of the target" if wrong else "no class was given"
+        raise ConfigError(f"{what}; the classes are {', '.join(texts[:_NAMED])}{rest}")
     codes = tuple(texts.index(str(label)) for label in wanted)
     return codes, tuple(classes[code] for code in codes)
 

@@ -174,8 +174,12 @@ def _explained(
         source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
         folder = ExplanationFolder(place, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
-        for part in options.parts:
-            _WRITERS[part](job)
+        try:
+            for part in options.parts:
+                _WRITERS[part](job)
+        except BaseException:
+            folder.discard_if_empty()
+            raise
     return Explanation(folder.path, holding)
 
 

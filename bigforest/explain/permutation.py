@@ -82,7 +82,7 @@ def write_local(job: ExplainJob) -> None:
     rows = kept[job.chosen(_SAMPLE)]
     change, heard = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
     widest = max(len(group.places) for group in groups)
-    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, (widest + 1) * 8 * judged.table.rows) + 3 * change.nbytes
+    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, 8 * widest * judged.table.rows) + 3 * change.nbytes
     entries, at_once = plan_groups("local importance", stock, job.resources, own, 3 * change.nbytes)
     with stage("local importance", stock.tree_count, "trees", job.listener) as progress:
         shared = (stock, judged, groups, loss, options.seed, rows, job.work)
@@ -185,7 +185,7 @@ def _losses(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> TreeLoss
     shape = (stock.tree_count, len(groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
     widest = max(len(group.places) for group in groups)
-    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, (widest + 1) * 8 * judged.table.rows)
+    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, 8 * widest * judged.table.rows)
     entries, at_once = plan_groups("importance by permutation", stock, job.resources, own)
     with stage("permutation", stock.tree_count, "trees", job.listener) as progress:
 

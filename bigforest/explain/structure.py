@@ -10,9 +10,11 @@ from numpy.typing import NDArray
 
 from bigforest.common.events import stage
 from bigforest.explain.job import ExplainJob
+from bigforest.explain.tree_groups import plan_groups
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import Header
-from bigforest.forest.format.parts import Span, batches, check_parts, read_span, whole_parts
+from bigforest.forest.format.parts import read_span
+from bigforest.forest.load.groups import Trees
 from bigforest.kernels.common.layout import LEAF, OBLIQUE
 from bigforest.schema.dataspec import FeatureSpec
 from bigforest.schema.labels import label_series
@@ -20,23 +22,48 @@ from bigforest.store.levels import Levels
 
 # Levels of a category, and terms of a projection, that a rule names.
 _NAMED = 6
+# Pairs of features that are looked at together, and bytes that they take at most.
+_MOST_PAIRS = 1 << 18
+_PAIRS_BYTES = 64 * _MOST_PAIRS
+# Bytes of a node besides those of loading it, and of a number of its answer; of a feature, and a tree, in the tables.
+_NODE_BYTES = 160
+_ANSWER_BYTES = 24
+_FEATURE_BYTES = 300
+_TREE_BYTES = 120
 
 
-class PartShape(NamedTuple):
-    """Of the trees of a part.
+class Shape(NamedTuple):
+    """Of some trees.
 
-    lines   of `trees`, one per tree.
-    splits  int64 [features, 2], nodes that look at each feature, and what the bag weighs in them.
-    depths  int64 [features], sum of the levels of these nodes.
-    follows  int64 [features, features], nodes on the second feature right below one on the first.
-    leaves  (interest, tree, node, rule, weight, answer) of the most telling leaves.
+    lines    of `trees`, by column.
+    splits   int64 [features, 4]: nodes that look at each feature, what the bag weighs in them, the sum of their levels,
+             and trees that look at it.
+    follows  nodes on a second feature right below one on a first.
+    leaves   the most telling, the first of them first.
     """
 
-    lines: list[dict[str, Any]]
+    lines: dict[str, NDArray[Any]]
     splits: NDArray[np.int64]
-    depths: NDArray[np.int64]
-    follows: NDArray[np.int64]
-    leaves: list[tuple[float, int, int, str, float, Any]]
+    follows: Pairs
+    leaves: list[TellingLeaf]
+
+
+class Pairs(NamedTuple):
+    """Pairs of features that occur, uint64, first * features + second, ascending; and how often, int64."""
+
+    key: NDArray[np.uint64]
+    times: NDArray[np.int64]
+
+
+class TellingLeaf(NamedTuple):
+    """A leaf, how much it says, its rule, what the bag weighs in it, and its answer: shares of classes, or a number."""
+
+    interest: float
+    tree: int
+    node: int
+    rule: str
+    weight: float
+    answer: Any
 
 
 def write_trees(job: ExplainJob) -> None:
@@ -52,161 +79,196 @@ def write_trees(job: ExplainJob) -> None:
     settings = repr(job.options.rules)
     if job.folder.has_all(names, settings):
         return
-    paths = job.forest.part_files
-    header = check_parts(list(paths))
-    found: dict[int, PartShape] = {}
-    spans = whole_parts(list(paths))
-    with stage("trees", len(spans), "parts", job.listener) as progress:
+    stock, spec = job.stock, job.forest.spec
+    sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
+    tables = _FEATURE_BYTES * len(spec.features) + _TREE_BYTES * stock.tree_count
+    groups, at_once = plan_groups("the look of the trees", stock, job.resources, _PAIRS_BYTES, tables, sizes)
+    found: dict[int, Shape] = {}
+    splits, follows = np.zeros((len(spec.features), 4), np.int64), joined([])
+    with stage("trees", stock.tree_count, "trees", job.listener) as progress:
 
-        def collect(index: int, part: PartShape) -> None:
-            found[index] = part
-            progress.advance()
+        def collect(index: int, shape: Shape) -> None:
+            nonlocal splits, follows
+            splits, follows = splits + shape.splits, joined([follows, shape.follows])
+            found[index] = shape._replace(splits=shape.splits[:0], follows=joined([]))
+            progress.advance(len(groups[index]))
 
-        shared = (header, job.forest.levels, job.options.rules)
-        job.run(part_shape, [(span,) for span in spans], collect, shared, job.resources.workers)
-    parts = [found[index] for index in range(len(spans))]
-    spec = header.spec
+        shared = (stock.trees, job.forest.levels, job.options.rules)
+        job.run(shape_of, [(group,) for group in groups], collect, shared, at_once)
+    shapes = [found[index] for index in range(len(groups))]
     features = [feature.name for feature in spec.features]
-    job.folder.write("trees", pl.DataFrame([line for part in parts for line in part.lines]).drop("used"), settings)
-    splits = sum((part.splits for part in parts), np.zeros((len(features), 2), np.int64))
-    depths = sum((part.depths for part in parts), np.zeros(len(features), np.int64))
-    used = np.zeros(len(features), np.int64)
-    for part in parts:
-        for line in part.lines:
-            used[line["used"]] += 1
+    lines = {name: np.concatenate([shape.lines[name] for shape in shapes]) for name in shapes[0].lines}
+    job.folder.write("trees", pl.DataFrame(lines), settings)
+    nodes, weight, level, trees = splits.T
     with np.errstate(invalid="ignore"):
-        level = depths / splits[:, 0]
-    table = {"feature": features, "nodes": splits[:, 0], "trees": used, "level": level, "weight": splits[:, 1]}
+        table = {"feature": features, "nodes": nodes, "trees": trees, "level": level / nodes, "weight": weight}
     job.folder.write("tree-features", pl.DataFrame(table).with_columns(pl.col("level").fill_nan(None)), settings)
-    follows = sum((part.follows for part in parts), np.zeros((len(features), len(features)), np.int64))
-    above, below = np.nonzero(follows)
-    order = np.argsort(-follows[above, below], kind="stable")
-    pairs = {
-        "above": pl.Series([features[place] for place in above[order].tolist()], dtype=pl.String),
-        "below": pl.Series([features[place] for place in below[order].tolist()], dtype=pl.String),
-        "nodes": follows[above, below][order],
-    }
-    job.folder.write("tree-pairs", pl.DataFrame(pairs), settings)
-    job.folder.write("rules", _rules([leaf for part in parts for leaf in part.leaves], job), settings)
+    job.folder.write("tree-pairs", _pair_table(follows, features), settings)
+    job.folder.write("rules", _rules([leaf for shape in shapes for leaf in shape.leaves], job), settings)
 
 
-def _rules(leaves: list[tuple[float, int, int, str, float, Any]], job: ExplainJob) -> pl.DataFrame:
+def _pair_table(pairs: Pairs, features: list[str]) -> pl.DataFrame:
+    """The most frequent pairs first, of equals the one of the first features."""
+    order = np.argsort(-pairs.times, kind="stable")
+    above, below = np.divmod(pairs.key[order].astype(np.int64), len(features))
+    names = pl.Series(features, dtype=pl.String)
+    return pl.DataFrame({"above": names.gather(above), "below": names.gather(below), "nodes": pairs.times[order]})
+
+
+def _rules(leaves: list[TellingLeaf], job: ExplainJob) -> pl.DataFrame:
     """The most telling of some leaves; of equals the first tree and node."""
-    leaves = sorted(leaves, key=lambda leaf: (-leaf[0], leaf[1], leaf[2]))[: job.options.rules]
+    leaves = sorted(leaves, key=_first_telling)[: job.options.rules]
     step = 1.0 if job.forest.spec.weight is None else job.forest.spec.weight.step
     columns: dict[str, Any] = {
-        "tree": pl.Series([leaf[1] for leaf in leaves], dtype=pl.UInt32),
-        "node": pl.Series([leaf[2] for leaf in leaves], dtype=pl.UInt32),
-        "rule": pl.Series([leaf[3] for leaf in leaves], dtype=pl.String),
-        "weight": pl.Series([leaf[4] * step for leaf in leaves], dtype=pl.Float64),
+        "tree": pl.Series([leaf.tree for leaf in leaves], dtype=pl.UInt32),
+        "node": pl.Series([leaf.node for leaf in leaves], dtype=pl.UInt32),
+        "rule": pl.Series([leaf.rule for leaf in leaves], dtype=pl.String),
+        "weight": pl.Series([leaf.weight * step for leaf in leaves], dtype=pl.Float64),
     }
     if job.forest.is_regression:
-        columns["answer"] = pl.Series([leaf[5] for leaf in leaves], dtype=pl.Float64)
+        columns["answer"] = pl.Series([leaf.answer for leaf in leaves], dtype=pl.Float64)
     else:
-        shares = [leaf[5] for leaf in leaves]
+        shares = [leaf.answer for leaf in leaves]
         labels = label_series(job.forest.spec.target).alias("answer")
         columns["answer"] = labels.gather([int(np.argmax(own)) for own in shares])
         columns["share"] = pl.Series([float(np.max(own)) for own in shares], dtype=pl.Float64)
     return pl.DataFrame(columns)
 
 
-def part_shape(header: Header, levels: Levels, rules: int, span: Span) -> PartShape:
-    """Task: what the trees of a part look like."""
-    nodes = join_nodes(list(read_span(span, header)))
-    classes = len(header.spec.target.classes)
-    weight = [batch.column("weight").to_numpy() for batch in batches(span, classes, ["weight"])]
-    features = len(header.spec.features)
-    part = PartShape(
-        [],
-        np.zeros((features, 2), np.int64),
-        np.zeros(features, np.int64),
-        np.zeros((features, features), np.int64),
-        [],
-    )
-    starts = nodes.starts
-    every = np.concatenate(weight).astype(np.float64)
-    for at in range(starts.size - 1):
-        _add_tree(
-            part, _Tree(nodes, int(starts[at]), int(starts[at + 1]), nodes.tree + at, every), rules, header, levels
-        )
-    return part
+def _first_telling(leaf: TellingLeaf) -> tuple[float, int, int]:
+    return -leaf.interest, leaf.tree, leaf.node
 
 
-class _Tree(NamedTuple):
-    """A tree among the nodes of a part."""
-
-    nodes: Nodes
-    begin: int
-    end: int
-    number: int
-    weight: NDArray[np.float64]
-
-    def features(self, node: int) -> list[int]:
-        """Features that an inner node looks at."""
-        feature = int(self.nodes.feature[self.begin + node])
-        if feature != OBLIQUE:
-            return [feature]
-        terms = self.nodes.terms
-        assert terms is not None
-        found: list[int] = terms.feature[terms.start[self.begin + node] : terms.start[self.begin + node + 1]].tolist()
-        return found
-
-    def parents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """The parent of each node, and its level; the root has -1 and 0."""
-        size = self.end - self.begin
-        parent, level = np.full(size, -1), np.zeros(size, np.int64)
-        inner = np.flatnonzero(self.nodes.feature[self.begin : self.end] != LEAF)
-        parent[inner + 1] = inner
-        parent[self.nodes.right[self.begin : self.end][inner].astype(np.int64)] = inner
-        for node in range(1, size):
-            level[node] = level[parent[node]] + 1
-        return parent, level
-
-    def answers(self) -> NDArray[np.float64]:
-        """Shares of classes, or numbers, of every node."""
-        own = slice(self.begin, self.end)
-        if self.nodes.value is not None:
-            return self.nodes.value[own, None]
-        counts = self.nodes.counts[own].astype(np.float64)
-        shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
-        return shares
+def shape_of(trees: Trees, levels: Levels, rules: int, group: range) -> Shape:
+    """Task: what the trees of a group look like."""
+    nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
+    features = len(trees.header.spec.features)
+    ways = _ways(nodes)
+    own = _looks(nodes)
+    splits = np.zeros((features, 4), np.int64)
+    splits[:, 0] = np.bincount(own.feature, minlength=features)
+    np.add.at(splits[:, 1], own.feature, nodes.weight[own.node].astype(np.int64))
+    np.add.at(splits[:, 2], own.feature, ways.level[own.node])
+    tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
+    splits[:, 3] = np.bincount(np.unique(tree[own.node] * features + own.feature) % features, minlength=features)
+    leaves = _telling(nodes, ways, tree, rules, trees.header, levels)
+    return Shape(_lines(nodes, ways.level), splits, _follows(own, ways.parent, features), leaves)
 
 
-def _add_tree(part: PartShape, tree: _Tree, rules: int, header: Header, levels: Levels) -> None:
-    parent, level = tree.parents()
-    feature, weight = tree.nodes.feature[tree.begin : tree.end], tree.weight[tree.begin : tree.end]
-    leaf = feature == LEAF
-    used = set[int]()
-    for node in np.flatnonzero(~leaf).tolist():
-        own = tree.features(node)
-        used.update(own)
-        part.splits[own] += [1, int(weight[node])]
-        part.depths[own] += level[node]
-        if node:
-            part.follows[np.ix_(tree.features(int(parent[node])), own)] += 1
-    part.lines.append(
-        {
-            "tree": tree.number,
-            "nodes": feature.size,
-            "leaves": int(leaf.sum()),
-            "depth": int(level.max()),
-            "mean_depth": float((level[leaf] * weight[leaf]).sum() / weight[leaf].sum()),
-            "largest_leaf": float(weight[leaf].max() / weight[0]),
-            "used": sorted(used),
-        }
-    )
-    answers = tree.answers()
-    interest = np.where(leaf, weight / weight[0] * ((answers - answers[0]) ** 2).sum(axis=1), -1.0)
-    best = np.argsort(-interest, kind="stable")[:rules]
-    for node in best[leaf[best]].tolist():
-        answer = float(answers[node, 0]) if tree.nodes.value is not None else answers[node]
-        rule = rule_of(tree, node, parent, header, levels)
-        part.leaves.append((float(interest[node]), tree.number, node, rule, float(weight[node]), answer))
-    part.leaves.sort(key=lambda found: (-found[0], found[1], found[2]))
-    del part.leaves[rules:]
+class _Ways(NamedTuple):
+    """Of every node: where its parent is among them, -1 of a root; its level; and where its tree begins."""
+
+    parent: NDArray[np.int64]
+    level: NDArray[np.int64]
+    begin: NDArray[np.int64]
 
 
-def rule_of(tree: _Tree, node: int, parent: NDArray[np.int64], header: Header, levels: Levels) -> str:
+def _ways(nodes: Nodes) -> _Ways:
+    begin = np.repeat(nodes.roots, np.diff(nodes.starts))
+    parent, level = np.full(begin.size, -1), np.zeros(begin.size, np.int64)
+    here, depth = nodes.roots, 0
+    while here.size:
+        here = here[nodes.feature[here] != LEAF]
+        depth += 1
+        children = here + 1, begin[here] + nodes.right[here].astype(np.int64)
+        for child in children:
+            parent[child], level[child] = here, depth
+        here = np.concatenate(children)
+    return _Ways(parent, level, begin)
+
+
+class _Looks(NamedTuple):
+    """Which nodes look at which features: int64, by node; those of node n are from start[n] to before start[n + 1]."""
+
+    node: NDArray[np.int64]
+    feature: NDArray[np.int64]
+    start: NDArray[np.int64]
+
+
+def _looks(nodes: Nodes) -> _Looks:
+    number = (nodes.feature != LEAF).astype(np.int64)
+    if nodes.terms is not None:
+        number = np.where(nodes.feature == OBLIQUE, np.diff(nodes.terms.start), number)
+    start = np.concatenate([[0], np.cumsum(number)])
+    node = np.repeat(np.arange(number.size), number)
+    feature = nodes.feature[node].astype(np.int64)
+    if nodes.terms is not None:
+        feature[feature == OBLIQUE] = nodes.terms.feature
+    return _Looks(node, feature, start)
+
+
+def _follows(own: _Looks, parent: NDArray[np.int64], features: int) -> Pairs:
+    """Features of parents with those of their children."""
+    child = np.flatnonzero(parent[own.node] >= 0)
+    above = parent[own.node[child]]
+    number = own.start[above + 1] - own.start[above]
+    found, ends = [], np.concatenate([[0], np.cumsum(number)])
+    begin = 0
+    while begin < child.size:  # nodes on many features have many pairs
+        end = max(begin + 1, int(np.searchsorted(ends, ends[begin] + _MOST_PAIRS, "right")) - 1)
+        some = slice(begin, end)
+        first = np.repeat(own.start[above[some]] - ends[begin:end], number[some]) + np.arange(ends[begin], ends[end])
+        second = np.repeat(own.feature[child[some]], number[some])
+        keys = own.feature[first].astype(np.uint64) * np.uint64(features) + second.astype(np.uint64)
+        found.append(Pairs(*np.unique(keys, return_counts=True)))
+        if len(found) > 1 and sum(pairs.key.size for pairs in found) > _MOST_PAIRS:
+            found = [joined(found)]
+        begin = end
+    return joined(found)
+
+
+def joined(parts: list[Pairs]) -> Pairs:
+    """The pairs of all parts, counted together."""
+    if not parts:
+        return Pairs(np.empty(0, np.uint64), np.empty(0, np.int64))
+    key, place = np.unique(np.concatenate([part.key for part in parts]), return_inverse=True)
+    count = np.zeros(key.size, np.int64)
+    np.add.at(count, place, np.concatenate([part.times for part in parts]))
+    return Pairs(key, count)
+
+
+def _lines(nodes: Nodes, level: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+    """The columns of `trees`."""
+    roots, leaf, weight = nodes.roots, nodes.feature == LEAF, nodes.weight.astype(np.float64)
+    in_leaves = np.where(leaf, weight, 0.0)
+    return {
+        "tree": nodes.tree + np.arange(roots.size),
+        "nodes": np.diff(nodes.starts),
+        "leaves": np.add.reduceat(leaf, roots, dtype=np.int64),
+        "depth": np.maximum.reduceat(level, roots),
+        "mean_depth": np.add.reduceat(level * in_leaves, roots) / np.add.reduceat(in_leaves, roots),
+        "largest_leaf": np.maximum.reduceat(in_leaves, roots) / weight[roots],
+    }
+
+
+def _telling(
+    nodes: Nodes, ways: _Ways, tree: NDArray[np.int64], rules: int, header: Header, levels: Levels
+) -> list[TellingLeaf]:
+    """The leaves that say most; of equals the first tree and node."""
+    answers, weight = _answers(nodes), nodes.weight.astype(np.float64)
+    leaf = np.flatnonzero(nodes.feature == LEAF)
+    root = ways.begin[leaf]
+    interest = weight[leaf] / weight[root] * ((answers[leaf] - answers[root]) ** 2).sum(axis=1)
+    found = []
+    for place in np.argsort(-interest, kind="stable")[:rules].tolist():
+        at = int(leaf[place])
+        answer = float(answers[at, 0]) if nodes.value is not None else answers[at]
+        rule = rule_of(nodes, at, ways.parent, header, levels)
+        number, node = nodes.tree + int(tree[at]), at - int(root[place])
+        found.append(TellingLeaf(float(interest[place]), number, node, rule, float(weight[at]), answer))
+    return found
+
+
+def _answers(nodes: Nodes) -> NDArray[np.float64]:
+    """Shares of classes, or numbers, of every node."""
+    if nodes.value is not None:
+        return nodes.value[:, None]
+    counts = nodes.counts.astype(np.float64)
+    shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
+    return shares
+
+
+def rule_of(nodes: Nodes, node: int, parent: NDArray[np.int64], header: Header, levels: Levels) -> str:
     """The conditions of a leaf, those on one number put together, in the order in which features come first.
 
     Bounds are written in full: a rule is true of the rows of the leaf and of no others.
@@ -218,24 +280,22 @@ def rule_of(tree: _Tree, node: int, parent: NDArray[np.int64], header: Header, l
     while parent[node] >= 0:
         path.append((int(parent[node]), node == parent[node] + 1))
         node = int(parent[node])
-    for above, left in reversed(path):
-        at = tree.begin + above
-        place = int(tree.nodes.feature[at])
+    for at, left in reversed(path):
+        place = int(nodes.feature[at])
         if place == OBLIQUE:
-            texts["node", at] = (
-                f"{_projection(tree, above, header)} {'<=' if left else '>'} {float(tree.nodes.threshold[at])!r}"
-            )
+            bound = float(nodes.threshold[at])
+            texts["node", at] = f"{_projection(nodes, at, header)} {'<=' if left else '>'} {bound!r}"
             continue
         feature = header.spec.features[place]
         if feature.kind == "category":
-            texts["node", at] = _listed(tree, above, left, feature, place, levels)
+            texts["node", at] = _listed(nodes, at, left, feature, place, levels)
             continue
-        bound = float(tree.nodes.threshold[at])
+        bound = float(nodes.threshold[at])
         if left:
             high[place] = min(high.get(place, np.inf), bound)
         else:
             low[place] = max(low.get(place, -np.inf), bound)
-        missing = feature.missing and bool(tree.nodes.default_left[at]) == left
+        missing = feature.missing and bool(nodes.default_left[at]) == left
         texts[place] = _interval(feature.name, low.get(place), high.get(place), missing)
     return " and ".join(texts.values()) or "all rows"
 
@@ -251,20 +311,19 @@ def _interval(name: str, low: float | None, high: float | None, missing: bool) -
     return f"({text} or missing)" if missing else text
 
 
-def _listed(tree: _Tree, node: int, left: bool, feature: FeatureSpec, place: int, levels: Levels) -> str:
-    lists = tree.nodes.levels
+def _listed(nodes: Nodes, at: int, left: bool, feature: FeatureSpec, place: int, levels: Levels) -> str:
+    lists = nodes.levels
     assert lists is not None
-    at = tree.begin + node
     texts = [*(["missing"] if feature.missing else []), *levels.of(place).to_list()]
     names = [texts[int(code)] for code in lists.code[lists.start[at] : lists.start[at + 1]]]
-    inside = bool(tree.nodes.default_left[at]) != left
+    inside = bool(nodes.default_left[at]) != left
     shown = ", ".join(names[:_NAMED]) + (f" and {len(names) - _NAMED} more" if len(names) > _NAMED else "")
     return f"{feature.name} {'in' if inside else 'not in'} {{{shown}}}"
 
 
-def _projection(tree: _Tree, node: int, header: Header) -> str:
-    terms = tree.nodes.terms
+def _projection(nodes: Nodes, node: int, header: Header) -> str:
+    terms = nodes.terms
     assert terms is not None
-    own = range(int(terms.start[tree.begin + node]), int(terms.start[tree.begin + node + 1]))
+    own = range(int(terms.start[node]), int(terms.start[node + 1]))
     texts = [f"{terms.weight[at]:.4g} {header.spec.features[int(terms.feature[at])].name}" for at in own]
     return " + ".join(texts[:_NAMED]) + (f" + {len(texts) - _NAMED} more" if len(texts) > _NAMED else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -47,8 +48,15 @@ class ExplanationFolder:
             raise OutputExistsError(f"{path} is a file; an explanation is a folder: choose another output")
         if not is_remote(self.path) and not is_folder(self.path.resolve().parent):
             raise ConfigError(f"the folder {self.path.parent} of the output {self.path.name} does not exist; create it")
-        if not is_remote(self.path):
+        self._made = not is_remote(self.path) and not self.path.exists()
+        if self._made:
             self.path.mkdir(exist_ok=True)
+
+    def discard_if_empty(self) -> None:
+        """Remove the folder if it was made here and nothing has been written."""
+        if self._made:
+            with suppress(OSError):
+                self.path.rmdir()  # only ever an empty one
 
     def has(self, name: str, options: str = "") -> bool:
         """Whether the table is there. Raises OutputExistsError where another is in its place."""

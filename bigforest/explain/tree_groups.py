@@ -129,16 +129,22 @@ def tasks_at_once(what: str, own: int, resources: Resources, shared: int = 0) ->
 
 
 def plan_groups(
-    what: str, stock: TreeStock, resources: Resources, own: int, shared: int = 0
+    what: str,
+    stock: TreeStock,
+    resources: Resources,
+    own: int,
+    shared: int = 0,
+    sizes: NDArray[np.int64] | None = None,
 ) -> tuple[list[range], int]:
     """Groups of trees for the tasks, and how many tasks of each process go on at once.
 
     what    is done, for messages.
     own     bytes of a task beside its trees; shared: bytes of all together.
+    sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
 
     Results never depend on either. Raises ConfigError, which names the smallest budget that would do.
     """
-    sizes, first = stock.sizes(), stock.trees.first
+    sizes, first = stock.sizes() if sizes is None else sizes, stock.trees.first
     largest, whole = int(sizes.max()), int(sizes.sum())
     most = min(_GROUP_BYTES, -(-whole // (_PIECES * resources.workers)))
     at_once = tasks_at_once(what, own + LOADING_BYTES + largest, resources, shared)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,12 +133,13 @@ def plot_forest(
         forest = read_forest(forest)
     plot = Pictures(forest, {"threads": threads, "scratch": scratch, "memory": memory, "listener": listener})
     names = _possible(plot, data) if what is None else _named(what)
-    paths = [folder_of(out) / f"{name}.{format}" for name in names]
-    for path in paths:
-        check_output(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file)
     asked = _Asked(data, row, tree, depth, features, label)
-    for name, path in zip(names, paths, strict=True):
-        write_chart(_MAKERS[name](plot, asked), path, overwrite=overwrite)
+    with folder_of(out) as folder:
+        paths = [folder / f"{name}.{format}" for name in names]
+        for path in paths:
+            check_output(path, overwrite=overwrite, kind="picture", is_ours=Path.is_file)
+        for name, path in zip(names, paths, strict=True):
+            write_chart(_MAKERS[name](plot, asked), path, overwrite=overwrite)
     return paths
 
 
@@ -168,14 +170,25 @@ def is_training(forest: Forest, source: Source) -> bool:
     return forest.has_bags and spec.target.name in source.schema and source.rows == spec.rows + spec.dropped
 
 
-def folder_of(out: str | Path) -> Path:
-    """The folder, which is made. Raises ConfigError and OutputExistsError."""
+@contextmanager
+def folder_of(out: str | Path) -> Iterator[Path]:
+    """The folder, which is made, and removed again where the block fails and has left it empty.
+
+    Raises ConfigError and OutputExistsError.
+    """
     folder = as_path(out)
     if folder.exists() and not folder.is_dir():
         raise OutputExistsError(f"{out} is a file; pictures are written into a folder: choose another output")
-    if not is_remote(folder):
+    made = not is_remote(folder) and not folder.exists()
+    if made:
         try:
             folder.mkdir(exist_ok=True)
         except OSError as error:
             raise ConfigError(f"the folder {out} cannot be made ({error.strerror}); choose another output") from error
-    return folder
+    try:
+        yield folder
+    except BaseException:
+        if made:
+            with suppress(OSError):
+                folder.rmdir()  # only ever an empty one
+        raise

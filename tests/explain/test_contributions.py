@@ -112,7 +112,7 @@ def test_contributions__of_two_classes_are_those_of_the_second() -> None:
     both = case.forest.explain(case.frame, parts="contributions", classes=["high", "low"])["contributions"]
     own = both.filter(pl.col("class") == "low")
     assert own.equals(found)
-    with pytest.raises(ConfigError, match="classes must be some of high, low"):
+    with pytest.raises(ConfigError, match="is no class of the target; the classes are high, low"):
         case.forest.explain(case.frame, parts="shap", classes=["middle"])
 
 

@@ -202,7 +202,8 @@ def test_explain__is_the_same_with_any_resources(resources: dict[str, Any]) -> N
 
 
 @pytest.mark.parametrize(
-    ("part", "named"), [("permutation", "importance by permutation"), ("importance", "importance")]
+    ("part", "named"),
+    [("permutation", "importance by permutation"), ("importance", "importance"), ("trees", "the look of the trees")],
 )
 def test_explain__names_the_smallest_budget(part: str, named: str) -> None:
     case = grown_case(200)
@@ -210,6 +211,15 @@ def test_explain__names_the_smallest_budget(part: str, named: str) -> None:
         case.forest.explain(case.frame, parts=part, memory="10MB")
     needed = str(error.value).split("at least ")[1].split(" ")[0]
     assert part in case.forest.explain(case.frame, parts=part, memory=needed).tables
+
+
+def test_explain__leaves_no_empty_folder(tmp_path: Path) -> None:
+    case = grown_case(200)
+    (tmp_path / "mine").mkdir()
+    for name in ("new", "mine"):
+        with pytest.raises(ConfigError):
+            case.forest.explain(case.frame, tmp_path / name, parts="permutation", memory="10MB")
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_explain__keeps_what_is_finished(tmp_path: Path) -> None:

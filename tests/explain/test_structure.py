@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 
 import bigforest as bf
+from bigforest.explain import structure, tree_groups
 from tests.explain.made import mixed_case, oblique_case
 from tests.explain.test_importance import grown_case
 from tests.naive.explain import answers, features_at
@@ -57,6 +59,16 @@ def test_tree_pairs__are_parents_and_children(tmp_path: Path) -> None:
                         )
         found = case.forest.explain(parts="trees", rules=3)["tree-pairs"]
         assert {(a, b): count for a, b, count in found.rows()} == pairs
+
+
+def test_trees__are_the_same_in_any_groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for case in (mixed_case(tmp_path / "mixed", 5, 1), oblique_case(tmp_path / "oblique", 5, 2)):
+        first = case.forest.explain(parts="trees", rules=4, threads=1)
+        with monkeypatch.context() as patched:
+            patched.setattr(tree_groups, "_GROUP_BYTES", 1)
+            patched.setattr(structure, "_MOST_PAIRS", 3)
+            again = case.forest.explain(parts="trees", rules=4, threads=2, memory="1GB")
+        assert all(first[name].equals(again[name], null_equal=True) for name in first.tables)
 
 
 def test_rules__are_what_leads_to_the_leaf() -> None:

@@ -316,6 +316,7 @@ def test_wrong_input__is_one_line(grown: Any, tmp_path: Path) -> None:
     ):
         run = CliRunner().invoke(app, ["plot", str(tmp_path / "a.forest"), "--out", str(tmp_path / "o"), *words])
         assert run.exit_code == 2 and told in run.output and run.output.count("\n") == 1, run.output
+        assert not (tmp_path / "o").exists()
     with pytest.raises(ConfigError, match="row must be"):
         forest.plot.waterfall(grown[1], row=10**6)
 
