@@ -1,4 +1,5 @@
-"""How many features a node should draw where numbers are predicted: half of them, all, or what training chooses.
+"""Which defaults should be taken where numbers are predicted: half of the features at a node and leaves of 2 rows, all
+and 1, or what training chooses of the two.
 
     python benchmarks/draws.py --data DIR [--trees 100] [--max-rows 20000] [--sets uci/abalone,sim/friedman2]
 
@@ -16,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -27,7 +29,11 @@ from tables import markdown, save
 
 import bigforest as bf
 
-RULES = ("half", "all", None)
+RULES: dict[str, dict[str, Any]] = {
+    "half": {"mtry": "half", "min_leaf": 2},
+    "all": {"mtry": "all", "min_leaf": 1},
+    "chosen": {},
+}
 MOST_COLUMNS = 60
 FEWEST_ROWS = 1_000
 FEWEST_VALUES = 20  # of a feature that is predicted
@@ -58,12 +64,12 @@ def measure(frame: pl.DataFrame, target: str, options: argparse.Namespace) -> di
         frame = frame[np.sort(order[: options.max_rows])]
     with TemporaryDirectory() as folder:
         store = bf.encode_store(frame, Path(folder, "store"), target=target, task="regression")
-        forests = {rule: bf.train(store, trees=options.trees, mtry=rule) for rule in RULES}
+        forests = {rule: bf.train(store, trees=options.trees, **own) for rule, own in RULES.items()}
         return {
             "rows": store.rows,
             "features": len(store.spec.features),
-            **{rule or "chosen": forest.oob.metrics["r2"].item() for rule, forest in forests.items()},
-            "rule": str(forests[None].config.mtry),
+            **{rule: forest.oob.metrics["r2"].item() for rule, forest in forests.items()},
+            "rule": str(forests["chosen"].config.mtry),
         }
 
 
@@ -73,7 +79,7 @@ def summary(found: pl.DataFrame) -> pl.DataFrame:
     for part in ("choose", "report"):
         own = found.filter(part=part)
         best = pl.max_horizontal("half", "all")
-        for rule in ("half", "all", "chosen"):
+        for rule in RULES:
             behind = own.select(lost=best - pl.col(rule), set="set").sort("lost", descending=True)
             names = behind.filter(pl.col("lost") > BEHIND)
             rows.append(
@@ -114,7 +120,7 @@ def main() -> None:
     columns = {
         "part": ("half", "{}"),
         "tables": ("tables", "{}"),
-        "rule": ("features drawn", "{}"),
+        "rule": ("rule", "{}"),
         "r2": ("mean R2", "{:.4f}"),
         "behind": ("behind by more than 0.01", "{}"),
         "worst": ("most behind", "{:.3f}"),

@@ -15,7 +15,7 @@ CONFIG: dict[str, Choice] = {
     "impurity": option(str | None, None, "gini|entropy|error|variance", "What a split lowers.  [default: gini, variance for regression]", panel="the trees"),
     "max_depth": option(int | None, None, "N", "Deepest level of a leaf; the root has level 0.  [default: unlimited]", panel="the trees"),
     "min_split": option(int | None, None, "N", "Fewest bag rows of a node that is split.  [default: 2]", panel="the trees"),
-    "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf.  [default: 1, 2 for regression]", panel="the trees"),
+    "min_leaf": option(int | None, None, "N", "Fewest bag rows of a leaf.  [default: 1; of numbers 2, or 1 where all features are chosen out of bag]", panel="the trees"),
     "max_bins": option(str | None, None, "exact|INT", "Values per feature that may be thresholds: all, or at most a number, by quantiles.  [default: exact]", panel="the trees", read=number_or_word),
     "ranks": option(bool | None, None, None, "Split on the ranks of the values in the training table instead of the values.  [default: off]", panel="the trees"),
     "constants": option(str | None, None, "redraw|count", "Whether a feature that is constant in the node uses up a draw (count) or not (redraw).  [default: redraw]", panel="the trees"),

@@ -159,9 +159,9 @@ def train(
     mtry : {"sqrt", "log2", "half", "all"}, int, float or None, default=None
         Features drawn per node: by a rule, a count, or a fraction of all. "sqrt" and "log2" are rounded down, "half" is
         rounded up. A whole number is a count and a float a fraction: 1 is one feature, 1.0 is all. A count above the
-        number of features is refused. Unless given, of numbers all features are drawn where small trees, on 1,000 rows
-        at least, are better by that out of bag, and else half. None: sqrt; of numbers half or all, chosen out of bag.
-        Default of tree and rotation: "all". Only of the families axis, tree and rotation.
+        number of features is refused. Unless given, of numbers all features are drawn, and leaves have 1 row, where
+        small trees on 1,000 rows at least are better so out of bag; else half, and 2. None: sqrt; of numbers half or
+        all, chosen out of bag. Default of tree and rotation: "all". Only of the families axis, tree and rotation.
     feature_fraction : float or None, default=None
         Chance of each feature to be considered in a node, instead of `mtry`. A draw of no feature is repeated. Only of
         the families axis, tree and rotation.
@@ -178,8 +178,8 @@ def train(
         Fewest bag rows of a node that is split. Of rows with weights, all beyond the first 2 count as their mean
         weight.
     min_leaf : int or None, default=None
-        Fewest bag rows of a leaf. Of rows with weights, all beyond the first count as their mean weight. None: 1, 2 for
-        regression.
+        Fewest bag rows of a leaf. Of rows with weights, all beyond the first count as their mean weight. None: 1; of
+        numbers 2, or 1 where all features are chosen out of bag.
     max_bins : {"exact"} or int, default="exact"
         Values per feature that may be thresholds: all, or at most a number, by quantiles.
     ranks : bool, default=False

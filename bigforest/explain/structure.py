@@ -32,7 +32,7 @@ _FEATURE_BYTES = 300
 _TREE_BYTES = 120
 
 
-class Shape(NamedTuple):
+class TreeShapes(NamedTuple):
     """Of some trees.
 
     lines    of `trees`, by column.
@@ -83,11 +83,11 @@ def write_trees(job: ExplainJob) -> None:
     sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
     tables = _FEATURE_BYTES * len(spec.features) + _TREE_BYTES * stock.tree_count
     groups, at_once = plan_groups("the look of the trees", stock, job.resources, _PAIRS_BYTES, tables, sizes)
-    found: dict[int, Shape] = {}
+    found: dict[int, TreeShapes] = {}
     splits, follows = np.zeros((len(spec.features), 4), np.int64), joined([])
     with stage("trees", stock.tree_count, "trees", job.listener) as progress:
 
-        def collect(index: int, shape: Shape) -> None:
+        def collect(index: int, shape: TreeShapes) -> None:
             nonlocal splits, follows
             splits, follows = splits + shape.splits, joined([follows, shape.follows])
             found[index] = shape._replace(splits=shape.splits[:0], follows=joined([]))
@@ -139,7 +139,7 @@ def _first_telling(leaf: TellingLeaf) -> tuple[float, int, int]:
     return -leaf.interest, leaf.tree, leaf.node
 
 
-def shape_of(trees: Trees, levels: Levels, rules: int, group: range) -> Shape:
+def shape_of(trees: Trees, levels: Levels, rules: int, group: range) -> TreeShapes:
     """Task: what the trees of a group look like."""
     nodes = join_nodes([piece for span in trees.spans(group) for piece in read_span(span, trees.header)])
     features = len(trees.header.spec.features)
@@ -152,7 +152,7 @@ def shape_of(trees: Trees, levels: Levels, rules: int, group: range) -> Shape:
     tree = np.repeat(np.arange(nodes.roots.size), np.diff(nodes.starts))
     splits[:, 3] = np.bincount(np.unique(tree[own.node] * features + own.feature) % features, minlength=features)
     leaves = _telling(nodes, ways, tree, rules, trees.header, levels)
-    return Shape(_lines(nodes, ways.level), splits, _follows(own, ways.parent, features), leaves)
+    return TreeShapes(_lines(nodes, ways.level), splits, _follows(own, ways.parent, features), leaves)
 
 
 class _Ways(NamedTuple):

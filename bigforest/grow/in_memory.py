@@ -114,7 +114,6 @@ def forget_shared(store: Store, config: TrainConfig) -> None:
 def rules_of(store: Store, config: TrainConfig) -> Rules:
     """What stops and steers the trees of a forest."""
     config = config.settled(store.spec.target.task)
-    assert config.min_leaf is not None
     weight = store.spec.weight
     mean = 1.0 if weight is None else weight.searched / store.rows
     return Rules(
@@ -122,7 +121,7 @@ def rules_of(store: Store, config: TrainConfig) -> Rules:
         impurity=criterion_of(config).number,
         max_depth=-1 if config.max_depth is None else config.max_depth,
         min_split=2 + round((config.min_split - 2) * mean),
-        min_leaf=1 + round((config.min_leaf - 1) * mean),
+        min_leaf=1 + round((config.leaf_rule - 1) * mean),
         redraw=config.constants == "redraw",
         chance=-1 if config.feature_fraction is None else max(1, int(config.feature_fraction * 2**53)),
         min_level=1 + round((config.min_level - 1) * mean),

@@ -207,7 +207,7 @@ def max_nodes(rows: int, config: TrainConfig, classes: int = 0) -> int:
     leaves = distinct_rows(rows, config, classes)
     weighted = config.weight is not None or config.class_weight is not None
     if config.group is None and not weighted:  # else bags have any number of rows, or leaves of any weight
-        leaves = max(1, min(leaves, draws // (config.min_leaf or 1)))
+        leaves = max(1, min(leaves, draws // config.leaf_rule))
     if config.max_depth is not None and config.max_depth < leaves.bit_length():
         leaves = min(leaves, 1 << config.max_depth)
     return 2 * leaves - 1

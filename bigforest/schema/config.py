@@ -75,10 +75,14 @@ class TrainConfig(TrainOptions):
         return self._with_defaults(task)
 
     def _with_defaults(self, task: Task) -> TrainConfig:
-        config = replace(self, task=task)
-        min_leaf = self.min_leaf or TASKS[task].min_leaf
-        mtry = config.mtry if task == "regression" else config.draw_rule  # of numbers it is chosen (training/mtry.py)
-        return replace(config, impurity=config.criterion, min_leaf=min_leaf, mtry=mtry)
+        config = replace(self, task=task, impurity=replace(self, task=task).criterion)
+        if task == "regression":  # what else is not said is chosen, see training/number_defaults.py
+            return config
+        return config.with_defaults()
+
+    def with_defaults(self) -> TrainConfig:
+        """The configuration, which has a task, with the defaults of what was neither said nor chosen."""
+        return replace(self, min_leaf=self.leaf_rule, mtry=self.draw_rule)
 
     def drawn_projections(self, features: int) -> int:
         """Columns of the random matrix of a node when the table has `features` features; at least 1."""
@@ -102,6 +106,11 @@ class TrainConfig(TrainOptions):
     def draw_rule(self) -> FeatureRule | int | float:
         """mtry, also where it was not said."""
         return TASKS[self.task or "classification"].mtry if self.mtry is None else self.mtry
+
+    @property
+    def leaf_rule(self) -> int:
+        """min_leaf, also where it was not said."""
+        return self.min_leaf or TASKS[self.task or "classification"].min_leaf
 
     @property
     def tie_rule(self) -> Ties:

@@ -94,8 +94,8 @@ class TrainOptions:
             more=(
                 '"sqrt" and "log2" are rounded down, "half" is rounded up. A whole number is a count and a float a '
                 "fraction: 1 is one feature, 1.0 is all. A count above the number of features is refused. Unless "
-                "given, of numbers all features are drawn where small trees, on 1,000 rows at least, are better by "
-                "that out of bag, and else half."
+                "given, of numbers all features are drawn, and leaves have 1 row, where small trees on 1,000 rows at "
+                "least are better so out of bag; else half, and 2."
             ),
         ),
     ] = None
@@ -152,7 +152,7 @@ class TrainOptions:
             panel=TREES,
             min=1,
             max=2**62,
-            unset="1, 2 for regression",
+            unset="1; of numbers 2, or 1 where all features are chosen out of bag",
             help="Fewest bag rows of a leaf.",
             more="Of rows with weights, all beyond the first count as their mean weight.",
         ),

@@ -82,13 +82,14 @@ def options_of(given: Mapping[str, Any], criteria: Mapping[str, str], rows: int,
         "trees": int(trees),
         "impurity": criteria[criterion],
         "min_split": _rows_of("min_samples_split", given["min_samples_split"], rows, 2),
-        # Beyond the first, rows with weights count as their mean weight: with these a leaf has the share at least.
-        "min_leaf": max(
-            _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1),
-            math.ceil(float(share) * rows) + (weighted and share > 0.0),
-        ),
         "sample_fraction": _share_of(given["max_samples"], given["bootstrap"], rows),
     }
+    # Beyond the first, rows with weights count as their mean weight: with these a leaf has the share at least.
+    fewest = math.ceil(float(share) * rows) + (weighted and share > 0.0)
+    if given["min_samples_leaf"] != "auto":
+        fewest = max(fewest, _rows_of("min_samples_leaf", given["min_samples_leaf"], rows, 1))
+    if fewest:
+        options["min_leaf"] = fewest
     # Where nothing is said the family has its own.
     if given["max_features"] != "auto":
         options["mtry"] = _drawn(given["max_features"])

@@ -76,9 +76,9 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
     min_samples_split : int or float, default=2
         A node with fewer bag rows is a leaf. A float is a fraction of the rows. Where rows have weights, rows
         beyond 2 count as their mean weight.
-    min_samples_leaf : int or float, default=2
-        No child has fewer bag rows. A float is a fraction of the rows. Of rows with weights as
-        `min_samples_split`.
+    min_samples_leaf : "auto", int or float, default="auto"
+        No child has fewer bag rows. A float is a fraction of the rows. "auto" is 2, or 1 where all features are
+        drawn because that is better out of bag (see `max_features`). Of rows with weights as `min_samples_split`.
     min_weight_fraction_leaf : float, default=0.0
         No child has less than this share of the weight of all rows; without weights, of their number.
     bootstrap : bool or "auto", default="auto"
@@ -182,7 +182,7 @@ class BigForestRegressor(RegressorMixin, BaseBigForest):  # type: ignore[misc]
         keep_votes: bool = False,
         # End of the options.
         min_samples_split: int | float = 2,
-        min_samples_leaf: int | float = 2,
+        min_samples_leaf: str | int | float = "auto",
         min_weight_fraction_leaf: float = 0.0,
         bootstrap: bool | str = "auto",
         max_samples: int | float | None = None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import replace
 from typing import Any
 
 from bigforest.common.errors import ConfigError
@@ -20,7 +19,7 @@ from bigforest.sampling.boosting import check_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.store.store import Store
-from bigforest.training.mtry import choose_estimate, is_open
+from bigforest.training.number_defaults import choose_estimate, is_open, most_chosen
 
 # What the stages need, in the order in which they run.
 _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
@@ -37,7 +36,7 @@ def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resource
     """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
     skipped = {"encode"} if isinstance(table, Store) else set()
     if is_open(config, shape.features, shape.rows):
-        config = replace(config, mtry="all")  # the most that may be chosen
+        config = most_chosen(config)
     else:
         skipped.add("choose")
     if not config.bootstrap:

@@ -22,7 +22,7 @@ from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
 from bigforest.store.store import Store
 from bigforest.training.memory import check_boosting, estimates, most_needed, settled_for
-from bigforest.training.mtry import visits_to_choose
+from bigforest.training.number_defaults import visits_to_choose
 from bigforest.training.projection import MEASURED, Machines, Projection, project
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.

@@ -41,7 +41,7 @@ from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.job import TrainingJob, make_store
-from bigforest.training.mtry import choose_mtry
+from bigforest.training.number_defaults import choose_defaults
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
 from bigforest.training.run_state import RunState, versions
 from bigforest.training.weighing import grow_trees
@@ -67,7 +67,7 @@ def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: 
     temporary.mkdir()
     validation = _validation(task, temporary)
     store, config = make_store(task, home / "table.store", temporary, resources, clock)
-    config = choose_mtry(store, config, resources, clock)
+    config = choose_defaults(store, config, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
@@ -237,7 +237,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
         with local_workdir(run.temporary) as here:
             made = here / "table.store"
             store, config = make_store(task, made, run.temporary, resources, clock)
-            config = choose_mtry(store, config, resources, clock)
+            config = choose_defaults(store, config, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
                 raise DataError(
                     f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "

@@ -1,11 +1,12 @@
-"""How many features a node draws where numbers are predicted and `mtry` is not given: half of them, or all.
+"""Defaults that are chosen where numbers are predicted: nodes draw half of the features and leaves have 2 rows, or
+nodes draw all and leaves have 1.
 
-Half is best for most tables, all where few features carry the whole signal. Some small trees are grown by each rule on
-the same bags, and judged on rows that are not in these. Of a row that two trees left out, the product of their errors
-is on average what a forest of very many such trees is wrong by, squared (Breiman 2001, section 11): the mean over the
-pairs of trees of a row estimates its squared error. All features are drawn where that is lower than with half of them
-by a standard error. What is chosen is a function of the table and of the options but for trees and seed, so that
-forests of different seeds can be merged. Oracle: tests/naive/mtry.py.
+The first is best for most tables, the second where few features carry a signal with little noise. Some small trees are
+grown by each rule on the same bags, and judged on rows that are not in these. Of a row that two trees left out, the
+product of their errors is on average what a forest of very many such trees is wrong by, squared (Breiman 2001, section
+11): the mean over the pairs of trees of a row estimates its squared error. The second rule is taken where that is
+lower by a standard error. What is chosen is a function of the table and of the options but for trees and seed, so that
+forests of different seeds can be merged. Oracle: tests/naive/number_defaults.py.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from bigforest.schema.registered import options_of
 from bigforest.schema.train_options import OPTIONS
 from bigforest.store.store import Store
 
-_RULES: tuple[FeatureRule, ...] = ("half", "all")
 # Trees of each rule, in tasks of some of them.
 _TREES = 16
 _TASK_TREES = 4
@@ -49,6 +49,13 @@ _BLOCKS = 16
 _CELL_BYTES = 8
 
 
+class Rule(NamedTuple):
+    """How many features a node draws, and rows of a leaf at least."""
+
+    mtry: FeatureRule
+    min_leaf: int
+
+
 class Errors(NamedTuple):
     """Of each row, float64 [rows]: the sum of the errors of the trees that left it out, that of their squares, and how
     many there are."""
@@ -59,7 +66,7 @@ class Errors(NamedTuple):
 
 
 def is_open(config: TrainConfig, features: int, rows: int) -> bool:
-    """Whether the number of features to draw is still to be chosen, for numbers to predict and a table of this size."""
+    """Whether there is something to choose, for a configuration that has a task, and a table of this size."""
     return (
         config.task == "regression"
         and config.mtry is None
@@ -70,15 +77,25 @@ def is_open(config: TrainConfig, features: int, rows: int) -> bool:
     )
 
 
-def choose_mtry(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
-    """The configuration with `mtry`, where that was not given."""
+def rules_for(config: TrainConfig) -> tuple[Rule, Rule]:
+    """What is chosen from: the default, and the other; a size of leaves that was given is that of both."""
+    return Rule("half", config.leaf_rule), Rule("all", config.min_leaf or 1)
+
+
+def most_chosen(config: TrainConfig) -> TrainConfig:
+    """The configuration with what takes most memory of all that may be chosen."""
+    return replace(config, **rules_for(config)[1]._asdict())
+
+
+def choose_defaults(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
+    """The configuration, settled for the target of the store, with all that was not given."""
     if not is_open(config, len(store.spec.features), store.rows):
-        return replace(config, mtry=config.draw_rule)
+        return config.with_defaults()
     executor = resources.executor(1 if resources.memory is not None else None)
-    own = _pilot_config(config)
+    own, rules = _pilot_config(config), rules_for(config)
     with compiling(kernels_of(store.shape.extras, own, passes=False), executor, listener):
         executor.run_on_all_workers(compile_for, store.shape.extras, own, False, resources.scratch)
-    tasks = [(rule, range(first, first + _TASK_TREES)) for rule in _RULES for first in range(0, _TREES, _TASK_TREES)]
+    tasks = [(rule, range(first, first + _TASK_TREES)) for rule in rules for first in range(0, _TREES, _TASK_TREES)]
     found: dict[int, Errors] = {}
     with stage("choose", len(tasks) * _TASK_TREES, "trees", listener) as progress:
 
@@ -87,12 +104,18 @@ def choose_mtry(store: Store, config: TrainConfig, resources: Resources, listene
             progress.advance(_TASK_TREES)
 
         executor.run(judge, tasks, end, (store, own))
-    half, every = (_sum([found[index] for index, task in enumerate(tasks) if task[0] == rule]) for rule in _RULES)
+    plain, other = (_sum([found[index] for index, task in enumerate(tasks) if task[0] is rule]) for rule in rules)
     weight = None if store.weight is None else store.weight[rows_to_judge(store.rows, len(store.spec.features))]
-    rule = better_rule(half, every, weight)
-    if rule == "all":
-        listener(Notice("mtry is all: out of bag that is better here than to draw half of the features"))
-    return replace(config, mtry=rule)
+    chosen = rules[is_better(other, plain, weight)]
+    if chosen is not rules[0]:
+        listener(
+            Notice(f"mtry is all and min_leaf {chosen.min_leaf}: out of bag that is better here than {_said(rules[0])}")
+        )
+    return replace(config, **chosen._asdict())
+
+
+def _said(rule: Rule) -> str:
+    return f"{rule.mtry} of the features and {rule.min_leaf}"
 
 
 def _sum(parts: list[Errors]) -> Errors:
@@ -100,20 +123,20 @@ def _sum(parts: list[Errors]) -> Errors:
     return Errors(*np.sum(parts, axis=0))
 
 
-def better_rule(half: Errors, every: Errors, weight: NDArray[Any] | None) -> FeatureRule:
-    """ "all" where the loss of the trees that draw all features is lower by more than its standard error; else "half".
+def is_better(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> bool:
+    """Whether the loss of the other trees is lower than that of the plain ones by more than its standard error.
 
     weight  of each row; None where all weigh the same.
     """
-    judged = half.trees > 1
+    judged = plain.trees > 1
     if np.count_nonzero(judged) < 2:
-        return "half"
-    gain = _losses(half, judged) - _losses(every, judged)
+        return False
+    gain = _losses(plain, judged) - _losses(other, judged)
     weights = np.ones(gain.size) if weight is None else weight[judged].astype(np.float64)
     weights /= weights.sum()
     mean = float(weights @ gain)
     error = math.sqrt(float(weights**2 @ (gain - mean) ** 2))
-    return "all" if mean > error else "half"
+    return mean > error
 
 
 def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
@@ -122,10 +145,10 @@ def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
     return (total**2 - squares) / (trees * (trees - 1))
 
 
-def judge(store: Store, config: TrainConfig, rule: FeatureRule, trees: range) -> Errors:
+def judge(store: Store, config: TrainConfig, rule: Rule, trees: range) -> Errors:
     """Task: the errors of trees that are grown by a rule on some rows of the store, for each of these rows."""
     rows = rows_to_judge(store.rows, len(store.spec.features))
-    some, config = store.of_rows(rows), replace(config, mtry=rule)
+    some, config = store.of_rows(rows), replace(config, **rule._asdict())
     target = np.asarray(some.spec.target.values(some.target), np.float64)
     errors = Errors(np.zeros(rows.size), np.zeros(rows.size), np.zeros(rows.size))
     try:

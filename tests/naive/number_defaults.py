@@ -1,4 +1,4 @@
-"""Whether nodes should draw all features or half, from errors of single trees (Breiman 2001, section 11)."""
+"""Whether other trees are better than plain ones, from the errors of single trees (Breiman 2001, section 11)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ def loss(trees: Trees, row: int) -> float | None:
     return math.fsum(products) / len(products) if products else None
 
 
-def gain(half: Trees, every: Trees, weights: Sequence[float]) -> tuple[float, float] | None:
-    """By how much the loss of `every` is lower, in the weighted mean over rows, and the standard error of that; None
+def gain(plain: Trees, other: Trees, weights: Sequence[float]) -> tuple[float, float] | None:
+    """By how much the loss of `other` is lower, in the weighted mean over rows, and the standard error of that; None
     where fewer than two rows can be judged. The trees of both have the same bags."""
-    pairs = [(loss(half, row), loss(every, row), weight) for row, weight in enumerate(weights)]
+    pairs = [(loss(plain, row), loss(other, row), weight) for row, weight in enumerate(weights)]
     gains = [(one - other, weight) for one, other, weight in pairs if one is not None and other is not None]
     if len(gains) < 2:
         return None

@@ -1,4 +1,4 @@
-"""How many features nodes draw where numbers are predicted: half of them, or all where that is better out of bag."""
+"""Defaults of numbers: half of the features and leaves of 2 rows, or all and 1, as is better out of bag."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from bigforest.common.events import Notice, StageFinished
 from bigforest.execution.resources import Resources
 from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.schema.config import TrainConfig
-from bigforest.training import mtry
-from tests.naive.mtry import Trees, gain, loss
+from bigforest.training import number_defaults as defaults
+from tests.naive.number_defaults import Trees, gain, loss
 from tests.thorough import cases, examples
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
@@ -40,8 +40,8 @@ def noise(rows: int) -> pl.DataFrame:
     return pl.DataFrame({f"x{k}": draw.normal(size=rows) for k in range(6)} | {"y": draw.normal(size=rows)})
 
 
-def errors_of(trees: Trees, rows: int) -> mtry.Errors:
-    found = mtry.Errors(np.zeros(rows), np.zeros(rows), np.zeros(rows))
+def errors_of(trees: Trees, rows: int) -> defaults.Errors:
+    found = defaults.Errors(np.zeros(rows), np.zeros(rows), np.zeros(rows))
     for tree in trees:
         for row, error in tree.items():
             found.total[row] += error
@@ -52,33 +52,31 @@ def errors_of(trees: Trees, rows: int) -> mtry.Errors:
 
 @given(st.data())
 @settings(max_examples=examples(200))
-def test_better_rule__is_the_naive_one(data: st.DataObject) -> None:
+def test_is_better__is_what_the_naive_one_says(data: st.DataObject) -> None:
     rows = data.draw(st.integers(1, 8))
     bags = data.draw(st.lists(st.sets(st.integers(0, rows - 1)), min_size=1, max_size=5))
     values = st.integers(-9, 9).map(float)
     half, every = ([{row: data.draw(values) for row in sorted(bag)} for bag in bags] for _ in range(2))
     weights = data.draw(st.none() | st.lists(st.integers(1, 9).map(float), min_size=rows, max_size=rows))
-    found = mtry.better_rule(
-        errors_of(half, rows), errors_of(every, rows), None if weights is None else np.array(weights)
-    )
+    own = None if weights is None else np.array(weights)
+    found = defaults.is_better(errors_of(every, rows), errors_of(half, rows), own)
     wanted = gain(half, every, weights or [1.0] * rows)
     if wanted is not None and abs(wanted[0] - wanted[1]) < 1e-9:
         return  # a tie but for rounding
-    assert found == ("all" if wanted is not None and wanted[0] > wanted[1] else "half")
+    assert found == (wanted is not None and wanted[0] > wanted[1])
 
 
 @compiled
-@pytest.mark.parametrize("rule", ["half", "all"])
-def test_judge__trees_err_as_those_of_a_forest_do(rule: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("rule", [defaults.Rule("half", 3), defaults.Rule("all", 1)])
+def test_judge__trees_err_as_those_of_a_forest_do(rule: defaults.Rule, tmp_path: Path) -> None:
     frame = product(1200).with_columns(
         x0=pl.when(pl.col("x1") < 1.5).then("x0"), c=pl.col("x2").round(0).cast(pl.String)
     )
     store = bf.encode_store(frame, tmp_path / "store", target="y")
-    options: dict[str, Any] = {"trees": 4, "min_leaf": 3, "shrink": "off"}
-    config = TrainConfig.of(**options).settled("regression")
-    found = mtry.judge(store, config, rule, range(4))
+    config = TrainConfig.of(trees=4, shrink="off").settled("regression")
+    found = defaults.judge(store, config, rule, range(4))
 
-    forest = bf.train(store, **options, mtry=rule, keep_votes=True)
+    forest = bf.train(store, trees=4, shrink="off", **rule._asdict(), keep_votes=True)
     leaves = forest.nodes.select("tree", "node", "value").collect()
     votes = forest.oob.votes.collect().join(leaves, left_on=["tree", "leaf"], right_on=["tree", "node"])
     truth = frame["y"].to_numpy()
@@ -109,9 +107,9 @@ def test_train__all_features_where_that_is_better(tmp_path: Path) -> None:
     frame = product(2000)
     forest = bf.train(frame, "y", trees=10, out=tmp_path / "forest", listener=listen)
     assert forest.config.mtry == "all"
-    assert any("mtry is all" in text for text in told)
+    assert any("mtry is all and min_leaf 1" in text for text in told)
     assert "choose" in stages
-    said = bf.train(frame, "y", trees=10, mtry="all")
+    said = bf.train(frame, "y", trees=10, mtry="all", min_leaf=1)
     assert forest.config == said.config
     assert forest.nodes.collect().equals(said.nodes.collect())
     assert forest.oob.error < bf.train(frame, "y", trees=10, mtry="half").oob.error
@@ -122,7 +120,8 @@ def test_train__all_features_where_that_is_better(tmp_path: Path) -> None:
 @compiled
 def test_train__half_where_that_is_as_good() -> None:
     told: list[object] = []
-    assert bf.train(noise(2000), "y", trees=3, listener=told.append).config.mtry == "half"
+    config = bf.train(noise(2000), "y", trees=3, listener=told.append).config
+    assert (config.mtry, config.min_leaf) == ("half", 2)
     assert not any(isinstance(event, Notice) and "mtry" in event.message for event in told)
 
 
@@ -135,6 +134,7 @@ def test_train__half_where_that_is_as_good() -> None:
             {"memory": "300MB"},
             {"seed": 7, "trees": 2},
             {"bootstrap": False},
+            {"min_leaf": 3},
             {"splitter": "random"},
             {"group": "g"},
             {"weight": "w"},
@@ -146,7 +146,8 @@ def test_train__half_where_that_is_as_good() -> None:
 def test_train__the_same_choice_however_it_is_trained(options: dict[str, Any]) -> None:
     frame = product(2000).with_columns(g=pl.int_range(2000) // 3, w=pl.lit(2.0))
     columns = {"exclude": [name for name in ("g", "w") if name not in options.values()]}
-    assert bf.train(frame, "y", **({"trees": 3} | columns | options)).config.mtry == "all"
+    config = bf.train(frame, "y", **({"trees": 3} | columns | options)).config
+    assert (config.mtry, config.min_leaf) == ("all", options.get("min_leaf", 1))
 
 
 def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
@@ -160,31 +161,31 @@ def test_train__forests_of_other_seeds_merge(tmp_path: Path) -> None:
     [({"mtry": 2}, 1000), ({"mtry": "half"}, 1000), ({"feature_fraction": 0.5}, 1000), ({}, 999)],
 )
 def test_is_open__not_where_it_was_said_or_rows_are_few(options: dict[str, Any], rows: int) -> None:
-    assert mtry.is_open(TrainConfig.of().settled("regression"), 6, 1000)
-    assert not mtry.is_open(TrainConfig.of(**options).settled("regression"), 6, rows)
+    assert defaults.is_open(TrainConfig.of().settled("regression"), 6, 1000)
+    assert not defaults.is_open(TrainConfig.of(**options).settled("regression"), 6, rows)
 
 
 @pytest.mark.parametrize("family", ["tree", "rotation", "sparse-oblique"])
 def test_is_open__not_of_families_that_draw_all_or_projections(family: str) -> None:
-    assert not mtry.is_open(TrainConfig.of(family=family).settled("regression"), 6, 1000)
+    assert not defaults.is_open(TrainConfig.of(family=family).settled("regression"), 6, 1000)
 
 
 def test_is_open__not_of_classes_nor_a_single_feature() -> None:
-    assert not mtry.is_open(TrainConfig.of().settled("classification"), 6, 1000)
-    assert not mtry.is_open(TrainConfig.of().settled("regression"), 1, 1000)
+    assert not defaults.is_open(TrainConfig.of().settled("classification"), 6, 1000)
+    assert not defaults.is_open(TrainConfig.of().settled("regression"), 1, 1000)
 
 
 @pytest.mark.parametrize("rows", [1000, 4001, 16 * BLOCK_ROWS, 16 * BLOCK_ROWS + 1, 40 * BLOCK_ROWS + 9])
 @pytest.mark.parametrize("features", [2, 100, 3000])
 def test_rows_to_judge__are_drawn_from_few_blocks(rows: int, features: int) -> None:
-    found = mtry.rows_to_judge(rows, features)
+    found = defaults.rows_to_judge(rows, features)
     assert found.size <= rows
     assert found.size * features <= max(1 << 22, 4000 * 65)
     assert (np.diff(found) > 0).all()
     assert found[0] >= 0
     assert found[-1] < rows
     assert np.unique(found // BLOCK_ROWS).size <= 17
-    assert np.array_equal(found, mtry.rows_to_judge(rows, features))
+    assert np.array_equal(found, defaults.rows_to_judge(rows, features))
     if rows > 4000 and features == 2:
         assert found.size >= min(rows, 4000) - 16
 
@@ -219,11 +220,15 @@ def test_plan__counts_what_choosing_takes() -> None:
     assert by_name["choose"].seconds > 0
     assert by_name["choose"].need.memory > by_name["choose"].need.smallest - 1
     assert "choose" not in {stage.stage for stage in bf.plan_training(frame, "y", mtry="half").stages}
-    small, large = (bf.plan_training(frame, "y", memory="300MB", mtry=rule).smallest for rule in ("half", "all"))
+    rules = ({"mtry": "half", "min_leaf": 2}, {"mtry": "all", "min_leaf": 1})
+    small, large = (bf.plan_training(frame, "y", memory="300MB", **rule).smallest for rule in rules)
     assert small <= large == bf.plan_training(frame, "y", memory="300MB").smallest
 
 
-def test_choose_mtry__gives_what_was_not_chosen_its_default(tmp_path: Path) -> None:
+def test_choose_defaults__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
     store = bf.encode_store(product(100), tmp_path / "store", target="y")
     config = TrainConfig.of().settled("regression")
-    assert mtry.choose_mtry(store, config, Resources(threads=1), lambda _: None).mtry == "half"
+    found = defaults.choose_defaults(store, config, Resources(threads=1), lambda _: None)
+    assert (found.mtry, found.min_leaf) == ("half", 2)
+    given = TrainConfig.of(mtry="all").settled("regression")
+    assert defaults.choose_defaults(store, given, Resources(threads=1), lambda _: None).min_leaf == 2
