@@ -72,7 +72,7 @@ def rejection_chart(forest: GrownForest) -> Any:
     marks = limits_table(forest).filter(pl.col("error").is_not_null())
     base = chart_of(marks.with_columns(text=pl.col("reject_above").cast(pl.String))).encode(x=x, y=y)
     points = base.mark_point(filled=True, size=50)
-    names = base.mark_text(dy=-10, color=FAINT).encode(text=alt.Text(field="text", type="nominal"))
+    names = base.mark_text(align="right", dx=-6, dy=-8, color=FAINT).encode(text=alt.Text(field="text", type="nominal"))
     caption = ["rows out of bag, all alike, the surest first; points: the limits of reject_above, beside their values"]
     layers = alt.layer(line, points, names).properties(width=WIDTH, height=HEIGHT)
     return finished(layers, "Error of the rows that are answered", caption)

@@ -118,18 +118,22 @@ def test_rejection__is_the_error_of_the_rows_that_are_answered(grown: Any) -> No
         assert (share is None) == (not own)
 
 
-def test_rejection__where_no_row_is_sure_enough() -> None:
+def test_rejection__where_no_row_is_sure_enough(tmp_path: Path) -> None:
     noise = pl.DataFrame({"a": np.random.default_rng(1).random(400), "y": ["n", "o"] * 200})
     forest = bf.train(noise, target="y", trees=12, threads=1)
     assert limits_table(forest, [0.01]).rows() == [(0.01, None, 0.0, None)]
     assert limits_table(forest, [0.0001]).height == 0
     assert forest.plot.rejection().to_dict()["layer"]
+    forest.report(out=tmp_path / "r.html")
+    assert "reject above" in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
-def test_rejection__of_a_boosted_forest_is_refused() -> None:
+def test_rejection__of_a_boosted_forest_is_refused(tmp_path: Path) -> None:
     forest = bf.train(table(), target="y", trees=3, sampling="arc-x4", threads=1)
     with pytest.raises(ConfigError, match="the forest is boosted"):
         forest.plot.rejection()
+    forest.report(out=tmp_path / "r.html")
+    assert "reject above" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_confusion__counts_rows_and_puts_rare_classes_together(grown: Any) -> None:
