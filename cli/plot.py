@@ -31,9 +31,9 @@ def plot(
         str | None,
         typer.Option(
             metavar="NAME,...",
-            help="error, confusion, reliability, roc, precision-recall, importance, unbiased, permutation, dependence, "
-            "waterfall, swarm, surface, interactions, map, depth, leaves, tree, time; unless given all that can be "
-            "drawn, but for surface and interactions.",
+            help="error, confusion, reliability, roc, precision-recall, rejection, importance, unbiased, permutation, "
+            "dependence, waterfall, swarm, surface, interactions, map, depth, leaves, tree, time; unless given all "
+            "that can be drawn, but for surface and interactions.",
         ),
     ] = None,
     out: Annotated[

@@ -12,7 +12,15 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.contents import Contents
 from bigforest.forest.format.files import row_batches
-from bigforest.metrics.conformal import ClassSets, Intervals, fit_class_sets, fit_intervals, fit_least_share
+from bigforest.metrics.conformal import (
+    ClassSets,
+    Intervals,
+    RejectCurve,
+    fit_class_sets,
+    fit_intervals,
+    fit_least_share,
+    reject_curve,
+)
 from bigforest.schema.labels import proba_names, stored_labels
 
 # Most rows that are kept of a large table, drawn at random: with these the coverage is off by less than 0.001.
@@ -68,8 +76,16 @@ class Calibration:
 
     def least_share(self, risk: float) -> float:
         """Of the votes for the predicted class, see `fit_least_share`. Raises ConfigError where there are too few."""
+        return fit_least_share(*self._votes(), risk)
+
+    def reject_curve(self) -> RejectCurve:
+        """Of a forest that predicts classes, and has rows out of bag: see `reject_curve`."""
+        return reject_curve(*self._votes())
+
+    def _votes(self) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """The confidence of each row, and whether it is wrong."""
         rows = self._rows.chosen(_lowest(self._rows.draw, self._most))
-        return fit_least_share(rows.confidence, rows.truth != rows.prediction, risk)
+        return rows.confidence, rows.truth != rows.prediction
 
 
 def _read(forest: Contents, classes: int, most: int) -> CalibrationRows:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from fractions import Fraction
 from math import ceil, inf
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,6 +111,32 @@ def fit_class_sets(truth: NDArray[np.int64], share: NDArray[np.float64], classes
     return ClassSets(tuple(floors.tolist()))
 
 
+class RejectCurve(NamedTuple):
+    """Of the rows that have some confidence or more, entry by entry, how many there are and how many are wrong.
+
+    confidence  float64, each that occurs, descending.
+    answered    int64, rows.
+    wrong       int64, those of them whose predicted class is another than the true one.
+    """
+
+    confidence: NDArray[np.float64]
+    answered: NDArray[np.int64]
+    wrong: NDArray[np.int64]
+
+
+def reject_curve(confidence: NDArray[np.float64], wrong: NDArray[np.bool_]) -> RejectCurve:
+    """The errors that are left where the least sure rows have no answer (Chow 1970); at least one row.
+
+    confidence  share of the votes that the predicted class of each row has.
+    wrong       whether it is another than the true one.
+    """
+    order = np.argsort(-confidence, kind="stable")
+    values = confidence[order]
+    last = np.append(np.flatnonzero(np.diff(values)), values.size - 1)
+    errors = np.cumsum(wrong[order])[last].astype(np.int64)
+    return RejectCurve(values[last], (last + 1).astype(np.int64), errors)
+
+
 def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], risk: float) -> float:
     """The least share of the votes for the predicted class with which a row is answered; infinity where none is.
 
@@ -129,15 +156,12 @@ def fit_least_share(confidence: NDArray[np.float64], wrong: NDArray[np.bool_], r
             f"{ceil(1 / exact)}; raise reject_above, or train on more rows"
         )
     exact = exact.limit_denominator(_RISK_PARTS)
-    order = np.argsort(-confidence, kind="stable")
-    values = confidence[order]
-    last = np.append(np.flatnonzero(np.diff(values)), values.size - 1)
-    errors = np.cumsum(wrong[order])[last].astype(np.int64)
-    loss = errors * exact.denominator - (last + 1).astype(np.int64) * exact.numerator
-    best = last.size - 1 - int(loss[::-1].argmin())
+    curve = reject_curve(confidence, wrong)
+    loss = curve.wrong * exact.denominator - curve.answered * exact.numerator
+    best = loss.size - 1 - int(loss[::-1].argmin())
     if loss[best] > 0:
         return inf
-    return 0.0 if best == last.size - 1 else float(values[last[best]])
+    return 0.0 if best == loss.size - 1 else float(curve.confidence[best])
 
 
 def fewest_rows(coverage: float) -> int:

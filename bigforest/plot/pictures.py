@@ -21,6 +21,7 @@ from bigforest.plot.importance import importance_chart
 from bigforest.plot.moments import milliseconds
 from bigforest.plot.pairs import interactions_chart, surface_chart
 from bigforest.plot.proximity import map_chart
+from bigforest.plot.rejection import has_rejection, rejection_chart
 from bigforest.plot.scores import precision_recall_chart, reliability_chart, roc_chart
 from bigforest.plot.shape import depth_chart, leaves_chart, time_chart
 from bigforest.plot.tree import DEPTH, MOST_DEPTH, tree_chart
@@ -75,6 +76,13 @@ class Pictures:
         """Precision against recall of the rows out of bag, classes as in `roc`."""
         self._heard(classes=True)
         return precision_recall_chart(self.forest)
+
+    def rejection(self) -> Any:
+        """Error of the rows out of bag that are answered, against their share, where the least sure have no answer."""
+        self._heard(classes=True)
+        if not has_rejection(self.forest):
+            raise ConfigError("the forest is boosted, so its rows out of bag do not say how sure an answer is")
+        return rejection_chart(self.forest)
 
     def importance(self) -> Any:
         """The most important features by the decrease of impurity, with two standard errors over the trees."""

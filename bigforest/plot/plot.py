@@ -13,6 +13,7 @@ from bigforest.common.events import Listener, silent
 from bigforest.plot.draw import altair
 from bigforest.plot.files import FORMATS, converter, write_chart
 from bigforest.plot.pictures import Pictures
+from bigforest.plot.rejection import has_rejection
 from bigforest.plot.tree import DEPTH
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import Source
@@ -38,6 +39,7 @@ _MAKERS: Mapping[str, Callable[[Pictures, _Asked], Any]] = {
     "reliability": lambda plot, _: plot.reliability(),
     "roc": lambda plot, _: plot.roc(),
     "precision-recall": lambda plot, _: plot.precision_recall(),
+    "rejection": lambda plot, _: plot.rejection(),
     "importance": lambda plot, _: plot.importance(),
     "unbiased": lambda plot, asked: plot.unbiased(asked.data),
     "permutation": lambda plot, asked: plot.permutation(asked.data),
@@ -157,6 +159,7 @@ def _possible(plot: Pictures, data: Any) -> list[str]:
     forest, found = plot.forest, set(_OF_FOREST)
     if forest.has_oob and forest.oob.rows_used:
         found |= {"error"} if forest.is_regression else {"error", *_OF_CLASSES}
+        found |= {"rejection"} if has_rejection(forest) else set()
     if data is not None:
         found |= set(_OF_ROWS)
         with plot.opened(data) as source:

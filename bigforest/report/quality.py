@@ -8,6 +8,7 @@ import polars as pl
 
 from bigforest.plot.error import error_table
 from bigforest.plot.pictures import Pictures
+from bigforest.plot.rejection import has_rejection, limits_table
 from bigforest.predict.forest import Forest
 from bigforest.report import page
 from bigforest.report.slices import LEAST_ROWS, slices, worst_rows
@@ -24,6 +25,7 @@ _HEADINGS = {
     "auc": "area under ROC",
     "f1": "F1",
     "r2": "R²",
+    "reject_above": "reject above",
 }
 _BIASED = (
     "The forest is boosted, so this error is biased: rows that are hard are often drawn, and so rarely out of bag. "
@@ -48,11 +50,29 @@ def quality(plot: Pictures) -> list[str]:
                 page.picture(plot.roc(), "ROC curves"),
                 page.picture(plot.precision_recall(), "Precision and recall"),
             ]
+        pieces += _rejection(plot) if has_rejection(forest) else []
     if forest.has_validation:
         last = forest.validation.row(-1, named=True)
         told = f"On the validation table the share of wrong rows is {page.number(last['error'])}, of {last['rows']:,}."
         pieces.append(page.text(told))
     return pieces
+
+
+def _rejection(plot: Pictures) -> list[str]:
+    """What the error is where the least sure rows have no answer."""
+    note = (
+        "What predict with reject_above does to these rows: the share that is answered, and the share of wrong rows "
+        "among them. confidence: the least share of the votes for the predicted class with which a row is answered."
+    )
+    found = limits_table(plot.forest)
+    return [
+        page.picture(plot.rejection(), "Error of the rows that are answered"),
+        *(
+            [page.heading("No answer where the risk is too high"), page.text(note), _table(found)]
+            if found.height
+            else []
+        ),
+    ]
 
 
 def wrong(plot: Pictures, source: Source | None) -> list[str]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bigforest.common.errors import ConfigError
-from bigforest.metrics.conformal import fewest_rows, fit_class_sets, fit_intervals, fit_least_share
+from bigforest.metrics.conformal import fewest_rows, fit_class_sets, fit_intervals, fit_least_share, reject_curve
 from tests.naive import conformal as naive
 
 COVERAGES = st.sampled_from(["0.05", "0.5", "0.7", "0.8", "0.9", "0.95", "0.99"])
@@ -84,6 +84,13 @@ def test_fit_least_share__as_isotonic_regression(pairs: list[tuple[float, bool]]
     least = fit_least_share(shares, errors, float(risk))
     for share in [*confidence, 0.0, 1.0]:
         assert (share >= least) == naive.is_answered(confidence, wrong, risk, share), share
+
+
+@given(st.lists(st.tuples(SHARES, st.booleans()), min_size=1, max_size=60))
+def test_reject_curve__as_the_oracle(pairs: list[tuple[float, bool]]) -> None:
+    confidence, wrong = (list(column) for column in zip(*pairs, strict=True))
+    found = reject_curve(np.array(confidence), np.array(wrong, bool))
+    assert list(zip(*(array.tolist() for array in found), strict=True)) == naive.rejections(confidence, wrong)
 
 
 @pytest.mark.parametrize(("coverage", "rows"), [(0.9, 9), (0.95, 19), (0.99, 99), (0.5, 1), (0.7, 3), (0.999, 999)])

@@ -61,6 +61,16 @@ def class_set(truths: Sequence[int], shares: Sequence[float], coverage: str, row
     return sorted(found)
 
 
+def rejections(confidences: Sequence[float], wrong: Sequence[bool]) -> list[tuple[float, int, int]]:
+    """For each confidence, the highest first: it, how many rows have it or more, and how many of these are wrong."""
+    pairs = list(zip(confidences, wrong, strict=True))
+    found = []
+    for confidence in sorted(set(confidences), reverse=True):
+        own = [bad for one, bad in pairs if one >= confidence]
+        found.append((confidence, len(own), sum(own)))
+    return found
+
+
 def isotonic(confidences: Sequence[float], wrong: Sequence[bool]) -> dict[float, Fraction]:
     """The error at each confidence, which does not rise with it: of pools of adjacent violators."""
     blocks: list[tuple[list[float], int, int]] = []

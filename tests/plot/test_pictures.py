@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +26,12 @@ from bigforest.plot.moments import moment_text
 from bigforest.plot.pairs import pairs_table, surface_table
 from bigforest.plot.plot import PICTURES
 from bigforest.plot.proximity import coordinates, map_table
+from bigforest.plot.rejection import RISKS, limits_table, rejection_table
 from bigforest.plot.scores import area_of, ranking_table, reliability_table
 from bigforest.plot.shape import depth_table, leaves_table, time_table
 from bigforest.plot.tree import tree_tables
 from cli.app import app
+from tests.naive import conformal as naive
 from tests.thorough import cases
 
 EVIL = "</script><script>alert(1)</script>"
@@ -95,6 +98,42 @@ def test_scores__are_those_of_the_rows_out_of_bag(grown: Any) -> None:
             assert row["precision"] == pytest.approx(hit[chosen].mean())
             assert row["found"] == pytest.approx((hit & chosen).sum() / hit.sum())
             assert row["false_alarms"] == pytest.approx((~hit & chosen).sum() / (~hit).sum())
+
+
+def test_rejection__is_the_error_of_the_rows_that_are_answered(grown: Any) -> None:
+    forest, _ = grown
+    rows = heard(forest)
+    votes = [max(row[f"p_{label}"] for label in forest.classes) for row in rows]
+    wrong = [row["truth"] != row["prediction"] for row in rows]
+    expected = naive.rejections(votes, wrong)
+    parts = [(share, Fraction(many, len(rows)), Fraction(bad, many)) for share, many, bad in expected]
+    assert rejection_table(forest).rows() == [(share, float(many), float(bad)) for share, many, bad in parts]
+    limits = limits_table(forest)
+    assert limits["reject_above"].to_list() == [risk for risk in RISKS if len(rows) * risk >= 1]
+    assert limits["answered"].n_unique() > 1
+    for risk, share, answered, error in limits.rows():
+        own = [bad for one, bad in zip(votes, wrong, strict=True) if naive.is_answered(votes, wrong, str(risk), one)]
+        assert answered == len(own) / len(rows)
+        assert error == (sum(own) / len(own) if own else None)
+        assert (share is None) == (not own)
+
+
+def test_rejection__where_no_row_is_sure_enough(tmp_path: Path) -> None:
+    noise = pl.DataFrame({"a": np.random.default_rng(1).random(400), "y": ["n", "o"] * 200})
+    forest = bf.train(noise, target="y", trees=12, threads=1)
+    assert limits_table(forest, [0.01]).rows() == [(0.01, None, 0.0, None)]
+    assert limits_table(forest, [0.0001]).height == 0
+    assert forest.plot.rejection().to_dict()["layer"]
+    forest.report(out=tmp_path / "r.html")
+    assert "reject above" in (tmp_path / "r.html").read_text(encoding="utf-8")
+
+
+def test_rejection__of_a_boosted_forest_is_refused(tmp_path: Path) -> None:
+    forest = bf.train(table(), target="y", trees=3, sampling="arc-x4", threads=1)
+    with pytest.raises(ConfigError, match="the forest is boosted"):
+        forest.plot.rejection()
+    forest.report(out=tmp_path / "r.html")
+    assert "reject above" not in (tmp_path / "r.html").read_text(encoding="utf-8")
 
 
 def test_confusion__counts_rows_and_puts_rare_classes_together(grown: Any) -> None:
@@ -290,7 +329,7 @@ def test_files__are_all_that_can_be_drawn(grown: Any, tmp_path: Path, kind: str)
 def test_files__of_numbers_and_of_forests_without_report(numbers: Any, tmp_path: Path) -> None:
     forest, frame = numbers
     names = {file.stem for file in bf.plot_forest(forest, frame, out=tmp_path / "n", threads=1)}
-    assert names == set(PICTURES) - {*UNASKED, "confusion", "reliability", "roc", "precision-recall"}
+    assert names == set(PICTURES) - {*UNASKED, "confusion", "reliability", "roc", "precision-recall", "rejection"}
     for family in ("sparse-oblique", "tree"):
         clean = frame.drop("c") if family == "sparse-oblique" else frame
         target = clean.with_columns(y=pl.col("y") > 0)

@@ -1,0 +1,78 @@
+"""The error-reject curve: how many answers are wrong where the least sure rows have none, by rows out of bag."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isinf
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from bigforest.common.errors import ConfigError
+from bigforest.forest.grown import GrownForest
+from bigforest.plot.draw import FAINT, HEIGHT, WIDTH, altair, chart_of, finished, thinned
+
+# Values of reject_above that are marked.
+RISKS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3)
+# Points of the curve that are drawn.
+_POINTS = 500
+
+
+def has_rejection(forest: GrownForest) -> bool:
+    """Whether rows out of bag say at which error rows are to be rejected: of classes, and where they are not biased."""
+    return forest.has_oob and forest.oob.rows_used > 0 and not forest.is_regression and not forest.config.boosts
+
+
+def rejection_table(forest: GrownForest) -> pl.DataFrame:
+    """Columns confidence, answered and error, from the surest rows on, which are answered first.
+
+    confidence  share of the votes for the predicted class: rows with this or more are answered
+    answered    share of the rows out of bag that have it
+    error       share of these that are wrong
+    """
+    curve = forest.calibration.reject_curve()
+    return pl.DataFrame(
+        {
+            "confidence": curve.confidence,
+            "answered": curve.answered / curve.answered[-1],
+            "error": curve.wrong / curve.answered,
+        }
+    )
+
+
+def limits_table(forest: GrownForest, risks: Sequence[float] = RISKS) -> pl.DataFrame:
+    """Columns reject_above, confidence, answered and error, as in `rejection_table`, of rows answered by each risk.
+
+    Risks of which too few rows are out of bag to say anything are left out; without a row that is answered confidence
+    and error are null.
+    """
+    curve = forest.calibration.reject_curve()
+    found = []
+    for risk in risks:
+        try:
+            least = forest.calibration.least_share(risk)
+        except ConfigError:
+            continue
+        place = int(np.count_nonzero(curve.confidence >= least)) - 1
+        rows, wrong = (int(counted[place]) if place >= 0 else 0 for counted in (curve.answered, curve.wrong))
+        share = None if isinf(least) else least
+        found.append((risk, share, rows / int(curve.answered[-1]), wrong / rows if rows else None))
+    names = ("reject_above", "confidence", "answered", "error")
+    return pl.DataFrame(found, schema=dict.fromkeys(names, pl.Float64), orient="row")
+
+
+def rejection_chart(forest: GrownForest) -> Any:
+    """Error of the rows that are answered against their share, with the points of some values of reject_above."""
+    alt = altair()
+    x = alt.X(field="answered", type="quantitative", title="share of the rows answered", scale=alt.Scale(domain=[0, 1]))
+    y = alt.Y(field="error", type="quantitative", title="share of these that are wrong")
+    table = rejection_table(forest)
+    line = chart_of(thinned(table, _POINTS)).mark_line().encode(x=x, y=y)
+    marks = limits_table(forest).filter(pl.col("error").is_not_null())
+    base = chart_of(marks.with_columns(text=pl.col("reject_above").cast(pl.String))).encode(x=x, y=y)
+    points = base.mark_point(filled=True, size=50)
+    names = base.mark_text(align="right", dx=-6, dy=-8, color=FAINT).encode(text=alt.Text(field="text", type="nominal"))
+    caption = ["rows out of bag, all alike, the surest first; points: the limits of reject_above, beside their values"]
+    layers = alt.layer(line, points, names).properties(width=WIDTH, height=HEIGHT)
+    return finished(layers, "Error of the rows that are answered", caption)
