@@ -43,6 +43,7 @@ summary { cursor: pointer; font-weight: bold; }
   :root { --ink: #000; --back: #fff; --line: #999; --quiet: #333; --link: #000; color-scheme: light; }
   nav { display: none; } figure, tr, pre { break-inside: avoid; } h2, h3 { break-after: avoid; }
   th button::after { content: ""; }
+  .wide { overflow: visible; } .wide > svg { max-width: 100%; } th { white-space: normal; }
 }
 """
 

@@ -157,7 +157,7 @@ def test_grow_tree__palindrome_of_1_400_rows(impurity: str, classes: int) -> Non
         Data(np.column_stack([-up, up, up]), target),
         TrainConfig(impurity=impurity, bootstrap=False, mtry="all"),
     )
-    assert all(node.feature <= 0 for node in nodes)
+    assert len({node.feature for node in nodes if node.feature >= 0}) == 3  # none is preferred for its number
 
 
 @pytest.mark.parametrize("impurity", SCORES)
