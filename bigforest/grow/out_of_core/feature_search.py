@@ -96,6 +96,9 @@ class FeatureSearch(HistogramSearch):
     # Of a category, if the best split is on one: the levels of the node, and their places in the order.
     _levels: tuple[NDArray[np.int64], NDArray[np.uint32]] | None = field(default=None, init=False)
 
+    def __post_init__(self) -> None:
+        self.scorer.drawn = np.argsort(self.order)
+
     @classmethod
     def start(
         cls,
@@ -112,7 +115,6 @@ class FeatureSearch(HistogramSearch):
         """Begin: there are no first probes when every feature is known to be constant. own: fields of a subclass."""
         draw = make_feature_draw(len(features.codes))
         wanted = int(draw_order(key, rules, draw))
-        scorer.drawn = np.argsort(draw.perm)
         search = cls(scorer, constant.copy(), max_keys, max_cells, rules, features, draw.perm, wanted, max_room, *own)
         search._draw()
         return search
