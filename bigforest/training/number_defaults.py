@@ -108,14 +108,9 @@ def choose_defaults(store: Store, config: TrainConfig, resources: Resources, lis
     weight = None if store.weight is None else store.weight[rows_to_judge(store.rows, len(store.spec.features))]
     chosen = rules[is_better(other, plain, weight)]
     if chosen is not rules[0]:
-        listener(
-            Notice(f"mtry is all and min_leaf {chosen.min_leaf}: out of bag that is better here than {_said(rules[0])}")
-        )
+        (usual, fewest), least = rules[0], chosen.min_leaf
+        listener(Notice(f"mtry is all and min_leaf {least}, which is better out of bag here than {usual} and {fewest}"))
     return replace(config, **chosen._asdict())
-
-
-def _said(rule: Rule) -> str:
-    return f"{rule.mtry} of the features and {rule.min_leaf}"
 
 
 def _sum(parts: list[Errors]) -> Errors:
