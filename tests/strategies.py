@@ -282,11 +282,17 @@ def subspace_configs(draw: st.DrawFn, features: int) -> TrainConfig:
         max_depth=draw(st.sampled_from([None, None, None, 0, 1, 5])),
         min_split=draw(st.sampled_from([2, 2, 3, 10])),
         min_leaf=draw(st.sampled_from([1, 1, 2, 5])),
-        subspace=draw(st.sampled_from([None, features, draw(st.integers(1, features))])),
+        subspace=draw(st.sampled_from([None, features, draw(st.integers(1, features)), draw(mixed_sizes(features))])),
         subspace_per=per,
         steps=draw(st.sampled_from([2, 3, 7, 50])),
         **({"max_epochs": draw(st.sampled_from([1, 2, 9]))} if family == "subspace-perceptron" else {}),
     )
+
+
+def mixed_sizes(features: int) -> st.SearchStrategy[str]:
+    """Sizes of subspaces, one or several, as the option `subspace` names them."""
+    sizes = st.lists(st.integers(1, features), min_size=1, max_size=4, unique=True)
+    return sizes.map(lambda some: ",".join(map(str, some)))
 
 
 @st.composite

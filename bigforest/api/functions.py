@@ -82,7 +82,7 @@ def train(
     axes: int | None = None,
     orthogonal: bool = True,
     rotation: Literal["random", "pca"] = "random",
-    subspace: int | None = None,
+    subspace: str | int | None = None,
     subspace_per: Literal["tree", "node"] = "tree",
     steps: int = 50,
     max_epochs: int = 100,
@@ -264,9 +264,9 @@ def train(
     rotation : {"random", "pca"}, default="random"
         Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are those
         of a sample of the rows (Rodriguez 2006). Only of the family rotation.
-    subspace : int or None, default=None
-        Features of a subspace. None: 100, and at most half of all. Only of the families subspace-cap and
-        subspace-perceptron.
+    subspace : str, int or None, default=None
+        Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of all.
+        Only of the families subspace-cap and subspace-perceptron.
     subspace_per : {"tree", "node"}, default="tree"
         Each tree has a subspace that no other has, or each node draws one. A node looks at all features where those of
         its own subspace cannot split it. Only of the families subspace-cap and subspace-perceptron.
@@ -567,7 +567,7 @@ def plan_training(
     axes: int | None = None,
     orthogonal: bool = True,
     rotation: Literal["random", "pca"] = "random",
-    subspace: int | None = None,
+    subspace: str | int | None = None,
     subspace_per: Literal["tree", "node"] = "tree",
     steps: int = 50,
     max_epochs: int = 100,

@@ -11,7 +11,18 @@ from typing import Any
 
 from bigforest.common.errors import ConfigError
 from bigforest.schema.declaration import check
-from bigforest.schema.options import BOOSTED, MAX_PROJECTIONS, FeatureRule, Impurity, Task, Ties, names_of, weights_of
+from bigforest.schema.options import (
+    BOOSTED,
+    MAX_PROJECTIONS,
+    FeatureRule,
+    Impurity,
+    Task,
+    Ties,
+    names_of,
+    sizes_of,
+    subspace_of,
+    weights_of,
+)
 from bigforest.schema.registered import options_of
 from bigforest.schema.rules import check_rules
 from bigforest.schema.tasks import TASKS
@@ -36,6 +47,7 @@ class TrainConfig(TrainOptions):
         self.drawn_projections(1)
         object.__setattr__(self, "categories", names_of(self.categories))
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
+        object.__setattr__(self, "subspace", subspace_of(self.subspace))
         check_rules(self)
 
     @classmethod
@@ -117,21 +129,29 @@ class TrainConfig(TrainOptions):
         """What the forest answers where classes have equal votes, unless asked otherwise."""
         return self.ties or ("reject" if self.in_subspaces else "lowest")
 
-    def subspace_size(self, features: int) -> int:
-        """Features of a subspace when the table has `features` of them.
+    def subspace_sizes(self, features: int) -> tuple[int, ...]:
+        """Features of the subspaces when the table has `features` of them: the sizes that trees have in turn.
 
         Raises ConfigError where these are too few, or there are not as many different subspaces as trees.
         """
-        size = min(_SUBSPACE, -(-features // 2)) if self.subspace is None else self.subspace
-        if size > features:
-            raise ConfigError(f"the table has {features} features and a subspace of them cannot have {size}")
-        known = math.comb(features, size)
-        if self.trees > known and (self.subspace_per == "tree" or size == features):
-            raise ConfigError(
-                f"a table of {features} features has {known} subspace{'s' * (known > 1)} of {size}, and no two trees "
-                f"may have the same: ask for at most {known} tree{'s' * (known > 1)}, or another subspace"
-            )
-        return size
+        unset = min(_SUBSPACE, -(-features // 2))
+        sizes = (unset,) if self.subspace is None else sizes_of(self.subspace)
+        for place, size in enumerate(sizes):
+            if size > features:
+                raise ConfigError(f"the table has {features} features and a subspace of them cannot have {size}")
+            known = math.comb(features, size)
+            if len(range(place, self.trees, len(sizes))) > known and (self.subspace_per == "tree" or size == features):
+                most = known * len(sizes) + place
+                raise ConfigError(
+                    f"a table of {features} features has {known} subspace{'s' * (known > 1)} of {size}, and no two "
+                    f"trees may have the same: ask for at most {most} tree{'s' * (most > 1)}, or another subspace"
+                )
+        return sizes
+
+    def subspace_size(self, features: int, tree: int) -> int:
+        """Features of the subspaces of a tree, see `subspace_sizes`."""
+        sizes = self.subspace_sizes(features)
+        return sizes[tree % len(sizes)]
 
     def drawn_features(self, features: int) -> int:
         """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""
@@ -174,4 +194,4 @@ def check_features(config: TrainConfig, features: int) -> None:
         what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
         raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or make it all")
     if config.in_subspaces:
-        config.subspace_size(features)
+        config.subspace_sizes(features)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 import sys
 from decimal import Decimal
 from typing import Any, Literal
@@ -36,10 +37,14 @@ MAX_PROJECTIONS = 2**31 - 1
 MAX_AXES = 65_536
 MAX_STEPS = 65_536
 MAX_EPOCHS = 1_000_000
+# Sizes of subspaces in one forest.
+MAX_SIZES = 100
 
 # Bags that are drawn by what the trees before are wrong on, and those that are drawn class by class.
 BOOSTED = ("arc-x4", "adaboost")
 BY_CLASS = ("stratified", "balanced")
+
+_SIZE = re.compile("[1-9][0-9]{0,9}")
 
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 
@@ -50,6 +55,34 @@ def names_of(categories: Any) -> tuple[str, ...]:
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
         raise ConfigError(f"categories must be names of columns, not {names!r}")
     return tuple(names)
+
+
+def sizes_of(given: int | str) -> tuple[int, ...]:
+    """Sizes of subspaces, from one of them or a text such as 50,100,200. Raises ConfigError."""
+    if isinstance(given, int):
+        return (given,)
+    words = [word.strip() for word in given.split(",")]
+    if not all(_SIZE.fullmatch(word) and int(word) <= MAX_PROJECTIONS for word in words):
+        raise ConfigError(
+            f"subspace must be a whole number from 1 to {MAX_PROJECTIONS}, or several of them separated by commas, "
+            f"such as 50,100,200, not {given!r}"
+        )
+    sizes = tuple(map(int, words))
+    if len(sizes) > MAX_SIZES:
+        raise ConfigError(f"subspace must be at most {MAX_SIZES} sizes, not {len(sizes)}")
+    if len(set(sizes)) < len(sizes):
+        raise ConfigError(
+            f"subspace must be different sizes, which the trees have in turn, not {given!r}: give each once"
+        )
+    return sizes
+
+
+def subspace_of(given: int | str | None) -> int | str | None:
+    """The option subspace as a forest keeps it: one size as a number, several as a text without blanks."""
+    if given is None:
+        return None
+    sizes = sizes_of(given)
+    return sizes[0] if len(sizes) == 1 else ",".join(map(str, sizes))
 
 
 def weights_of(given: Any) -> ClassWeight:

@@ -401,13 +401,15 @@ class TrainOptions:
         ),
     ] = "random"
     subspace: Annotated[
-        int | None,
+        str | int | None,
         Option(
             min=1,
             max=MAX_PROJECTIONS,
             families=SUBSPACE_FAMILIES,
+            metavar="N|N,N,...",
+            text="several such numbers separated by commas, such as 50,100,200",
             unset="100, and at most half of all",
-            help="Features of a subspace.",
+            help="Features of a subspace; of several sizes the trees have one each, in turn.",
         ),
     ] = None
     subspace_per: Annotated[

@@ -114,6 +114,14 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "3"],
         "has 2 features and a subspace of them cannot have 3",
     ),
+    "a size twice": (
+        lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "1, 1"],
+        "--subspace must be different sizes, which the trees have in turn, not '1, 1': give each once",
+    ),
+    "no sizes": (
+        lambda: ["things.parquet", "--family", "subspace-cap", "--subspace", "1;2"],
+        "--subspace must be a whole number from 1 to 2147483647, or several of them separated by commas",
+    ),
     "gini of numbers": (
         lambda: ["things.parquet", "--target", "noise", "--impurity", "gini", "--exclude", "target"],
         "the impurity gini is for classes",

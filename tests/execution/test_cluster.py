@@ -234,7 +234,7 @@ def test_train__one_worker_is_warned_about(
 
 @pytest.mark.parametrize("family", cases(["subspace-cap", "subspace-perceptron"], quick=1))
 def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_alive: None, family: str) -> None:
-    options = {**CONFIG, "family": family, "subspace": 2}
+    options = {**CONFIG, "family": family, "subspace": "2,3"}
     bigforest.train(table, out=tmp_path / "threads", scheduler="threads", **options)
     bigforest.train(table, out=tmp_path / "workers", scheduler=client, **options)
     threads, workers = (part_paths(tmp_path / name) for name in ("threads", "workers"))
@@ -242,7 +242,7 @@ def test_train__in_subspaces(client: Client, table: Path, tmp_path: Path, both_a
 
 
 MEANS = {"family": "sparse-oblique", "mean_difference": "all"}
-PERCEPTRONS = {"family": "subspace-perceptron", "subspace": 2, "max_epochs": 2}
+PERCEPTRONS = {"family": "subspace-perceptron", "subspace": "2,1", "max_epochs": 2}
 
 
 @pytest.mark.parametrize(

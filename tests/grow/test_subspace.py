@@ -27,8 +27,14 @@ EXAMPLES = 300 if COMPILED else 20
 def test_grow_tree__random_tables_and_options(data: Data, draw: st.DataObject) -> None:
     features = data.values.shape[1]
     config = draw.draw(subspace_configs(features))
-    trees = comb(features, config.subspace_size(features)) if config.subspace_per == "tree" else 3
-    check_tree(data, config, draw.draw(st.integers(0, min(trees, 3) - 1)))
+    check_tree(data, config, draw.draw(st.integers(0, most_trees(config, features, 3) - 1)))
+
+
+def most_trees(config: TrainConfig, features: int, wanted: int) -> int:
+    """The trees, up to those wanted, that have a subspace of their own each."""
+    sizes = config.subspace_sizes(features)
+    own = [comb(features, size) if config.subspace_per == "tree" or size == features else wanted for size in sizes]
+    return min(wanted, *(place + len(sizes) * known for place, known in enumerate(own)))
 
 
 @settings(max_examples=examples(EXAMPLES))

@@ -24,7 +24,9 @@ from bigforest.source import open_source
 DIGITS = Path(__file__).parents[2] / "examples" / "data" / "digits.parquet"
 CAP: dict[str, Any] = {"family": "subspace-cap", "subspace": 20, "steps": 20}
 PERCEPTRON: dict[str, Any] = {"family": "subspace-perceptron", "subspace": 20, "max_epochs": 5}
+MIXED = {**CAP, "subspace": "20,63,5"}
 FAMILIES = pytest.mark.parametrize("options", [CAP, PERCEPTRON], ids=["cap", "perceptron"])
+MORE = pytest.mark.parametrize("options", [CAP, PERCEPTRON, MIXED], ids=["cap", "perceptron", "mixed"])
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 
 
@@ -61,6 +63,11 @@ def right(forest: bf.Forest, frame: pl.DataFrame, **rule: Any) -> pl.Series:
         ({**CAP, "class_weight": "balanced"}, "class_weight is an option of the family axis"),
         ({**CAP, "mtry": 3}, "mtry is an option of the family axis"),
         ({**CAP, "subspace": 0}, "subspace must be a whole number from 1 to"),
+        ({**CAP, "subspace": "2,3,2"}, "subspace must be different sizes, which .*, not '2,3,2': give each once"),
+        ({**CAP, "subspace": "2,0"}, "subspace must be a whole number from 1 to .* such as 50,100,200, not '2,0'"),
+        ({**CAP, "subspace": "2,,3"}, "several of them separated by commas"),
+        ({**CAP, "subspace": "9" * 5000}, "subspace must be a whole number from 1 to 2147483647"),
+        ({**CAP, "subspace": ",".join(map(str, range(1, 102)))}, "subspace must be at most 100 sizes, not 101"),
         ({**CAP, "subspace_per": "forest"}, "subspace_per must be one of tree, node"),
         ({**CAP, "steps": 1}, "steps must be a whole number from 2 to 65536"),
         ({**PERCEPTRON, "max_epochs": 0}, "max_epochs must be a whole number from 1 to"),
@@ -80,19 +87,41 @@ def test_config__numbers_are_not_told_apart() -> None:
 def test_config__defaults() -> None:
     config = TrainConfig.of(family="subspace-cap")
     assert (config.bootstrap, config.tie_rule, config.steps, config.subspace_per) == (False, "reject", 50, "tree")
-    assert [config.subspace_size(features) for features in (400, 852, 150)] == [100, 100, 75]
+    assert [config.subspace_sizes(features) for features in (400, 852, 150)] == [(100,), (100,), (75,)]
 
 
 def test_tree_subspace__none_twice_until_all_are_used() -> None:
     config = TrainConfig.of(family="subspace-cap", subspace=3, trees=56, seed=5)
-    assert config.subspace_size(8) == 3
+    assert config.subspace_sizes(8) == (3,)
     seen = {tuple(tree_subspace(config, 8, tree).tolist()) for tree in range(56)}
     assert len(seen) == 56
     assert all(list(space) == sorted(set(space)) and len(space) == 3 for space in seen)
     with pytest.raises(ConfigError, match="8 features has 56 subspaces of 3, and no two trees may have the same"):
-        TrainConfig.of(family="subspace-cap", subspace=3, trees=57).subspace_size(8)
+        TrainConfig.of(family="subspace-cap", subspace=3, trees=57).subspace_sizes(8)
     with pytest.raises(ConfigError, match=r"has 1 subspace of 8, .* ask for at most 1 tree,"):
-        TrainConfig.of(family="subspace-cap", subspace=8, subspace_per="node", trees=2).subspace_size(8)
+        TrainConfig.of(family="subspace-cap", subspace=8, subspace_per="node", trees=2).subspace_sizes(8)
+
+
+def test_subspace__one_text_for_the_same_sizes() -> None:
+    for given, kept in (("3, 5", "3,5"), (" 3 ", 3), (3, 3), ("5,3", "5,3")):
+        config = TrainConfig.of(family="subspace-cap", subspace=given)
+        assert config.subspace == kept
+        assert TrainConfig.from_json(config.to_json()) == config
+
+
+def test_tree_subspace__of_mixed_sizes_in_turn() -> None:
+    """Each size has as many trees as any other, or one more, and all its subspaces are of use."""
+    config = TrainConfig.of(family="subspace-cap", subspace="2,8,3", trees=5)
+    with pytest.raises(ConfigError, match=r"has 1 subspace of 8, .* ask for at most 4 trees,"):
+        config.subspace_sizes(8)
+    config = TrainConfig.of(family="subspace-cap", subspace="2,6,3", trees=84)
+    spaces = [tuple(tree_subspace(config, 8, tree).tolist()) for tree in range(84)]
+    assert [len(space) for space in spaces] == [2, 6, 3] * 28
+    assert len(set(spaces)) == 84
+    with pytest.raises(ConfigError, match=r"has 28 subspaces of 2, .* ask for at most 84 trees,"):
+        TrainConfig.of(family="subspace-cap", subspace="2,6,3", trees=85).subspace_sizes(8)
+    # Neither size of which there are 28 follows the other.
+    assert sum(set(one).isdisjoint(two) for one, two in zip(spaces[::3], spaces[1::3], strict=True)) < 10
 
 
 def test_tree_subspace__features_are_used_evenly() -> None:
@@ -106,7 +135,7 @@ def test_tree_subspace__features_are_used_evenly() -> None:
 
 
 @compiled
-@FAMILIES
+@MORE
 @pytest.mark.parametrize("table", [digits, bits])
 def test_train__a_tree_sees_its_subspace_only(options: dict[str, Any], table: Any) -> None:
     frame = table()
@@ -171,7 +200,7 @@ def answers_of(nodes: pl.DataFrame, frame: pl.DataFrame, forest: bf.Forest) -> n
 
 
 @compiled
-@FAMILIES
+@MORE
 @pytest.mark.parametrize("table", [digits, bits])
 def test_train__any_threads_files_and_store(options: dict[str, Any], table: Any, tmp_path: Path) -> None:
     frame = table(300)
@@ -190,7 +219,7 @@ def test_train__any_threads_files_and_store(options: dict[str, Any], table: Any,
 
 
 @compiled
-@FAMILIES
+@MORE
 def test_resume__adds_trees_in_subspaces_of_their_own(options: dict[str, Any], tmp_path: Path) -> None:
     frame = bits(300)
     frame.write_parquet(tmp_path / "bits.parquet")
@@ -201,7 +230,7 @@ def test_resume__adds_trees_in_subspaces_of_their_own(options: dict[str, Any], t
 
 
 @compiled
-@FAMILIES
+@MORE
 @pytest.mark.parametrize("table", [digits, bits])
 @pytest.mark.parametrize("per", ["tree", "node"])
 def test_need__is_a_budget_that_does(options: dict[str, Any], table: Any, per: str, tmp_path: Path) -> None:

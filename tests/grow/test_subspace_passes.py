@@ -23,6 +23,7 @@ from bigforest.grow.memory import GrowPlan, choose_grow_plan, grow_estimate
 from bigforest.grow.out_of_core.upper_tree import MemoryLimits
 from bigforest.schema.config import TrainConfig
 from tests.grow.test_passes import SHAPE, WHOLE, parts, ways, wide_table
+from tests.grow.test_subspace import most_trees
 from tests.grown import frame_of, store_of
 from tests.strategies import Data, binary_tables, subspace_configs, tables
 from tests.thorough import examples
@@ -37,9 +38,7 @@ compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows fo
 def test_passes__give_the_files_of_growing_in_memory(data: Data, way: GrowPlan, draw: st.DataObject) -> None:
     features = data.values.shape[1]
     config = draw.draw(subspace_configs(features))
-    size = config.subspace_size(features)
-    trees = 1 if size == features else 2
-    config = replace(config, trees=trees)
+    config = replace(config, trees=most_trees(config, features, 4))
     assert way.limits is not None
     way = replace(way, limits=way.limits._replace(held=draw.draw(st.sampled_from([0, 400, 1 << 20]))))
     with tempfile.TemporaryDirectory() as folder:

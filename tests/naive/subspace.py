@@ -46,20 +46,29 @@ class Column(NamedTuple):
     binary: bool
 
 
+def tree_sizes(config: TrainConfig, features: int) -> list[int]:
+    """The sizes of subspaces, which trees have in turn."""
+    if config.subspace is None:
+        return [min(100, math.ceil(features / 2))]
+    return [int(size) for size in str(config.subspace).split(",")]
+
+
 def tree_features(config: TrainConfig, features: int, tree: int) -> list[int]:
     """The features that a tree sees, all of them where nodes draw."""
-    size = config.subspace_size(features)
+    sizes = tree_sizes(config, features)
+    size = sizes[tree % len(sizes)]
     if config.subspace_per == "node":
         return list(range(features))
     if size == features:
         return list(range(features))
     every = list(combinations(range(features), size))
     half = ((len(every) - 1).bit_length() + 1) // 2
-    number = tree
+    number = tree // len(sizes)
+    key = f"{config.seed} of {size}" if len(sizes) > 1 else f"{config.seed}"
     while True:
         left, right = divmod(number, 2**half)
         for turn in range(4):
-            text = f"bigforest subspace {config.seed} {turn} {right}".encode()
+            text = f"bigforest subspace {key} {turn} {right}".encode()
             mask = int.from_bytes(hashlib.shake_256(text).digest(half // 8 + 1), "little") % 2**half
             left, right = right, left ^ mask
         number = left * 2**half + right
@@ -67,9 +76,10 @@ def tree_features(config: TrainConfig, features: int, tree: int) -> list[int]:
             return list(every[number])
 
 
-def node_features(config: TrainConfig, features: int, seen: Sequence[int], key: int) -> list[int]:
-    """Those of them that the node of this key sees."""
-    wanted = min(config.subspace_size(features), len(seen))
+def node_features(config: TrainConfig, features: int, tree: int, key: int) -> list[int]:
+    """Those of the features of a tree that the node of this key sees."""
+    seen, sizes = tree_features(config, features, tree), tree_sizes(config, features)
+    wanted = sizes[tree % len(sizes)]
     state, drawn = rng.mix(key ^ COLUMNS), []
     for place, feature in enumerate(seen):
         state = (state + rng.GOLDEN) & rng.MASK
@@ -78,9 +88,10 @@ def node_features(config: TrainConfig, features: int, seen: Sequence[int], key: 
     return drawn
 
 
-def find_cut(table: Table, rows: Sequence[int], key: int, config: TrainConfig, seen: Sequence[int]) -> Cut | None:
-    """The cut of a node whose tree sees these features; None if there is none, even in all of them."""
-    own = node_features(config, table.low.shape[1], seen, key)
+def find_cut(table: Table, rows: Sequence[int], key: int, config: TrainConfig, tree: int) -> Cut | None:
+    """The cut of a node; None if there is none, even in all features that the tree sees."""
+    features = table.low.shape[1]
+    own, seen = node_features(config, features, tree, key), tree_features(config, features, tree)
     return cut_in(table, rows, config, own) or (cut_in(table, rows, config, seen) if len(own) < len(seen) else None)
 
 

@@ -14,7 +14,7 @@ from tests.naive.levels import Level
 from tests.naive.oblique import ObliqueSplit, find_oblique
 from tests.naive.random_split import drawn_threshold, random_cuts
 from tests.naive.split import Split, Table, best_split
-from tests.naive.subspace import Cut, find_cut, tree_features
+from tests.naive.subspace import Cut, find_cut
 
 CHANCES = 0x589965CC75374CC3
 
@@ -111,7 +111,7 @@ def find_split(
 ) -> ObliqueSplit | Split | Cut | None:
     """The best split of a node by the family of the configuration; None if there is none."""
     if config.in_subspaces:
-        return find_cut(table, rows, key, config, tree_features(config, table.low.shape[1], tree))
+        return find_cut(table, rows, key, config, tree)
     if config.family == "sparse-oblique":
         return find_oblique(table, rows, weights, key, config, split)
     features = seen_features(table, rows, weights, key, config)

@@ -196,3 +196,18 @@ def test_merge__refuses_ranks_of_another_table(tmp_path: Path) -> None:
         bigforest.train(own, out=tmp_path / str(seed), seed=seed, trees=2, ranks=True)
     with pytest.raises(ConfigError, match="the ranks of values differ"):
         bigforest.merge([tmp_path / "0", tmp_path / "1"], tmp_path / "m")
+
+
+def test_merge__of_subspaces_of_mixed_sizes(tmp_path: Path) -> None:
+    """The merged forest keeps the sizes; those of one size alone, or in another order, are other options."""
+    options = {"family": "subspace-cap", "trees": 2}
+    for name, seed, sizes in (("0", 0, "1,2"), ("1", 1, "1, 2"), ("other", 2, "2,1"), ("one", 3, 2)):
+        bigforest.train(frame(), out=tmp_path / name, seed=seed, subspace=sizes, **options)
+    merged = bigforest.merge([tmp_path / "0", tmp_path / "1"], tmp_path / "m")
+    assert merged.config.subspace == "1,2"
+    terms = merged.nodes.select("tree", "terms").explode("terms").unnest("terms").drop_nulls().collect()
+    assert terms.group_by("tree").agg(pl.col("feature").n_unique()).sort("tree")["feature"].to_list() == [1, 2, 1, 2]
+    merged.check()
+    for unfit in ("other", "one"):
+        with pytest.raises(ConfigError, match="subspace"):
+            bigforest.merge([tmp_path / "0", tmp_path / unfit], tmp_path / "n")

@@ -68,7 +68,7 @@ class ObliquePasses(Protocol):
     def view(self, own: Any, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
         """The columns of a block of this many rows, all or these alone, from the features."""
 
-    def layout(self, decoded: DecodedTable) -> DecodedTable:
+    def layout(self, own: Any, decoded: DecodedTable) -> DecodedTable:
         """Where the columns are in their cells: `place` and `matrices` are used."""
 
     def ends(self, store: Store) -> Ends:

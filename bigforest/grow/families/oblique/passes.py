@@ -179,7 +179,7 @@ class ProjectionTable(NamedTuple):
 
     def learn(self, asked: ProjectionRequest, trials: dict[int, Trial]) -> dict[int, Learnt]:
         """What perceptrons of nodes of a tree learn, by node; asked: without probes."""
-        place = self.family.layout(self.decoded).place
+        place = self.family.layout(asked.own, self.decoded).place
 
         def rows(entries: Sequence[int]) -> Iterator[tuple[int, RowPiece]]:
             own = {entry: trials[entry] for entry in entries}
@@ -192,7 +192,7 @@ class ProjectionTable(NamedTuple):
     def grow(self, own: Any, subtree_task: SubtreeTask, rows: NodeRows, path: Path) -> int:
         """See Table."""
         store, context = self.store, self.context
-        layout = self.family.layout(self.decoded)
+        layout = self.family.layout(own, self.decoded)
         matrices, items = load_rows(rows, layout.matrices, store.block_rows, subtree_task.rows)
         roots = Roots.one(items.size, subtree_task.key, subtree_task.depth, subtree_task.constant)
         subtree = SubtreeScratch(items, context.target(), roots, context.rules)

@@ -131,7 +131,7 @@ class RotationPasses(NamedTuple):
         none = np.empty((0, rows))
         return BlockValues(none.astype(np.float32), projections, none.astype(np.uint8), place)
 
-    def layout(self, decoded: DecodedTable) -> DecodedTable:
+    def layout(self, own: TreeAxes, decoded: DecodedTable) -> DecodedTable:
         """See Family."""
         return decoded._replace(place=_place(self.columns))
 

@@ -168,7 +168,7 @@ class SparseObliquePasses(NamedTuple):
         """See Family."""
         return cells
 
-    def layout(self, decoded: DecodedTable) -> DecodedTable:
+    def layout(self, own: Any, decoded: DecodedTable) -> DecodedTable:
         """See Family."""
         return decoded
 

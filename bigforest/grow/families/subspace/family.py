@@ -7,7 +7,7 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.grow.families.oblique.family import ProjectionFamily, decoded_bytes
 from bigforest.grow.families.subspace.passes import SubspacePasses, subspace_passes
 from bigforest.grow.families.subspace.perceptron import HELD_ROW
-from bigforest.grow.families.subspace.trees import SubspaceTrees, seen_as_bits, subspace_trees
+from bigforest.grow.families.subspace.trees import SubspaceTrees, is_shared, seen_as_bits, subspace_trees
 from bigforest.grow.out_of_core.projection_search import Spans
 from bigforest.grow.shared.memory import PassMemory, TreeMemory
 from bigforest.grow.shared.row_cache import RowCache
@@ -45,16 +45,17 @@ class SubspaceFamily(ProjectionFamily):
         return config.max_epochs if self.learns else 0
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
-        """See Family: the features that a tree sees."""
-        return config.subspace_size(features) if config.subspace_per == "tree" else features
+        """See Family: the most features that a tree sees."""
+        return max(config.subspace_sizes(features)) if config.subspace_per == "tree" else features
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
-        """See Family."""
-        return config.subspace_size(features)
+        """See Family: those of the largest subspace."""
+        return max(config.subspace_sizes(features))
 
     def looks(self, features: int, config: TrainConfig) -> float:
-        """See Family."""
-        return 2 * (self.epochs(config) or 1) * self.max_terms(features, config)
+        """See Family: of trees of all sizes, in the mean."""
+        sizes = config.subspace_sizes(features)
+        return 2 * (self.epochs(config) or 1) * sum(sizes) / len(sizes)
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
         """See Family; the store is read in order, column by column, once for each tree."""
@@ -62,7 +63,8 @@ class SubspaceFamily(ProjectionFamily):
         columns = shape.rows * self._space_row(shape, config)
         tree = rows * _WEIGHED + 8 * (config.steps + 1) * shape.classes + self.grown_terms(shape, config, splits)
         tree += 8 * -(-seen // WORD) * WORD * (shape.classes + 4)
-        return TreeMemory(columns, tree, 0) if seen == shape.features else TreeMemory(0, columns + tree, 0)
+        shared = is_shared(config, shape.features)
+        return TreeMemory(columns, tree, 0) if shared else TreeMemory(0, columns + tree, 0)
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
         """See Family."""

@@ -18,8 +18,6 @@ from bigforest.grow.families.subspace.trees import (
     Columns,
     columns_of,
     empty_space,
-    is_shared,
-    scratch_in,
     tree_subspace,
     with_cells,
 )
@@ -31,17 +29,28 @@ from bigforest.kernels.columns.row_major import NO_ROWS
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.projections import BlockValues, Steps
-from bigforest.kernels.subspace.columns import Subspace
+from bigforest.kernels.subspace.columns import Subspace, SubspaceColumns, make_subspace
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow_oblique
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
 
-class SubspacePasses(NamedTuple):
-    """The families. What a tree has of its own are the features that it sees, ascending, int64.
+class TreeSpace(NamedTuple):
+    """What a tree has of its own.
 
-    epochs  see scratch_in
+    feature  int64, ascending, the features that it sees
+    drawn    of them by each node
+    """
+
+    feature: NDArray[np.int64]
+    drawn: int
+
+
+class SubspacePasses(NamedTuple):
+    """The families.
+
+    epochs  see SubspaceTrees
     seen    how the features are seen
     """
 
@@ -75,13 +84,13 @@ class SubspacePasses(NamedTuple):
         self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None
     ) -> Any:
         """See Family; no use is made of columns that are constant."""
-        shared = is_shared(self.config, self.columns)
-        own = np.arange(self.columns) if shared else tree_subspace(self.config, self.columns, tree)
-        return own, np.zeros(own.size, np.bool_)
+        feature = tree_subspace(self.config, self.columns, tree)
+        drawn = self.config.subspace_size(self.columns, tree)
+        return TreeSpace(feature, drawn), np.zeros(feature.size, np.bool_)
 
     def search(
         self,
-        own: NDArray[np.int64],
+        own: TreeSpace,
         key: np.uint64,
         scorer: SplitScorer,
         constant: NDArray[np.bool_],
@@ -91,38 +100,37 @@ class SubspacePasses(NamedTuple):
         scratch = partial(self.scratch, own, scorer.stats.classes)
         return SubspaceSearch(SubspaceAim(scratch, key, scorer.total, context.rules.min_leaf), constant)
 
-    def scratch(self, own: NDArray[np.int64], classes: int) -> Subspace:
+    def scratch(self, own: TreeSpace, classes: int) -> Subspace:
         """Scratch of no rows for a node of a tree that sees these features."""
-        return scratch_in(empty_space(self.seen, own), self.config, self.epochs, self.columns, classes, 0)
+        return self._scratch_of(empty_space(self.seen, own.feature), own, classes, 0)
 
     def needed(self, columns: Iterable[int]) -> Iterable[int]:
         """See Family."""
         return columns
 
-    def view(
-        self, own: NDArray[np.int64], cells: BlockValues, rows: int, columns: Collection[int] | None
-    ) -> BlockValues:
+    def view(self, own: TreeSpace, cells: BlockValues, rows: int, columns: Collection[int] | None) -> BlockValues:
         """See Family: a copy of the subspace, where rows are wanted whole."""
-        if columns is not None or own.size == self.columns:
+        feature = own.feature
+        if columns is not None or feature.size == self.columns:
             return cells
         width = self._width(cells.place)
         kinds = {4: np.float32, 8: np.float64, 1: np.uint8}
-        f32, f64, u8 = (np.zeros((own.size * (each == width), rows), kind) for each, kind in kinds.items())
+        f32, f64, u8 = (np.zeros((feature.size * (each == width), rows), kind) for each, kind in kinds.items())
         place = np.zeros((self.columns, 2), np.uint32)
-        place[own] = _place(width, own.size)
+        place[feature] = _place(width, feature.size)
         seen = BlockValues(f32, f64, u8, place)
-        for at in np.flatnonzero(self.seen.unit[own]).tolist():
-            here, there = matrix_of(cells, cells.place[own[at], 0]), matrix_of(seen, width)
-            there[at] = here[cells.place[own[at], 1], :rows]
+        for at in np.flatnonzero(self.seen.unit[feature]).tolist():
+            here, there = matrix_of(cells, cells.place[feature[at], 0]), matrix_of(seen, width)
+            there[at] = here[cells.place[feature[at], 1], :rows]
         for matrix in (f32, f64, u8):
             matrix.flags.writeable = False  # as they are read; other flags would be compiled apart
         return seen
 
-    def layout(self, decoded: DecodedTable) -> DecodedTable:
+    def layout(self, own: TreeSpace, decoded: DecodedTable) -> DecodedTable:
         """See Family."""
-        if is_shared(self.config, self.columns):
+        if own.feature.size == self.columns:
             return decoded
-        return decoded._replace(place=_place(self._width(decoded.place), self.config.subspace_size(self.columns)))
+        return decoded._replace(place=_place(self._width(decoded.place), own.feature.size))
 
     def _width(self, place: NDArray[np.uint32]) -> int:
         """Bytes of a value in copies of any of the columns that take part; the copies are of one type."""
@@ -133,21 +141,25 @@ class SubspacePasses(NamedTuple):
         return lambda column, values: values
 
     def grow(
-        self, own: NDArray[np.int64], columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
+        self, own: TreeSpace, columns: Sequence[NDArray[Any]], subtree: SubtreeScratch, ends: Ends
     ) -> tuple[CodeTree, DirectionExtras]:
         """See Family."""
         rows = subtree.items.size
-        space = with_cells(empty_space(self.seen, own), columns, rows)
-        subspace = scratch_in(space, self.config, self.epochs, self.columns, subtree.target.number, rows)
-        return grow_oblique(_no_codes(own.size), NO_ROWS, *subtree, subspace)
+        space = with_cells(empty_space(self.seen, own.feature), columns, rows)
+        subspace = self._scratch_of(space, own, subtree.target.number, rows)
+        return grow_oblique(_no_codes(own.feature.size), NO_ROWS, *subtree, subspace)
 
-    def finished(self, own: NDArray[np.int64], nodes: TreeArrays) -> TreeArrays:
+    def finished(self, own: TreeSpace, nodes: TreeArrays) -> TreeArrays:
         """See Family."""
         return nodes
 
+    def _scratch_of(self, space: SubspaceColumns, own: TreeSpace, classes: int, rows: int) -> Subspace:
+        """Scratch for nodes of up to this many rows of a tree."""
+        return make_subspace(space, own.drawn, self.config.steps, self.epochs, classes, rows)
+
 
 def subspace_passes(store: Store, config: TrainConfig, epochs: int) -> SubspacePasses:
-    """The families of a forest in subspaces; epochs: see scratch_in."""
+    """The families of a forest in subspaces; epochs: see SubspaceTrees."""
     return SubspacePasses(config, epochs, columns_of(store, config, epochs))
 
 

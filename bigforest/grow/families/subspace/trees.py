@@ -1,7 +1,7 @@
 """Trees in random subspaces (Ho 1995), made ready for the kernels: which features a tree sees, and their columns.
 
-The subspaces of a forest are numbered, and its trees take them in an order that is a keyed permutation of the numbers:
-no two trees have the same one, and which one a tree has does not depend on the others.
+The subspaces of a size are numbered, and the trees of this size take them in an order that is a keyed permutation of
+the numbers: no two trees have the same one, and which one a tree has does not depend on the others.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Columns(NamedTuple):
 class SubspaceTrees(NamedTuple):
     """What all trees of a forest in subspaces share.
 
-    epochs  see scratch_in
+    epochs  of a perceptron, at most; 0 where none is trained
     shared  the columns, where all trees see the same; None where each has its own.
     """
 
@@ -59,27 +59,17 @@ class SubspaceTrees(NamedTuple):
         """What growing tree number `tree` from the root `items` needs."""
         config, (features, classes) = self.config, (len(store.spec.features), len(store.spec.target.classes))
         space = self.shared or make_space(store, self.columns, tree_subspace(config, features, tree))
-        return scratch_in(space, config, self.epochs, features, classes, items.size)
-
-
-def scratch_in(
-    space: SubspaceColumns, config: TrainConfig, epochs: int, features: int, classes: int, rows: int
-) -> Subspace:
-    """What nodes of up to `rows` rows need that see these columns of a table of this many features.
-
-    epochs  of a perceptron, at most; 0 where none is trained
-    """
-    drawn = min(config.subspace_size(features), space.feature.size)
-    return make_subspace(space, drawn, config.steps, epochs, classes, rows)
+        drawn = config.subspace_size(features, tree)
+        return make_subspace(space, drawn, config.steps, self.epochs, classes, items.size)
 
 
 def is_shared(config: TrainConfig, features: int) -> bool:
     """Whether all trees see the same columns, those of all features."""
-    return config.subspace_per == "node" or config.subspace_size(features) == features
+    return config.subspace_per == "node" or config.subspace_sizes(features) == (features,)
 
 
 def subspace_trees(store: Store, config: TrainConfig, epochs: int) -> SubspaceTrees:
-    """What all trees of a forest in subspaces share; epochs: see scratch_in."""
+    """What all trees of a forest in subspaces share; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
     columns = columns_of(store, config, epochs)
     shared = make_space(store, columns, np.arange(features)) if is_shared(config, features) else None
@@ -87,14 +77,22 @@ def subspace_trees(store: Store, config: TrainConfig, epochs: int) -> SubspaceTr
 
 
 def tree_subspace(config: TrainConfig, features: int, tree: int) -> NDArray[np.int64]:
-    """The features that a tree sees, ascending, int64 [subspace_size]."""
-    size = config.subspace_size(features)
+    """The features that a tree sees, ascending, int64: all of them where nodes draw.
+
+    Trees have the sizes in turn. Each of several sizes has a permutation of its own.
+    """
+    if config.subspace_per == "node":
+        return np.arange(features)
+    sizes = config.subspace_sizes(features)
+    turn, place = divmod(tree, len(sizes))
+    size = sizes[place]
     known = math.comb(features, size)
-    return _combination(_permuted(tree, known, config.seed), features, size, known)
+    key = f"{config.seed}" if len(sizes) == 1 else f"{config.seed} of {size}"
+    return _combination(_permuted(turn, known, key), features, size, known)
 
 
-def _permuted(number: int, count: int, seed: int) -> int:
-    """Place of `number` in a permutation of 0 .. count - 1 keyed by the seed.
+def _permuted(number: int, count: int, key: str) -> int:
+    """Place of `number` in a permutation of 0 .. count - 1 with this key.
 
     A Feistel network on as many bits as the largest number has, rounded up to an even number, walked until it comes
     back among the numbers (Black and Rogaway 2002).
@@ -104,7 +102,7 @@ def _permuted(number: int, count: int, seed: int) -> int:
     while True:
         left, right = number >> half, number & ((1 << half) - 1)
         for turn in range(_ROUNDS):
-            text = f"bigforest subspace {seed} {turn} {right}"
+            text = f"bigforest subspace {key} {turn} {right}"
             mask = int.from_bytes(hashlib.shake_256(text.encode()).digest(size), "little") & ((1 << half) - 1)
             left, right = right, left ^ mask
         number = left << half | right
@@ -130,7 +128,7 @@ def _combination(number: int, features: int, size: int, known: int) -> NDArray[n
 
 
 def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
-    """Whether trees see the table as bits, see kernels/subspace/bits.py; epochs: see scratch_in.
+    """Whether trees see the table as bits, see kernels/subspace/bits.py; epochs: see SubspaceTrees.
 
     Weights of bits have 32 bits. The square of a perceptron's weights grows by at most the ones of a row, the constant
     one included, with every mistake (Novikoff 1962).
@@ -139,7 +137,7 @@ def seen_as_bits(shape: Shape, config: TrainConfig, epochs: int) -> bool:
 
 
 def columns_of(store: Store, config: TrainConfig, epochs: int) -> Columns:
-    """How the kernels see the features of a store; epochs: see scratch_in."""
+    """How the kernels see the features of a store; epochs: see SubspaceTrees."""
     features = len(store.spec.features)
     low, per_step, unit = np.zeros(features), np.zeros(features), np.zeros(features)
     for feature in range(features):
