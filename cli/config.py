@@ -43,7 +43,7 @@ CONFIG: dict[str, Choice] = {
     "axes": option(int | None, None, "N", "rotation: axes of a tree's table, of which nodes draw --mtry.  [default: as many as features]", panel="one family only"),
     "orthogonal": option(bool | None, None, None, "rotation: make random axes orthogonal.  [default: on]", panel="one family only"),
     "rotation": option(str | None, None, "random|pca", "rotation: random Gaussian axes, or principal components of disjoint sets of features.  [default: random]", panel="one family only"),
-    "subspace": option(str | None, None, "N|N,N,...", "subspace-cap, subspace-perceptron: features of a subspace; of several sizes the trees have one each, in turn.  [default: 100, and at most half of all]", panel="one family only", read=number_or_word),
+    "subspace": option(str | None, None, "INT|INT,INT", "subspace-cap, subspace-perceptron: features of a subspace; of several sizes the trees have one each, in turn.  [default: 100, and at most half of all]", panel="one family only", read=number_or_word),
     "subspace_per": option(str | None, None, "tree|node", "subspace-cap, subspace-perceptron: each tree has a subspace that no other has, or each node draws one.  [default: tree]", panel="one family only"),
     "steps": option(int | None, None, "N", "subspace-cap, subspace-perceptron: parts of the way between two class means, searched for the best cut.  [default: 50]", panel="one family only"),
     "max_epochs": option(int | None, None, "N", "subspace-perceptron: most passes of a perceptron over the rows of a node.  [default: 100]", panel="one family only"),

@@ -406,7 +406,7 @@ class TrainOptions:
             min=1,
             max=MAX_PROJECTIONS,
             families=SUBSPACE_FAMILIES,
-            metavar="N|N,N,...",
+            metavar="INT|INT,INT",
             text="several such numbers separated by commas, such as 50,100,200",
             unset="100, and at most half of all",
             help="Features of a subspace; of several sizes the trees have one each, in turn.",
