@@ -34,6 +34,7 @@ if _TYPE_CHECKING:
     from bigforest.api.functions import encode_store, plan_training, predict_file, train
     from bigforest.api.warm_up import warm_up
     from bigforest.explain.explain import explain_forest
+    from bigforest.explain.plan import ExplanationPlan, plan_explanation
     from bigforest.explain.tables import Explanation
     from bigforest.images.api import images_to_features
     from bigforest.images.convert import ImageFeatures
@@ -61,6 +62,7 @@ __all__ = [
     "DataError",
     "DiskFullError",
     "Explanation",
+    "ExplanationPlan",
     "Forest",
     "FormatError",
     "ImageFeatures",
@@ -79,6 +81,7 @@ __all__ = [
     "export_forest",
     "images_to_features",
     "merge",
+    "plan_explanation",
     "plan_training",
     "plot_forest",
     "predict_file",
@@ -97,6 +100,7 @@ _HOMES = {
     "BayesError": "bigforest.simulation.simulate",
     "Comparison": "bigforest.race.comparison",
     "Explanation": "bigforest.explain.tables",
+    "ExplanationPlan": "bigforest.explain.plan",
     "Forest": "bigforest.predict.forest",
     "ImageFeatures": "bigforest.images.convert",
     "Pictures": "bigforest.plot.pictures",
@@ -110,6 +114,7 @@ _HOMES = {
     "export_forest": "bigforest.api.export",
     "images_to_features": "bigforest.images.api",
     "merge": "bigforest.revise.merge",
+    "plan_explanation": "bigforest.explain.plan",
     "plan_training": "bigforest.api.functions",
     "plot_forest": "bigforest.plot.plot",
     "predict_file": "bigforest.api.functions",

@@ -104,6 +104,9 @@ def explain(
     neighbors: Annotated[int, typer.Option(metavar="N", help="Neighbors that are kept of each row.")] = 10,
     rules: Annotated[int, typer.Option(metavar="N", help="Leaves that are told as text.")] = 20,
     seed: Annotated[int, typer.Option(metavar="N", help="Of permutations and samples.")] = 0,
+    plan: Annotated[
+        bool, typer.Option("--plan", help="Say what it would take, disk, memory and time, and do nothing else.")
+    ] = False,
     overwrite: options.Overwrite = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
@@ -116,15 +119,41 @@ def explain(
 ) -> None:
     """Why a forest answers as it does, as tables in a folder.
 
-    Without options for parts, those that take little time. Finished tables are kept when a run is repeated.
+    Without options for parts, those that take little time. Finished tables are kept when a run is repeated. With --plan
+    it only says what it would take, within a factor of two or three of the time, and exits with 1 when that would not
+    fit.
+
     Example: bigforest explain flights.forest flights.parquet --permutation --out why
     """
     from pathlib import Path
 
     import bigforest
 
+    from .plan import draw_parts, plan_facts
     from .show import show
 
+    asked: dict[str, Any] = {
+        "parts": list(parts) or None,
+        "loss": loss,
+        "groups": dict(map(_group, group or [])),
+        "new_rows": new_rows,
+        "classes": classes,
+        "features": None if features is None else [*map(_features, features)],
+        "grid": grid,
+        "individual": individual,
+        "sample": sample,
+        "rows": rows or (),
+        "neighbors": neighbors,
+        "rules": rules,
+        "seed": seed,
+        "threads": threads,
+        "scratch": scratch,
+        "memory": memory,
+    }
+    if plan:
+        planned = bigforest.plan_explanation(forest, data, **asked)
+        show(plan_facts(planned), draw_parts, json=json)
+        raise typer.Exit(0 if planned.fits else 1)
     begin = perf_counter()
     place = out if out is not None else f"{Path(forest).name.removesuffix('.forest')}.explanation"
     with running(scheduler, quiet=quiet) as (client, listener):
@@ -132,23 +161,8 @@ def explain(
             forest,
             data,
             place,
-            parts=list(parts) or None,
-            loss=loss,
-            groups=dict(map(_group, group or [])),
-            new_rows=new_rows,
-            classes=classes,
-            features=None if features is None else [*map(_features, features)],
-            grid=grid,
-            individual=individual,
-            sample=sample,
-            rows=rows or (),
-            neighbors=neighbors,
-            rules=rules,
-            seed=seed,
+            **asked,
             overwrite=overwrite,
-            threads=threads,
-            scratch=scratch,
-            memory=memory,
             listener=listener,
             scheduler=client,
         )

@@ -15,7 +15,7 @@ from .groups import grouped
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from bigforest import Plan
+    from bigforest.common.run_plan import RunPlan
 
     from .show import Facts
 
@@ -83,16 +83,17 @@ def plan(
         link=link,
         **config,
     )
-    show(_facts(found), _draw, json=json)
+    facts = plan_facts(found)
+    if found.cluster is not None:
+        facts["cluster"] |= {"seconds": found.cluster.seconds, "client_share": found.cluster.client_share}
+    show(facts, _draw, json=json)
     if not found.fits:
         raise typer.Exit(1)
 
 
-def _facts(found: Plan) -> dict[str, Any]:
-    facts = {**asdict(found), "seconds": found.seconds, "fits": found.fits}
-    if found.cluster is not None:
-        facts["cluster"] |= {"seconds": found.cluster.seconds, "client_share": found.cluster.client_share}
-    return facts
+def plan_facts(found: RunPlan) -> dict[str, Any]:
+    """All that a plan says."""
+    return {**asdict(found), "seconds": found.seconds, "fits": found.fits}
 
 
 def _draw(console: Console, facts: Facts) -> None:
@@ -108,11 +109,8 @@ def _draw(console: Console, facts: Facts) -> None:
             ("features", f"{count(facts['features'])}: {widths} per code at most"),
             *([("classes", f"at most {count(facts['classes'])}")] if facts["classes"] > 1 else []),
             ("store", f"at most {size(facts['store'])}" if facts["store"] else "kept already"),
-            ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
             ("output", f"{size(facts['output_free'])} are free"),
-            ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
-            ("time", _time(facts)),
-            ("verdict", _verdict(facts)),
+            *needed(facts, compiling=facts["compiling"]),
         ],
     )
     console.print()
@@ -123,6 +121,28 @@ def _draw(console: Console, facts: Facts) -> None:
     )
     if facts["cluster"] is not None:
         _draw_cluster(console, facts["cluster"])
+
+
+def draw_parts(console: Console, facts: Facts) -> None:
+    """Show the plan of a run whose stages read their rows once."""
+    from .show import lines, table
+
+    lines(console, needed(facts))
+    console.print()
+    stages = [_stage(stage) for stage in facts["stages"]]
+    table(console, ["part", "memory", "at least", "scratch", "about"], [[own[0], *own[3:]] for own in stages])
+
+
+def needed(facts: Facts, compiling: float = 0.0) -> list[tuple[str, str]]:
+    """Lines of what every plan says: scratch, memory, time, and whether it fits."""
+    from .show import size
+
+    return [
+        ("scratch", f"{size(facts['scratch'])} of {size(facts['scratch_free'])} that are free"),
+        ("memory", "no limit" if facts["memory"] is None else size(facts["memory"])),
+        ("time", _time(facts["seconds"], compiling)),
+        ("verdict", _verdict(facts)),
+    ]
 
 
 def _draw_cluster(console: Console, cluster: Facts) -> None:
@@ -159,11 +179,11 @@ def _draw_cluster(console: Console, cluster: Facts) -> None:
     )
 
 
-def _time(facts: Facts) -> str:
+def _time(seconds: float, compiling: float) -> str:
     from .show import duration
 
-    compiling = f", of it compiling kernels, once per machine, {duration(facts['compiling'])}"
-    return f"about {duration(facts['seconds'])}{compiling if facts['compiling'] else ''}"
+    told = f", of it compiling kernels, once per machine, {duration(compiling)}" if compiling else ""
+    return f"about {duration(seconds)}{told}"
 
 
 def _stage(stage: Facts) -> list[str]:

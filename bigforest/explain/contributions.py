@@ -13,14 +13,10 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, shown
 from bigforest.common.events import Notice, stage
-from bigforest.common.memory_estimate import BASE_BYTES
-from bigforest.common.sizes import over_budget
-from bigforest.execution.resources import Resources
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees
-from bigforest.forest.load.load_plan import LOADING_BYTES, cut
+from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_sweep
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.contributions import Points, TreeEdges
@@ -36,6 +32,8 @@ _NAMED = 10
 # Nanoseconds on one thread of a node on the path, and of a node of the tree for each point and class. Measured.
 _PATH_NS = 15.0
 _POINT_NS = 1.0
+# Nanoseconds of a number that is written. Measured.
+_CELL_NS = 100.0
 
 
 class Contributed(NamedTuple):
@@ -51,17 +49,43 @@ class Contributed(NamedTuple):
     labels: tuple[Any, ...] | None
 
 
-def write_path_contributions(job: ExplainJob) -> None:
+def plan_path_contributions(job: ExplainJob) -> PartPlan:
+    """What `contributions` takes."""
+    return _plan(job, "contributions", exact=False)
+
+
+def write_path_contributions(job: ExplainJob, plan: PartPlan) -> None:
     """`contributions`: see `_write`."""
-    _write(job, "contributions", exact=False)
+    _write(job, plan, "contributions", exact=False)
 
 
-def write_shap(job: ExplainJob) -> None:
+def plan_shap(job: ExplainJob) -> PartPlan:
+    """What `shap` takes."""
+    return _plan(job, "shap", exact=True)
+
+
+def write_shap(job: ExplainJob, plan: PartPlan) -> None:
     """`shap`: see `_write`. Raises ConfigError for oblique forests."""
-    _write(job, "shap", exact=True)
+    _write(job, plan, "shap", exact=True)
 
 
-def _write(job: ExplainJob, name: str, *, exact: bool) -> None:
+def _plan(job: ExplainJob, name: str, *, exact: bool) -> PartPlan:
+    stock, rows = job.voting, job.described.rows
+    how = Contributed(exact, *chosen_classes(job))
+    width, step = _file_shape(job, how)
+    plan = plan_sweep(f"{name} of rows", stock, job.resources, 32 * step * (width + 8))
+    own = row_nanoseconds(stock, how, len(job.described.used)) + _CELL_NS * (width + 8)
+    return plan._replace(nanoseconds=stock.load_nanoseconds() + rows * own)
+
+
+def _file_shape(job: ExplainJob, how: Contributed) -> tuple[int, int]:
+    """Contributions to a row, and rows of a file."""
+    width = len(job.forest.spec.features) * len(how.chosen)
+    own = row_nanoseconds(job.voting, how, len(job.described.used))
+    return width, max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / own)))
+
+
+def _write(job: ExplainJob, plan: PartPlan, name: str, *, exact: bool) -> None:
     """A row per row and class: its number, the class, `base`, a column c_<feature> each, and `prediction`.
 
     base        what the forest answers before it knows anything: the mean over the trees of the answer of the root.
@@ -69,21 +93,17 @@ def _write(job: ExplainJob, name: str, *, exact: bool) -> None:
     """
     stock, table = job.voting, job.table
     how = Contributed(exact, *chosen_classes(job))
-    own = row_nanoseconds(stock, how, len(table.used))
-    width = len(job.forest.spec.features) * len(how.chosen)
-    step = max(1, min(_PART_ROWS, _PART_CELLS // width, int(_PART_SECONDS * 1e9 / own)))
     if exact:
-        seconds = own * table.rows / job.resources.workers / 1e9
-        job.listener(Notice(f"exact contributions of {table.rows} rows take about {math.ceil(seconds)} s"))
-    groups, at_once = plan_sweep(f"{name} of rows", stock, job.resources, 32 * step * (width + 8))
-    settings = repr(how)
+        seconds = math.ceil(job.seconds(plan))
+        job.listener(Notice(f"exact contributions of {table.rows} rows take about {seconds} s"))
+    settings, (_, step) = repr(how), _file_shape(job, how)
     ranges = [own for own in row_ranges(table.rows, step) if not job.folder.has(part_name(name, own[0]), settings)]
     with stage(name, table.rows, "rows", job.listener) as progress:
         done = table.rows - sum(end - begin for begin, end in ranges)
         progress.advance(done)
-        shared = (stock, table, how, groups, job.folder, name, settings)
+        shared = (stock, table, how, plan.groups, job.folder, name, settings)
         try:
-            job.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, at_once)
+            job.run(explain_rows, ranges, lambda _, rows: progress.advance(rows), shared, plan.at_once)
         finally:
             job.resources.executor(1).run_on_all_workers(forget_trees, str(table.folder))
 
@@ -114,30 +134,11 @@ def chosen_classes(job: ExplainJob) -> tuple[tuple[int, ...], tuple[Any, ...] | 
 
 def row_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     """About how long a row takes on one thread."""
-    nodes = stock.trees.nodes.astype(np.float64)
-    depth = 1.5 * np.log2(nodes + 1)
+    nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
     if not how.exact:
         return float((depth * (_PATH_NS + len(how.chosen))).sum()) + 1.0
     points = (np.minimum(depth, columns) + 1) / 2
     return float((nodes * points * (1 + len(how.chosen))).sum() * _POINT_NS / 2) + 1.0
-
-
-def plan_sweep(what: str, stock: TreeStock, resources: Resources, own: int) -> tuple[list[range], int]:
-    """Groups of trees that each task loads one after the other, and tasks at once in each process.
-
-    own  bytes of a task beside the trees. All trees stay loaded where they fit. Raises ConfigError.
-    """
-    sizes, first = stock.sizes(), stock.trees.first
-    everything = [range(stock.tree_count)]
-    if resources.memory is None:
-        return everything, resources.workers
-    room = resources.memory - BASE_BYTES - LOADING_BYTES
-    whole, largest = int(sizes.sum()), int(sizes.max())
-    if room >= whole + own:
-        return everything, min(resources.workers, (room - whole) // own)
-    if room < largest + own:
-        raise over_budget(what, BASE_BYTES + LOADING_BYTES + own + largest, resources.memory)
-    return cut(sizes, first, room - own, stock.tree_count), 1
 
 
 _lock = threading.Lock()

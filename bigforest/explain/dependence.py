@@ -9,6 +9,7 @@ local effects        mean over the rows between two neighbouring values of the c
 
 from __future__ import annotations
 
+import math
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
-from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, plan_sweep, sweep
+from bigforest.explain.contributions import Contributed, chosen_classes, forget_trees, sweep
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
-from bigforest.explain.tree_groups import LoadedTree, TreeStock
+from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, plan_sweep
 
 # Rows of a sample, and features, unless given.
 _SAMPLE = 1000
@@ -64,17 +65,53 @@ class CurveSums(NamedTuple):
     own: NDArray[np.float64]
 
 
-def write_dependence(job: ExplainJob) -> None:
+def plan_dependence(job: ExplainJob) -> PartPlan:
+    """What `dependence` takes."""
+    return _plan(job, "dependence", local=False)
+
+
+def write_dependence(job: ExplainJob, plan: PartPlan) -> None:
     """`dependence` of single features, `dependence-pairs` of two, and `individual` curves."""
-    _write(job, "dependence", local=False)
+    _write(job, plan, "dependence", local=False)
 
 
-def write_effects(job: ExplainJob) -> None:
+def plan_effects(job: ExplainJob) -> PartPlan:
+    """What `effects` takes."""
+    return _plan(job, "effects", local=True)
+
+
+def write_effects(job: ExplainJob, plan: PartPlan) -> None:
     """`effects` of single features and `effects-pairs` of two, all of them numbers."""
-    _write(job, "effects", local=True)
+    _write(job, plan, "effects", local=True)
 
 
-def _write(job: ExplainJob, name: str, *, local: bool) -> None:
+def _plan(job: ExplainJob, name: str, *, local: bool) -> PartPlan:
+    """With as many values of each feature as there may be."""
+    stock, chosen = job.voting, _chosen(job, local)
+    classes = len(chosen_classes(job)[0])
+    rows = min(job.options.sample or _SAMPLE, job.described.rows)
+    points = [math.prod(_most_values(job, name, rows) for name in own) for own in chosen]
+    cells = 4 * _piece_rows(max(points, default=1), classes) * max(points, default=1) * classes * len(chosen)
+    plan = plan_sweep(f"the {name} of answers", stock, job.resources, 8 * max(1, cells))
+    looked = sum(2 ** len(own) for own in chosen) if local else sum(points)
+    # Rows at several values go down together until a split on the feature parts them.
+    work = stock.walk_nanoseconds(rows) * (len(chosen) + looked / 4) + rows * looked * stock.tree_count * classes
+    return plan._replace(nanoseconds=stock.load_nanoseconds() + work)
+
+
+def _most_values(job: ExplainJob, name: str, rows: int) -> int:
+    """Values of a feature that its curve has at most, in a sample of `rows`."""
+    [place] = job.options.places([name], job.forest.spec, "features")
+    feature = job.forest.spec.features[place]
+    return min(rows, feature.codes if feature.kind == "category" else job.options.grid)
+
+
+def _piece_rows(points: int, classes: int) -> int:
+    """Rows of a task, where a curve has as many points."""
+    return max(1, min(_PIECE_ROWS, _PIECE_CELLS // (points * classes)))
+
+
+def _write(job: ExplainJob, plan: PartPlan, name: str, *, local: bool) -> None:
     how = Contributed(False, *chosen_classes(job))
     chosen, table = _chosen(job, local), job.table
     options = job.options
@@ -86,7 +123,7 @@ def _write(job: ExplainJob, name: str, *, local: bool) -> None:
         return
     rows = sampled(table.rows, options.sample or _SAMPLE, options.seed)
     curves = [_curve(job, own, rows, local) for own in chosen]
-    sums = _sums(job, name, how, curves, rows)
+    sums = _sums(job, plan, name, how, curves, rows)
     labels = how.labels or (None,)
     for width, suffix in ((1, ""), (2, "-pairs")):
         some = [
@@ -147,13 +184,10 @@ def _grid(job: ExplainJob, table: RowTable, place: int, rows: NDArray[np.uint32]
 
 
 def _sums(
-    job: ExplainJob, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
+    job: ExplainJob, plan: PartPlan, name: str, how: Contributed, curves: list[Curve], rows: NDArray[np.uint32]
 ) -> list[CurveSums]:
     stock, classes = job.voting, len(how.chosen)
-    largest = max(len(curve.points) for curve in curves)
-    step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // (largest * classes)))
-    cells = 4 * step * largest * classes * len(curves)
-    groups, at_once = plan_sweep(f"the {name} of answers", stock, job.resources, 8 * cells)
+    step = _piece_rows(max(len(curve.points) for curve in curves), classes)
     pieces = list(row_ranges(rows.size, step))
     found: dict[int, list[CurveSums]] = {}
     with stage(name, rows.size, "rows", job.listener) as progress:
@@ -162,9 +196,9 @@ def _sums(
             found[index] = sums
             progress.advance(pieces[index][1] - pieces[index][0])
 
-        shared = (stock, job.table, how, groups, curves, rows, job.options.individual)
+        shared = (stock, job.table, how, plan.groups, curves, rows, job.options.individual)
         try:
-            job.run(vary_rows, pieces, collect, shared, at_once)
+            job.run(vary_rows, pieces, collect, shared, plan.at_once)
         finally:
             job.resources.executor(1).run_on_all_workers(forget_trees, str(job.table.folder))
     joined = []

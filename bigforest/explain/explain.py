@@ -3,51 +3,22 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.errors import ConfigError
 from bigforest.common.events import Listener, silent
 from bigforest.execution.arguments import resources_of
 from bigforest.execution.connect import crew_of
 from bigforest.execution.resources import Resources
-from bigforest.explain.contributions import write_path_contributions, write_shap
-from bigforest.explain.dependence import write_dependence, write_effects
-from bigforest.explain.filling import write_filling
-from bigforest.explain.importance import write_importance, write_unbiased
-from bigforest.explain.interactions import write_interactions
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.options import PARTS, ExplainOptions
-from bigforest.explain.permutation import write_local, write_permutation
-from bigforest.explain.proximity import write_proximities
-from bigforest.explain.strength import write_strength
-from bigforest.explain.structure import write_trees
+from bigforest.explain.options import ExplainOptions
+from bigforest.explain.plan import MAKERS, asked_parts, check_budget, plan_parts
 from bigforest.explain.tables import Explanation, ExplanationFolder, digest
 from bigforest.predict.forest import Forest, read_forest
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import TemporaryFolder
 
-_WRITERS: dict[str, Callable[[ExplainJob], None]] = {
-    "importance": write_importance,
-    "unbiased": write_unbiased,
-    "permutation": write_permutation,
-    "local": write_local,
-    "strength": write_strength,
-    "contributions": write_path_contributions,
-    "shap": write_shap,
-    "interactions": write_interactions,
-    "dependence": write_dependence,
-    "effects": write_effects,
-    "proximities": write_proximities,
-    "filling": write_filling,
-    "trees": write_trees,
-}
-# What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
-_WITHOUT_ROWS = ("importance", "trees")
-_WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
-# What judges trees by the rows that each has not seen.
-_JUDGED = ("unbiased", "permutation", "local", "strength", "proximities", "filling")
 # Rows of a table in memory that are hashed at a time.
 _HASHED_ROWS = 1 << 17
 
@@ -133,7 +104,7 @@ def explain_forest(
     if not isinstance(forest, Forest):
         forest = read_forest(forest)
     options = ExplainOptions(
-        parts=_parts(parts, data, forest),
+        parts=asked_parts(parts, data, forest),
         loss=loss,
         groups=dict(groups or {}),
         new_rows=new_rows,
@@ -162,8 +133,7 @@ def _explained(
     listener: Listener,
     scheduler: Any,
 ) -> Explanation:
-    """Make the parts, one after the other."""
-    _check_boosting(forest, options.parts)
+    """Make the parts, one after the other, if there is memory enough for all."""
     holding = TemporaryFolder(resources.scratch) if out is None else None
     place = out if holding is None else holding.path / "explanation"
     assert place is not None
@@ -175,33 +145,14 @@ def _explained(
         folder = ExplanationFolder(place, *_made_of(forest, source), overwrite=overwrite)
         job = ExplainJob(forest, source, options, resources, listener, folder, work)
         try:
-            for part in options.parts:
-                _WRITERS[part](job)
+            plans = plan_parts(job)
+            check_budget(plans, resources.memory)
+            for part, plan in plans.items():
+                MAKERS[part].write(job, plan)
         except BaseException:
             folder.discard_if_empty()
             raise
     return Explanation(folder.path, holding)
-
-
-def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
-    """Raise ConfigError for parts that judge the trees of a boosted forest one by one, and alike."""
-    for part in parts:
-        if forest.config.boosts and part in _JUDGED:
-            raise ConfigError(
-                f"{part} judges trees by rows out of bag, which are not known again of a forest grown with sampling "
-                f"{forest.config.sampling!r}; ask for {', '.join(name for name in PARTS if name not in _JUDGED)}"
-            )
-
-
-def _parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:
-    """The parts, in their order, each once."""
-    if parts is None:
-        return _WITHOUT_ROWS if data is None or forest.config.boosts else _WITH_ROWS
-    given = [parts] if isinstance(parts, str) else list(parts)
-    if not given:
-        raise ConfigError(f"parts must be some of {', '.join(PARTS)}")
-    known = ExplainOptions(parts=tuple(given)).parts
-    return tuple(part for part in PARTS if part in known)
 
 
 def _made_of(forest: Forest, source: Source | None) -> tuple[str, str]:

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from bigforest.common.errors import ConfigError
 from bigforest.common.events import stage
 from bigforest.explain.job import ExplainJob, JudgedRows
-from bigforest.explain.proximity import LeafFiles, leaf_rows, leaf_scratch
+from bigforest.explain.proximity import LeafFiles, leaf_rows, leaf_scratch, plan_near
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
+from bigforest.explain.tree_groups import PartPlan
 
 # Rows of a task, and cells that are looked through together for missing values.
 _PIECE_ROWS = 500
@@ -33,7 +34,13 @@ class Filled(NamedTuple):
     codes: NDArray[np.int64]
 
 
-def write_filling(job: ExplainJob) -> None:
+def plan_filling(job: ExplainJob) -> PartPlan:
+    """What `filling` takes, if all rows asked for lack a value, where there were any that did in training."""
+    lacking = any(feature.missing for feature in job.forest.spec.features)
+    return plan_near(job, "filling", job.asked(job.described.rows) if lacking else 0)
+
+
+def write_filling(job: ExplainJob, plan: PartPlan) -> None:
     """`filling`: a row per missing value of a training row, of features that the trees look at.
 
     number  of numbers: the mean over the rows that have the value, weighted by their RF-GAP proximity to the row.
@@ -50,7 +57,7 @@ def write_filling(job: ExplainJob) -> None:
     judged = job.judged
     what = _fillable(job, judged.table)
     rows = _rows_with_gaps(job, judged, what)
-    known = leaf_rows(job, judged)
+    known = leaf_rows(job, judged, plan)
     step = min(_PIECE_ROWS, max(1, rows.size // (4 * job.resources.workers)))
     pieces = [(rows[begin:end], job.work / f"filling-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("filling", rows.size, "rows", job.listener) as progress:

@@ -19,13 +19,12 @@ from bigforest.explain.contributions import (
     chosen_classes,
     edges_and_points,
     forget_trees,
-    plan_sweep,
     sweep,
 )
 from bigforest.explain.importance import leaves_of
 from bigforest.explain.job import ExplainJob
 from bigforest.explain.row_table import RowTable, row_ranges, sampled
-from bigforest.explain.tree_groups import TreeStock
+from bigforest.explain.tree_groups import PartPlan, TreeStock, plan_sweep
 
 if TYPE_CHECKING:
     from bigforest.kernels.explain.interactions import PairScratch
@@ -40,7 +39,23 @@ _CELL_BYTES = 64
 _PAIR_NS = 1.0
 
 
-def write_interactions(job: ExplainJob) -> None:
+def plan_interactions(job: ExplainJob) -> PartPlan:
+    """What `interactions` takes."""
+    stock, columns, rows = job.voting, len(job.described.used), job.asked(_SAMPLE)
+    how = Contributed(True, *chosen_classes(job))
+    cells, step = _piece(job, how)
+    plan = plan_sweep("interactions of rows", stock, job.resources, _CELL_BYTES * step * cells)
+    work = stock.load_nanoseconds() + rows * pair_nanoseconds(stock, how, columns)
+    return plan._replace(nanoseconds=work, scratch=8 * rows * cells)
+
+
+def _piece(job: ExplainJob, how: Contributed) -> tuple[int, int]:
+    """Numbers of a row, and rows of a task."""
+    cells = (len(job.described.used) + 1) ** 2 * len(how.chosen)
+    return cells, max(1, min(_PIECE_ROWS, _PIECE_CELLS // cells))
+
+
+def write_interactions(job: ExplainJob, plan: PartPlan) -> None:
     """`interactions` and `interaction-pairs`. Raises ConfigError for oblique forests, and for rows that are not there.
 
     interactions  a row per row, class and pair of features on a common path: `interaction` of the pair, both halves of
@@ -53,16 +68,13 @@ def write_interactions(job: ExplainJob) -> None:
     settings = repr((how, job.options.rows, job.options.sample, job.options.seed))
     if job.folder.has_all(["interactions", "interaction-pairs"], settings):
         return
-    cells = (len(table.used) + 1) ** 2 * len(how.chosen)
-    step = max(1, min(_PIECE_ROWS, _PIECE_CELLS // cells))
-    groups, at_once = plan_sweep("interactions of rows", stock, job.resources, _CELL_BYTES * step * cells)
-    seconds = pair_nanoseconds(stock, how, len(table.used)) * rows.size / job.resources.workers / 1e9
-    job.listener(Notice(f"interactions in {rows.size} rows take about {math.ceil(seconds)} s"))
+    _, step = _piece(job, how)
+    job.listener(Notice(f"interactions in {rows.size} rows take about {math.ceil(job.seconds(plan))} s"))
     pieces = [(rows[begin:end], job.work / f"interactions-{begin}") for begin, end in row_ranges(rows.size, step)]
     with stage("interactions", rows.size, "rows", job.listener) as progress:
         try:
-            shared = (stock, table, how, groups)
-            job.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared, at_once)
+            shared = (stock, table, how, plan.groups)
+            job.run(explain_pairs, pieces, lambda _, done: progress.advance(done), shared, plan.at_once)
         finally:
             job.resources.executor(1).run_on_all_workers(forget_trees, str(table.folder))
     size = len(table.used)
@@ -86,8 +98,7 @@ def chosen_rows(job: ExplainJob, rows: int) -> NDArray[np.uint32]:
 
 def pair_nanoseconds(stock: TreeStock, how: Contributed, columns: int) -> float:
     """About how long a row takes on one thread."""
-    nodes = stock.trees.nodes.astype(np.float64)
-    depth = 1.5 * np.log2(nodes + 1)
+    nodes, depth = stock.trees.nodes.astype(np.float64), stock.depths()
     points = (np.minimum(depth, columns) + 1) / 2
     return float((nodes * depth * points).sum() * len(how.chosen) * _PAIR_NS) + 1.0
 

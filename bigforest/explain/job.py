@@ -18,9 +18,9 @@ from bigforest.common.events import Listener
 from bigforest.common.memory_estimate import BASE_BYTES
 from bigforest.execution.resources import Resources
 from bigforest.explain.options import ExplainOptions
-from bigforest.explain.row_table import RowTable, sampled, write_rows
+from bigforest.explain.row_table import RowTable, describe_rows, sampled, write_rows
 from bigforest.explain.tables import ExplanationFolder
-from bigforest.explain.tree_groups import TreeStock
+from bigforest.explain.tree_groups import PartPlan, TreeStock
 from bigforest.forest.format.files import row_batches
 from bigforest.forest.load.groups import survey
 from bigforest.forest.load.load_plan import LOADING_BYTES
@@ -83,13 +83,33 @@ class ExplainJob:
         return self.shrunk._replace(soft=self.forest.is_regression or self.forest.config.vote != "hard")
 
     @cached_property
-    def table(self) -> RowTable:
-        """The rows. Raises ConfigError where no table was given."""
+    def described(self) -> RowTable:
+        """The rows, before they are read. Raises ConfigError where no table was given, and DataError."""
         if self.source is None:
             raise ConfigError("this needs rows: give data, a table with the features of the forest")
         used = self.stock.trees.used
         assert used is not None
-        return write_rows(self.forest, self.source, used, self.work, self.listener)
+        return describe_rows(self.forest, self.source, used, self.work)
+
+    @cached_property
+    def table(self) -> RowTable:
+        """The rows, read when this is first asked for. Raises as `described`, and DataError."""
+        described = self.described
+        assert self.source is not None
+        return write_rows(self.forest, self.source, described, self.listener)
+
+    @property
+    def unseen_share(self) -> float:
+        """About which share of the rows a tree has not seen."""
+        config = self.forest.config
+        if self.options.new_rows or not config.bootstrap:
+            return 1.0
+        return math.exp(-config.sample_fraction) if config.replace else 1.0 - config.sample_fraction
+
+    def asked(self, most: int) -> int:
+        """How many rows are asked for, at most; else of a sample of `most`."""
+        wanted = len(set(self.options.rows)) or self.options.sample or most
+        return min(wanted, self.described.rows)
 
     @cached_property
     def judged(self) -> JudgedRows:
@@ -137,6 +157,10 @@ class ExplainJob:
     def source_columns(self) -> list[str]:
         """Names of the columns of the rows; none without rows."""
         return [] if self.source is None else list(self.source.schema)
+
+    def seconds(self, plan: PartPlan) -> float:
+        """About how long a part takes."""
+        return plan.nanoseconds * 1e-9 / self.resources.executor().size
 
     def run(
         self,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from bigforest.common.events import stage
 from bigforest.explain.importance import ROW_BYTES, by_tree, standard_error
 from bigforest.explain.job import ExplainJob, JudgedRows
-from bigforest.explain.tree_groups import LoadedTree, TreeStock, load_trees, plan_groups
+from bigforest.explain.tree_groups import LoadedTree, PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 
 # Rows of a sample whose own importance is found.
@@ -21,6 +21,8 @@ _SAMPLE = 1000
 _DRAWN_BYTES = 32 << 20
 # Shares are no smaller and no larger than this and 1 less this, so that logarithms are finite.
 _LEAST_SHARE = float(np.finfo(np.float64).eps)
+# Nanoseconds on one thread of a value that is drawn. Measured.
+_DRAW_NS = 3.0
 
 
 class PermutedGroup(NamedTuple):
@@ -47,7 +49,38 @@ class TreeLosses(NamedTuple):
     weight: NDArray[np.float64]
 
 
-def write_permutation(job: ExplainJob) -> None:
+def plan_permutation(job: ExplainJob) -> PartPlan:
+    """What `permutation` takes: rows go down each tree once, and from every feature on their path once more."""
+    plan = plan_groups("importance by permutation", job.stock, job.resources, _task_bytes(job))
+    unseen = job.unseen_share * job.described.rows
+    return plan._replace(nanoseconds=_permuting_nanoseconds(job, unseen, unseen))
+
+
+def plan_local(job: ExplainJob) -> PartPlan:
+    """What `local` takes: values are drawn for all rows, and some rows go down."""
+    rows, groups = job.asked(_SAMPLE), len(permuted_groups(job))
+    sums = 3 * 8 * rows * groups
+    plan = plan_groups("local importance", job.stock, job.resources, _task_bytes(job) + sums, sums)
+    unseen = job.unseen_share * job.described.rows
+    work = _permuting_nanoseconds(job, unseen, job.unseen_share * rows)
+    return plan._replace(nanoseconds=work, scratch=8 * job.stock.tree_count * rows * groups)
+
+
+def _task_bytes(job: ExplainJob) -> int:
+    """Bytes of a task beside its trees: rows, and values that are drawn."""
+    rows, widest = job.described.rows, max(len(group.places) for group in permuted_groups(job))
+    return ROW_BYTES * rows + max(_DRAWN_BYTES, 8 * widest * rows)
+
+
+def _permuting_nanoseconds(job: ExplainJob, drawn: float, walked: float) -> float:
+    """Of values drawn for rows, and of rows that go down the trees once more from each feature on their path."""
+    stock, features = job.stock, len(job.described.used)
+    again = float(np.minimum(stock.depths(), features).max()) / 4  # most of the ways are short
+    walk = stock.walk_nanoseconds(walked) * (1.0 + again)
+    return stock.load_nanoseconds() + drawn * stock.tree_count * features * _DRAW_NS + walk
+
+
+def write_permutation(job: ExplainJob, plan: PartPlan) -> None:
     """`permutation`, `permutation-classes` and `permutation-trees`.
 
     importance  mean over the trees of what more a tree loses, per row it has not seen, when the feature is permuted
@@ -60,14 +93,14 @@ def write_permutation(job: ExplainJob) -> None:
     names = ["permutation", "permutation-trees", *([] if job.forest.is_regression else ["permutation-classes"])]
     if all(job.folder.has(name, settings) for name in names):
         return
-    found = _losses(job, groups, loss)
+    found = _losses(job, plan, groups, loss)
     labels = None if job.forest.is_regression else label_series(spec.target)
     tables = permutation_tables(found, [group.name for group in groups], labels)
     for name in names:
         job.folder.write(name, tables[name], settings)
 
 
-def write_local(job: ExplainJob) -> None:
+def write_local(job: ExplainJob, plan: PartPlan) -> None:
     """`local`: what more trees lose on a row when a feature is permuted, the mean over those that have not seen it.
 
     A row per row and feature or group: `importance`, and `trees` that have not seen the row; null where there are
@@ -81,12 +114,10 @@ def write_local(job: ExplainJob) -> None:
     kept = judged.table.kept()
     rows = kept[job.chosen(_SAMPLE)]
     change, heard = np.zeros((rows.size, len(groups))), np.zeros(rows.size, np.uint32)
-    widest = max(len(group.places) for group in groups)
-    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, 8 * widest * judged.table.rows) + 3 * change.nbytes
-    entries, at_once = plan_groups("local importance", stock, job.resources, own, 3 * change.nbytes)
     with stage("local importance", stock.tree_count, "trees", job.listener) as progress:
         shared = (stock, judged, groups, loss, options.seed, rows, job.work)
-        job.run(permute_rows, [(some,) for some in entries], lambda _, done: progress.advance(done), shared, at_once)
+        entries = [(some,) for some in plan.groups]
+        job.run(permute_rows, entries, lambda _, done: progress.advance(done), shared, plan.at_once)
     for tree in range(stock.tree_count):
         path = local_file(job.work, tree)
         found = np.load(path, allow_pickle=False)
@@ -180,13 +211,10 @@ def permuted_groups(job: ExplainJob) -> list[PermutedGroup]:
     return single + several
 
 
-def _losses(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> TreeLosses:
-    judged, stock = job.judged, job.shrunk
+def _losses(job: ExplainJob, plan: PartPlan, groups: list[PermutedGroup], loss: str) -> TreeLosses:
+    judged, stock, entries = job.judged, job.shrunk, plan.groups
     shape = (stock.tree_count, len(groups), stock.width)
     found = TreeLosses(np.zeros(shape), np.zeros((shape[0], shape[2])), np.zeros((shape[0], shape[2])))
-    widest = max(len(group.places) for group in groups)
-    own = ROW_BYTES * judged.table.rows + max(_DRAWN_BYTES, 8 * widest * judged.table.rows)
-    entries, at_once = plan_groups("importance by permutation", stock, job.resources, own)
     with stage("permutation", stock.tree_count, "trees", job.listener) as progress:
 
         def collect(index: int, part: TreeLosses) -> None:
@@ -196,7 +224,7 @@ def _losses(job: ExplainJob, groups: list[PermutedGroup], loss: str) -> TreeLoss
             progress.advance(len(here))
 
         shared = (stock, judged, groups, loss, job.options.seed)
-        job.run(permute_trees, [(some,) for some in entries], collect, shared, at_once)
+        job.run(permute_trees, [(some,) for some in entries], collect, shared, plan.at_once)
     return found
 
 

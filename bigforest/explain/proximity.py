@@ -15,7 +15,7 @@ from bigforest.common.events import stage
 from bigforest.explain.importance import ROW_BYTES, leaves_of
 from bigforest.explain.job import ExplainJob, JudgedRows
 from bigforest.explain.row_table import row_ranges
-from bigforest.explain.tree_groups import TreeStock, load_trees, plan_groups
+from bigforest.explain.tree_groups import PartPlan, TreeStock, load_trees, plan_groups
 from bigforest.schema.labels import label_series
 
 if TYPE_CHECKING:
@@ -26,6 +26,9 @@ _SAMPLE = 10_000
 _PIECE_ROWS = 500
 # Prototypes of a class, at most.
 _PROTOTYPES = 5
+# Nanoseconds on one thread of a row that is put to its leaf in a tree, and of one that is met there. Measured.
+_LIST_NS = 100.0
+_MEET_NS = 5.0
 
 
 class LeafFiles(NamedTuple):
@@ -58,7 +61,25 @@ class LeafFiles(NamedTuple):
 _WIDTHS = {"leaf": 4, "bag": 2, "members": 4}
 
 
-def write_proximities(job: ExplainJob) -> None:
+def plan_proximities(job: ExplainJob) -> PartPlan:
+    """What `proximities` takes."""
+    return plan_near(job, "proximities", job.asked(_SAMPLE))
+
+
+def plan_near(job: ExplainJob, what: str, asked: int) -> PartPlan:
+    """What it takes to list the rows of all leaves, and to look for those that are near some rows."""
+    rows, stock = job.described.rows, job.stock
+    plan = plan_groups(what, stock, job.resources, 3 * ROW_BYTES * rows)
+    listing = stock.walk_nanoseconds(rows) + _LIST_NS * rows * stock.tree_count
+    # A leaf has as many rows of the bag as there are in the mean.
+    met = asked * job.unseen_share * float((rows / ((stock.trees.nodes + 1) / 2) + 1.0).sum())
+    return plan._replace(
+        nanoseconds=stock.load_nanoseconds() + listing + _MEET_NS * met + asked * rows,
+        scratch=stock.tree_count * rows * sum(_WIDTHS.values()),
+    )
+
+
+def write_proximities(job: ExplainJob, plan: PartPlan) -> None:
     """`neighbors`, `proximity-classes`, `outliers` and, of classes, `prototypes`.
 
     neighbors  of each row the rows of largest proximity p (RF-GAP: kernels/explain/neighbors.py), the nearest first.
@@ -78,7 +99,7 @@ def write_proximities(job: ExplainJob) -> None:
     judged = job.judged
     kept = judged.table.kept()
     chosen = job.chosen(_SAMPLE)
-    known = leaf_rows(job, judged)
+    known = leaf_rows(job, judged, plan)
     neighbors = min(options.neighbors, kept.size)
     step = min(_PIECE_ROWS, max(1, chosen.size // (4 * job.resources.workers)))
     pieces = list(row_ranges(chosen.size, step))
@@ -107,20 +128,22 @@ def write_proximities(job: ExplainJob) -> None:
         job.folder.write(name, tables[name], settings)
 
 
-def leaf_rows(job: ExplainJob, judged: JudgedRows) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
+def leaf_rows(
+    job: ExplainJob, judged: JudgedRows, plan: PartPlan
+) -> tuple[LeafFiles, NDArray[np.int64], NDArray[np.uint32]]:
     """The files, where the leaves of each tree begin, and where their rows do."""
     stock, rows = job.stock, judged.table.kept().size
     files = LeafFiles(job.work, stock.tree_count, rows)
     files.make()
     starts: dict[int, NDArray[np.uint32]] = {}
-    groups, at_once = plan_groups("proximities", stock, job.resources, 3 * ROW_BYTES * judged.table.rows)
+    groups = plan.groups
     with stage("leaves", stock.tree_count, "trees", job.listener) as progress:
 
         def collect(index: int, found: list[NDArray[np.uint32]]) -> None:
             starts.update(zip(stock.trees.numbers(groups[index]), found, strict=True))
             progress.advance(len(found))
 
-        job.run(list_leaves, [(group,) for group in groups], collect, (stock, judged, files), at_once)
+        job.run(list_leaves, [(group,) for group in groups], collect, (stock, judged, files), plan.at_once)
     sizes = [starts[tree].size for tree in range(stock.tree_count)]
     return files, np.cumsum([0, *sizes]), np.concatenate([starts[tree] for tree in range(stock.tree_count)])
 

@@ -76,6 +76,12 @@ class RowTable(NamedTuple):
         """Numbers of the rows that have a target and weigh something, ascending, uint32."""
         return _mapped(self.folder / "kept", "u4")
 
+    @property
+    def file_bytes(self) -> int:
+        """Bytes of the files, at most."""
+        target = (2 if self.classes else 8) + 4 + 8 * self.weighted if self.labelled else 0
+        return self.rows * ((4 if self.narrow else 8) * (len(self.used) + 1) + target)
+
 
 @lru_cache(maxsize=16)
 def _mapped(path: Path, kind: str) -> NDArray[Any]:
@@ -84,27 +90,44 @@ def _mapped(path: Path, kind: str) -> NDArray[Any]:
     return np.asarray(np.memmap(path, kind, "r"))
 
 
-def write_rows(
-    forest: GrownForest, source: Source, used: NDArray[np.int64], folder: Path, listener: Listener
-) -> RowTable:
-    """Read a table once, into `folder`, and with its target if it has one.
+def describe_rows(forest: GrownForest, source: Source, used: NDArray[np.int64], folder: Path) -> RowTable:
+    """The table that `write_rows` will write, before anything is read; as if no value were missing.
 
-    Raises DataError where it lacks features, or has labels that the forest does not know.
+    Raises DataError where it lacks features.
     """
     spec = forest.spec
     found = check_schema(source.schema, spec, used)
-    labelled = spec.target.name in source.schema
-    weight = spec.weight
-    name = weight.name if labelled and weight is not None and weight.name in source.schema else None
     if source.rows > _MOST_ROWS:
         raise DataError(f"the table has {source.rows} rows; explain a sample of at most {_MOST_ROWS}")
-    narrow = not forest.config.ranks and found.narrow()
-    weighted = labelled and (name is not None or bool(weight is not None and weight.classes))
-    table = RowTable(
-        folder, source.rows, tuple(used.tolist()), narrow, (), labelled, weighted, not forest.is_regression
+    labelled = spec.target.name in source.schema
+    known = _weight_column(spec, source) is not None or bool(spec.weight is not None and spec.weight.classes)
+    return RowTable(
+        folder=folder,
+        rows=source.rows,
+        used=tuple(used.tolist()),
+        narrow=not forest.config.ranks and found.narrow(),
+        missing=(),
+        labelled=labelled,
+        weighted=labelled and known,
+        classes=not forest.is_regression,
     )
+
+
+def _weight_column(spec: DataSpec, source: Source) -> str | None:
+    """The column of weights, if the table has it."""
+    return spec.weight.name if spec.weight is not None and spec.weight.name in source.schema else None
+
+
+def write_rows(forest: GrownForest, source: Source, table: RowTable, listener: Listener) -> RowTable:
+    """Read a table once, into the files of what `describe_rows` told, and with its target if it has one.
+
+    Raises DataError where it has labels that the forest does not know.
+    """
+    spec, used = forest.spec, np.array(table.used)
+    found = check_schema(source.schema, spec, used)
+    name = _weight_column(spec, source) if table.labelled else None
     columns = list(
-        dict.fromkeys([*found.columns(used), *([spec.target.name] if labelled else []), *filter(None, [name])])
+        dict.fromkeys([*found.columns(used), *([spec.target.name] if table.labelled else []), *filter(None, [name])])
     )
     writer = _Writer(forest, found, table, name)
     with stage("read", source.rows, "rows", listener) as progress, writer:

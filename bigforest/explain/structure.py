@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from bigforest.common.events import stage
 from bigforest.explain.job import ExplainJob
-from bigforest.explain.tree_groups import plan_groups
+from bigforest.explain.tree_groups import PartPlan, plan_groups
 from bigforest.forest.format.checks import Nodes, join_nodes
 from bigforest.forest.format.files import Header
 from bigforest.forest.format.parts import read_span
@@ -30,6 +30,8 @@ _NODE_BYTES = 160
 _ANSWER_BYTES = 24
 _FEATURE_BYTES = 300
 _TREE_BYTES = 120
+# Nanoseconds on one thread of a node. Measured.
+_NODE_NS = 500.0
 
 
 class TreeShapes(NamedTuple):
@@ -66,7 +68,16 @@ class TellingLeaf(NamedTuple):
     answer: Any
 
 
-def write_trees(job: ExplainJob) -> None:
+def plan_trees(job: ExplainJob) -> PartPlan:
+    """What `trees` takes."""
+    stock, features = job.stock, len(job.forest.spec.features)
+    sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
+    tables = _FEATURE_BYTES * features + _TREE_BYTES * stock.tree_count
+    plan = plan_groups("the look of the trees", stock, job.resources, _PAIRS_BYTES, tables, sizes)
+    return plan._replace(nanoseconds=stock.node_count * _NODE_NS)
+
+
+def write_trees(job: ExplainJob, plan: PartPlan) -> None:
     """`trees`, `tree-features`, `tree-pairs` and `rules`.
 
     trees          nodes, leaves, depth, mean depth of the leaves by weight, and rows of the largest leaf.
@@ -79,10 +90,7 @@ def write_trees(job: ExplainJob) -> None:
     settings = repr(job.options.rules)
     if job.folder.has_all(names, settings):
         return
-    stock, spec = job.stock, job.forest.spec
-    sizes = 2 * stock.sizes() + stock.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * stock.width)
-    tables = _FEATURE_BYTES * len(spec.features) + _TREE_BYTES * stock.tree_count
-    groups, at_once = plan_groups("the look of the trees", stock, job.resources, _PAIRS_BYTES, tables, sizes)
+    stock, spec, groups = job.stock, job.forest.spec, plan.groups
     found: dict[int, TreeShapes] = {}
     splits, follows = np.zeros((len(spec.features), 4), np.int64), joined([])
     with stage("trees", stock.tree_count, "trees", job.listener) as progress:
@@ -94,7 +102,7 @@ def write_trees(job: ExplainJob) -> None:
             progress.advance(len(groups[index]))
 
         shared = (stock.trees, job.forest.levels, job.options.rules)
-        job.run(shape_of, [(group,) for group in groups], collect, shared, at_once)
+        job.run(shape_of, [(group,) for group in groups], collect, shared, plan.at_once)
     shapes = [found[index] for index in range(len(groups))]
     features = [feature.name for feature in spec.features]
     lines = {name: np.concatenate([shape.lines[name] for shape in shapes]) for name in shapes[0].lines}

@@ -1,4 +1,4 @@
-"""Trees with what every node of them answers, loaded a group at a time; which groups, and how many at once."""
+"""Trees with what every node of them answers, loaded a group at a time; which groups, how many at once, how long."""
 
 from __future__ import annotations
 
@@ -10,8 +10,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from bigforest.common.errors import DataError
-from bigforest.common.memory_estimate import BASE_BYTES
-from bigforest.common.sizes import over_budget
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
 from bigforest.execution.resources import Resources
 from bigforest.explain.row_table import RowTable
 from bigforest.forest.format.parts import batches
@@ -29,6 +28,12 @@ _GROUP_BYTES = 256 << 20
 # Bytes of a node besides those of forest/load/load_plan.py, and of what it answers for a class.
 _NODE_BYTES = 16
 _ANSWER_BYTES = 16
+# Nanoseconds on one thread of a tree and a node that are loaded, of a number that it answers, and of a step of a row
+# down a tree. Measured on 2 cores of an AMD EPYC; other processors differ by a factor of two and more.
+_TREE_NS = 500_000.0
+_LOAD_NS = 400.0
+_ANSWER_NS = 50.0
+_STEP_NS = 10.0
 
 
 class TreeStock(NamedTuple):
@@ -54,10 +59,28 @@ class TreeStock(NamedTuple):
         """Number of trees."""
         return self.trees.nodes.size
 
+    @property
+    def node_count(self) -> int:
+        """Number of nodes of all trees."""
+        return int(self.trees.nodes.sum())
+
     def sizes(self) -> NDArray[np.int64]:
         """Bytes of each tree."""
         own: NDArray[np.int64] = self.trees.sizes() + self.trees.nodes * (_NODE_BYTES + _ANSWER_BYTES * self.width)
         return own
+
+    def depths(self) -> NDArray[np.float64]:
+        """About how long the path of a row is in each tree."""
+        found: NDArray[np.float64] = 1.5 * np.log2(self.trees.nodes + 1.0)
+        return found
+
+    def load_nanoseconds(self) -> float:
+        """About how long loading all trees takes on one thread."""
+        return self.tree_count * _TREE_NS + self.node_count * (_LOAD_NS + _ANSWER_NS * self.width)
+
+    def walk_nanoseconds(self, rows: float) -> float:
+        """About how long rows take down all trees, on one thread."""
+        return rows * float(self.depths().sum()) * _STEP_NS
 
 
 class LoadedTree(NamedTuple):
@@ -118,14 +141,28 @@ def _weights(trees: Trees, entries: range) -> Iterator[NDArray[np.float64]]:
             yield batch.column("weight").to_numpy().astype(np.float64)
 
 
-def tasks_at_once(what: str, own: int, resources: Resources, shared: int = 0) -> int:
-    """How many tasks of each process go on at once; arguments and errors as for `plan_groups`, own: with its trees."""
-    if resources.memory is None:
-        return resources.workers
-    room = resources.memory - BASE_BYTES - shared
-    if room < own:
-        raise over_budget(what, BASE_BYTES + shared + own, resources.memory)
-    return min(resources.workers, room // own)
+class PartPlan(NamedTuple):
+    """How a part of an explanation goes through the trees, and what that takes. No result depends on it.
+
+    what      is done, for messages.
+    memory    most bytes at the budget, and `smallest`: the smallest budget that would do.
+    groups    of trees: a task each, or for each task one after the other; none where the budget is too small.
+    at_once   how many tasks of each process go on at once.
+    nanoseconds  about how long it takes on one thread.
+    scratch   bytes on disk beside the rows and the tables.
+    """
+
+    what: str
+    memory: int
+    smallest: int
+    groups: list[range]
+    at_once: int
+    nanoseconds: float = 0.0
+    scratch: int = 0
+
+    def need(self, part: str) -> MemoryEstimate:
+        """The memory of the part of this name."""
+        return MemoryEstimate(part, self.memory, self.smallest, self.scratch)
 
 
 def plan_groups(
@@ -135,19 +172,44 @@ def plan_groups(
     own: int,
     shared: int = 0,
     sizes: NDArray[np.int64] | None = None,
-) -> tuple[list[range], int]:
-    """Groups of trees for the tasks, and how many tasks of each process go on at once.
+) -> PartPlan:
+    """Groups of trees for a task each.
 
     what    is done, for messages.
     own     bytes of a task beside its trees; shared: bytes of all together.
     sizes   int64 [trees], bytes of each tree; None for those of `load_trees`.
-
-    Results never depend on either. Raises ConfigError, which names the smallest budget that would do.
     """
     sizes, first = stock.sizes() if sizes is None else sizes, stock.trees.first
     largest, whole = int(sizes.max()), int(sizes.sum())
-    most = min(_GROUP_BYTES, -(-whole // (_PIECES * resources.workers)))
-    at_once = tasks_at_once(what, own + LOADING_BYTES + largest, resources, shared)
+    task = own + LOADING_BYTES
+    smallest = BASE_BYTES + shared + task + largest
+    most, at_once = min(_GROUP_BYTES, -(-whole // (_PIECES * resources.workers))), resources.workers
     if resources.memory is not None:
-        most = min(most, (resources.memory - BASE_BYTES - shared) // at_once - own - LOADING_BYTES)
-    return cut(sizes, first, max(most, largest), stock.tree_count), at_once
+        if resources.memory < smallest:
+            return PartPlan(what, smallest, smallest, [], 0)
+        room = resources.memory - BASE_BYTES - shared
+        at_once = min(at_once, room // (task + largest))
+        most = min(most, room // at_once - task)
+    most = max(most, largest)
+    memory = BASE_BYTES + shared + at_once * (task + most)
+    return PartPlan(what, memory, smallest, cut(sizes, first, most, stock.tree_count), at_once)
+
+
+def plan_sweep(what: str, stock: TreeStock, resources: Resources, own: int) -> PartPlan:
+    """Groups of trees that each task loads one after the other.
+
+    own  bytes of a task beside the trees. All trees stay loaded where they fit.
+    """
+    sizes, first = stock.sizes(), stock.trees.first
+    whole, largest = int(sizes.sum()), int(sizes.max())
+    base = BASE_BYTES + LOADING_BYTES
+    smallest = base + own + largest
+    everything, at_once = [range(stock.tree_count)], resources.workers
+    if resources.memory is not None:
+        room = resources.memory - base
+        if room < largest + own:
+            return PartPlan(what, smallest, smallest, [], 0)
+        if room < whole + own:
+            return PartPlan(what, resources.memory, smallest, cut(sizes, first, room - own, stock.tree_count), 1)
+        at_once = min(at_once, (room - whole) // own)
+    return PartPlan(what, base + whole + at_once * own, smallest, everything, at_once)

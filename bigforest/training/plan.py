@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bigforest.common.html import facts_table, rows_table
 from bigforest.common.memory_estimate import MemoryEstimate, Shape
-from bigforest.common.sizes import megabytes
+from bigforest.common.run_plan import RunPlan, StagePlan
 from bigforest.encode.table_shape import shape_of
 from bigforest.execution.compiling import ENCODING, is_compiled
 from bigforest.execution.resources import Resources
@@ -41,27 +40,14 @@ _PASS_BYTES = 0.5
 _DRAWN = 1.0 - math.exp(-1.0)
 
 
-@dataclass(frozen=True, slots=True)
-class StagePlan:
-    """One stage: what it needs (common/memory_estimate.py), and about how many seconds it takes."""
-
-    stage: str
-    need: MemoryEstimate
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What a training run will take, at most unless said otherwise.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan(RunPlan):
+    """What a training run will take, at most unless said otherwise: besides what every `RunPlan` says
 
     rows, features, classes  of the table.
     widths        how many features have codes of 1, 2 and 4 bytes.
-    store         bytes of the presorted table; 0 when it is kept already.
-    scratch       bytes of the store and of temporary files, where they will be: `scratch_free` bytes are free there.
+    store         bytes of the presorted table, which are part of the scratch; 0 when it is kept already.
     output_free   free bytes where the forest will be.
-    memory        the budget, None for no limit.
-    smallest      the smallest budget that would do.
-    stages        in the order in which they run.
     compiling     seconds that compiling kernels will take before, once per machine; 0 when that has been done here.
     cluster       what it would take on a cluster, where that was asked (projection.py).
     """
@@ -71,46 +57,17 @@ class Plan:
     classes: int
     widths: dict[int, int]
     store: int
-    scratch: int
-    scratch_free: int
     output_free: int
-    memory: int | None
-    smallest: int
-    stages: tuple[StagePlan, ...]
     compiling: float
     cluster: Projection | None = None
 
     @property
-    def fits(self) -> bool:
-        """Whether memory and scratch suffice."""
-        return (self.memory is None or self.smallest <= self.memory) and self.scratch <= self.scratch_free
-
-    @property
     def seconds(self) -> float:
-        """About the time of the whole run."""
+        """About the time of the whole run, compiling included."""
         return self.compiling + sum(stage.seconds for stage in self.stages)
 
     def _repr_html_(self) -> str:
-        facts = {
-            "rows": f"{self.rows:,}",
-            "features": f"{self.features:,}",
-            "memory": "no limit" if self.memory is None else megabytes(self.memory),
-            "smallest memory": megabytes(self.smallest),
-            "scratch": f"{megabytes(self.scratch)} of {megabytes(self.scratch_free)} that are free",
-            "seconds": f"about {self.seconds:,.0f}",
-            "fits": "yes" if self.fits else "no",
-        }
-        rows = [
-            [
-                one.stage,
-                f"{one.need.passes:,}",
-                megabytes(one.need.memory),
-                megabytes(one.need.scratch),
-                f"{one.seconds:,.1f}",
-            ]
-            for one in self.stages
-        ]
-        return facts_table("Plan", facts) + rows_table(["stage", "passes", "memory", "scratch", "seconds"], rows)
+        return self.html("Plan", {"rows": f"{self.rows:,}", "features": f"{self.features:,}"})
 
 
 def make_plan(

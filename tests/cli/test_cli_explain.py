@@ -60,6 +60,20 @@ def test_explain__without_rows_tells_of_the_trees(tmp_path: Path) -> None:
     assert run(forest, tmp_path / "copy.parquet", "--out", tmp_path / "why", "--overwrite", "--strength").exit_code == 0
 
 
+def test_explain__plans_and_does_nothing_else(tmp_path: Path) -> None:
+    forest, data = files(tmp_path)
+    asked = [forest, data, "--shap", "--permutation", "--out", tmp_path / "why", "--plan"]
+    found = run(*asked, "--json")
+    assert found.exit_code == 0, found.output
+    plan = bf.plan_explanation(forest, data, parts=["shap", "permutation"])
+    told = json.loads(found.stdout)
+    assert [stage["stage"] for stage in told["stages"]] == ["read", "permutation", "shap"]
+    assert told["smallest"] == plan.smallest and told["seconds"] == plan.seconds and told["fits"]
+    small = run(*asked, "--memory", "10MB")
+    assert small.exit_code == 1 and "give at least" in small.output
+    assert not (tmp_path / "why").exists()
+
+
 def test_explain__errors_are_in_the_words_of_the_command_line(tmp_path: Path) -> None:
     forest, data = files(tmp_path)
     pl.read_parquet(data).head(50).write_parquet(tmp_path / "half.parquet")

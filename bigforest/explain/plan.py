@@ -1,0 +1,174 @@
+"""`bigforest.plan_explanation`: the parts of an explanation, and what each will take, said before anything is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bigforest.common.errors import ConfigError
+from bigforest.common.events import silent
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate
+from bigforest.common.run_plan import RunPlan, StagePlan
+from bigforest.common.sizes import over_budget
+from bigforest.execution.arguments import resources_of
+from bigforest.explain.contributions import plan_path_contributions, plan_shap, write_path_contributions, write_shap
+from bigforest.explain.dependence import plan_dependence, plan_effects, write_dependence, write_effects
+from bigforest.explain.filling import plan_filling, write_filling
+from bigforest.explain.importance import plan_importance, plan_unbiased, write_importance, write_unbiased
+from bigforest.explain.interactions import plan_interactions, write_interactions
+from bigforest.explain.job import ExplainJob
+from bigforest.explain.options import PARTS, ExplainOptions
+from bigforest.explain.permutation import plan_local, plan_permutation, write_local, write_permutation
+from bigforest.explain.proximity import plan_proximities, write_proximities
+from bigforest.explain.strength import plan_strength, write_strength
+from bigforest.explain.structure import plan_trees, write_trees
+from bigforest.explain.tables import ExplanationFolder
+from bigforest.explain.tree_groups import PartPlan
+from bigforest.predict.forest import Forest, read_forest
+from bigforest.source import open_source
+from bigforest.storage.atomic import TemporaryFolder
+from bigforest.storage.paths import free_bytes
+
+# Nanoseconds of a node that is checked, and of a value that is read and written for the tasks. Measured.
+_CHECK_NS = 500.0
+_READ_NS = 40.0
+# What is told of a forest alone, and of it with its training table or other rows, unless parts are asked for.
+_WITHOUT_ROWS = ("importance", "trees")
+_WITH_ROWS = ("importance", "unbiased", "permutation", "strength", "trees")
+
+
+class PartMaker(NamedTuple):
+    """How a part is planned, and made as planned.
+
+    judged  whether it judges trees by the rows that each has not seen.
+    """
+
+    plan: Callable[[ExplainJob], PartPlan]
+    write: Callable[[ExplainJob, PartPlan], None]
+    judged: bool = False
+
+
+MAKERS: dict[str, PartMaker] = {
+    "importance": PartMaker(plan_importance, write_importance),
+    "unbiased": PartMaker(plan_unbiased, write_unbiased, judged=True),
+    "permutation": PartMaker(plan_permutation, write_permutation, judged=True),
+    "local": PartMaker(plan_local, write_local, judged=True),
+    "strength": PartMaker(plan_strength, write_strength, judged=True),
+    "contributions": PartMaker(plan_path_contributions, write_path_contributions),
+    "shap": PartMaker(plan_shap, write_shap),
+    "interactions": PartMaker(plan_interactions, write_interactions),
+    "dependence": PartMaker(plan_dependence, write_dependence),
+    "effects": PartMaker(plan_effects, write_effects),
+    "proximities": PartMaker(plan_proximities, write_proximities, judged=True),
+    "filling": PartMaker(plan_filling, write_filling, judged=True),
+    "trees": PartMaker(plan_trees, write_trees),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplanationPlan(RunPlan):
+    """What an explanation will take, at most unless said otherwise; its stages are reading the rows, and the parts."""
+
+    def _repr_html_(self) -> str:
+        return self.html("Plan of an explanation", {})
+
+
+def plan_explanation(
+    forest: Forest | str | Path,
+    data: Any = None,
+    *,
+    parts: Iterable[str] | str | None = None,
+    threads: int | None = None,
+    scratch: str | Path | None = None,
+    memory: str | int | None = None,
+    **options: Any,
+) -> ExplanationPlan:
+    """What `explain_forest` would take: memory, scratch and time of each part. No row is read but to count them.
+
+    Times are estimates, within a factor of two or three.
+
+    Parameters
+    ----------
+    forest, data, parts, threads, scratch, memory
+        As for `explain_forest`.
+    **options
+        Others of `explain_forest` that say what to explain: loss, groups, new_rows, classes, features, grid,
+        individual, sample, rows, neighbors, rules, seed.
+
+    Returns
+    -------
+    ExplanationPlan
+        Its `fits` says whether memory and scratch suffice, `seconds` about how long all of it takes, `stages` the same
+        of each part.
+
+    Raises
+    ------
+    ConfigError, DataError, FormatError
+    """
+    if not isinstance(forest, Forest):
+        forest = read_forest(forest)
+    asked = ExplainOptions(parts=asked_parts(parts, data, forest), **options)
+    resources = resources_of(threads, scratch, memory)
+    with TemporaryFolder(resources.scratch) as work:
+        source = None if data is None else open_source(data, scratch=work, memory=resources.memory)
+        folder = ExplanationFolder(work / "planned", "", "", overwrite=False)
+        job = ExplainJob(forest, source, asked, resources, silent, folder, work)
+        plans = plan_parts(job)
+        stages = [StagePlan(part, plan.need(part), job.seconds(plan)) for part, plan in plans.items()]
+        stages.insert(0, _reading(job))
+        return ExplanationPlan(
+            memory=resources.memory,
+            smallest=max(stage.need.smallest for stage in stages),
+            scratch=sum(stage.need.scratch for stage in stages if stage.stage == "read")
+            + max(stage.need.scratch for stage in stages if stage.stage != "read"),
+            scratch_free=free_bytes(resources.scratch or Path.cwd()),
+            stages=tuple(stages),
+        )
+
+
+def _reading(job: ExplainJob) -> StagePlan:
+    """The trees are checked, and the rows written into a file."""
+    seconds, scratch = job.stock.node_count * _CHECK_NS * 1e-9 / job.resources.workers, 0
+    if job.source is not None:
+        described = job.described
+        seconds += described.rows * (len(described.used) + 1) * _READ_NS * 1e-9
+        scratch = described.file_bytes
+    return StagePlan("read", MemoryEstimate("read", BASE_BYTES, BASE_BYTES, scratch), seconds)
+
+
+def plan_parts(job: ExplainJob) -> dict[str, PartPlan]:
+    """How each part that is asked for goes on. Raises ConfigError and DataError for what cannot be asked."""
+    return {part: MAKERS[part].plan(job) for part in job.options.parts}
+
+
+def check_budget(plans: dict[str, PartPlan], memory: int | None) -> None:
+    """Raise ConfigError, which names the smallest budget that would do for all parts, where `memory` is too little."""
+    largest = max(plans.values(), key=lambda plan: plan.smallest)
+    if memory is not None and largest.smallest > memory:
+        raise over_budget(largest.what, largest.smallest, memory)
+
+
+def asked_parts(parts: Iterable[str] | str | None, data: Any, forest: Forest) -> tuple[str, ...]:
+    """The parts, in their order, each once. Raises ConfigError."""
+    if parts is None:
+        return _WITHOUT_ROWS if data is None or forest.config.boosts else _WITH_ROWS
+    given = [parts] if isinstance(parts, str) else list(parts)
+    if not given:
+        raise ConfigError(f"parts must be some of {', '.join(PARTS)}")
+    known = ExplainOptions(parts=tuple(given)).parts
+    if forest.config.boosts:
+        _check_boosting(forest, known)
+    return tuple(part for part in PARTS if part in known)
+
+
+def _check_boosting(forest: Forest, parts: Sequence[str]) -> None:
+    """Raise ConfigError for parts that judge the trees of a boosted forest one by one, and alike."""
+    for part in parts:
+        if MAKERS[part].judged:
+            others = ", ".join(name for name in PARTS if not MAKERS[name].judged)
+            raise ConfigError(
+                f"{part} judges trees by rows out of bag, which are not known again of a forest grown with sampling "
+                f"{forest.config.sampling!r}; ask for {others}"
+            )

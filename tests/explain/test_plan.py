@@ -1,0 +1,90 @@
+"""`plan_explanation`: what the parts of an explanation will take, before anything is done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+
+import bigforest as bf
+from bigforest.common.errors import ConfigError, DataError
+from bigforest.explain.options import PARTS
+from tests.explain.test_importance import grown_case
+from tests.thorough import cases
+
+_ALONE = ("importance", "trees")
+OPTIONS: dict[str, Any] = {"sample": 30, "grid": 4}
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_plan_explanation__names_the_smallest_budget_that_does(part: str) -> None:
+    case = grown_case(200)
+    data = None if part in _ALONE else case.frame
+    plan = bf.plan_explanation(case.forest, data, parts=part, memory="10MB", **OPTIONS)
+    assert not plan.fits
+    assert [stage.stage for stage in plan.stages] == ["read", part]
+    assert plan.smallest == plan.stages[1].need.smallest
+    exact = bf.plan_explanation(case.forest, data, parts=part, memory=plan.smallest, **OPTIONS)
+    assert exact.fits
+    assert exact.stages[1].need.memory <= plan.smallest
+    with pytest.raises(ConfigError, match="needs at least"):
+        case.forest.explain(data, parts=part, memory=plan.smallest - 1, **OPTIONS)
+    assert case.forest.explain(data, parts=part, memory=plan.smallest, **OPTIONS).tables
+
+
+def test_plan_explanation__adds_up_parts() -> None:
+    case = grown_case(200)
+    whole = bf.plan_explanation(case.forest, case.frame, parts=PARTS, **OPTIONS)
+    single = [bf.plan_explanation(case.forest, case.frame, parts=part, **OPTIONS) for part in PARTS]
+    assert [stage.stage for stage in whole.stages] == ["read", *PARTS]
+    assert whole.smallest == max(plan.smallest for plan in single)
+    assert whole.seconds == pytest.approx(sum(plan.stages[1].seconds for plan in single) + whole.stages[0].seconds)
+    read = whole.stages[0].need.scratch
+    assert read > 0
+    assert whole.scratch == read + max(plan.stages[1].need.scratch for plan in single)
+    assert "permutation" in whole._repr_html_()
+
+
+@pytest.mark.parametrize("part", cases([part for part in PARTS if part not in _ALONE], quick=4))
+def test_plan_explanation__grows_with_the_rows(part: str) -> None:
+    case = grown_case(200)
+    double = pl.concat([case.frame, case.frame])
+    options = {"parts": part, "new_rows": part not in ("proximities", "filling")}
+    few, many = (bf.plan_explanation(case.forest, frame, **options) for frame in (case.frame, double))
+    assert many.seconds > few.seconds
+    assert many.smallest >= few.smallest
+    assert many.scratch > few.scratch
+
+
+def test_plan_explanation__reads_and_writes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    case = grown_case(200)
+    case.frame.write_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    monkeypatch.setattr("bigforest.explain.job.write_rows", lambda *_: pytest.fail("the rows were read"))
+    bf.plan_explanation(case.forest, tmp_path / "rows.parquet", parts=PARTS, scratch=tmp_path / "work")
+    assert not list((tmp_path / "work").iterdir())
+
+
+def test_explain__is_refused_before_anything_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = grown_case(200)
+    small = bf.plan_explanation(case.forest, case.frame, parts="importance").smallest
+    monkeypatch.setattr("bigforest.explain.job.write_rows", lambda *_: pytest.fail("the rows were read"))
+    with pytest.raises(ConfigError, match="importance by permutation needs at least"):
+        case.forest.explain(case.frame, parts=["importance", "permutation"], memory=small)
+
+
+def test_plan_explanation__says_what_cannot_be_asked() -> None:
+    case = grown_case(200)
+    with pytest.raises(ConfigError, match="this needs rows"):
+        bf.plan_explanation(case.forest, parts="shap")
+    with pytest.raises(ConfigError, match="parts must be some of"):
+        bf.plan_explanation(case.forest, case.frame, parts="shape")
+    with pytest.raises(ConfigError, match="is no class"):
+        bf.plan_explanation(case.forest, case.frame, parts="shap", classes=["none of them"])
+    with pytest.raises(DataError, match="lacks"):
+        bf.plan_explanation(case.forest, case.frame.drop(case.forest.spec.features[0].name), parts="shap")
+    with pytest.raises(TypeError, match="neighbours"):
+        bf.plan_explanation(case.forest, case.frame, neighbours=3)
