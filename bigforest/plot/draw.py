@@ -18,6 +18,8 @@ COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#b5
 # Of small and of large numbers; the second can be told from a dark page too.
 PALE, DEEP = "#d3e3f0", "#0b6aa5"
 WIDTH, HEIGHT = 420, 280
+# The first that a reader has; those before the last are equally wide, and so is what room is made by.
+FONT = "Liberation Sans, Arial, Helvetica, sans-serif"
 # Characters of a name or a label that are shown.
 _SHOWN = 40
 # Numbers from the first to before the second are written in full.
@@ -87,7 +89,7 @@ def finished(chart: Any, title: str, caption: Sequence[str] = ()) -> Any:
         chart.properties(
             title=alt.Title(one_line(title, 90), subtitle=[one_line(line, 110) for line in caption], anchor="start")
         )
-        .configure(background="white", font="sans-serif", padding=12)
+        .configure(background="white", font=FONT, padding=12)
         .configure_axis(
             **axis, gridOpacity=0.25, labelFontSize=11, titleFontSize=12, titleFontWeight="normal", titlePadding=10
         )
