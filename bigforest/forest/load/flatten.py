@@ -118,6 +118,7 @@ class _Trees(NamedTuple):
     used    bool [features].
     counts  arrays that together are those of Packed.
     terms   of the oblique nodes, and of these alone, piece by piece; levels: likewise of the nodes on categories.
+    blocks  of the directions of all terms; sets: number of nodes on categories.
     """
 
     first: int
@@ -126,16 +127,8 @@ class _Trees(NamedTuple):
     counts: list[NDArray[Any]]
     terms: list[Terms]
     levels: list[LevelLists]
-
-    @property
-    def blocks(self) -> int:
-        """Number of blocks of the directions."""
-        return sum(int(_blocks(part).sum()) for part in self.terms)
-
-    @property
-    def sets(self) -> int:
-        """Number of nodes on categories."""
-        return sum(part.start.size - 1 for part in self.levels)
+    blocks: int
+    sets: int
 
 
 def _words(nodes: int) -> NDArray[np.uint64]:
@@ -160,10 +153,10 @@ def _pack_pieces(
     from bigforest.kernels.predict.flatten import count_mixed, pack_nodes
 
     first = None
-    found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [])
+    found = _Trees(0, np.zeros(0, np.int64), np.zeros(features, np.bool_), [], [], [], 0, 0)
     roots: list[NDArray[np.int64]] = []
     shrinking = LeafShrinking(lambdas) if lambdas.size else None
-    done = mixed = 0
+    done = mixed = directions = sets = 0
     for piece in pieces:
         first = piece.tree if first is None else first
         size = piece.feature.size
@@ -173,10 +166,12 @@ def _pack_pieces(
         listed = np.zeros(size, np.bool_) if piece.levels is None else np.diff(piece.levels.start) > 0
         blocks = np.zeros(size, np.int64) if piece.terms is None else _blocks(piece.terms)
         nodes = (piece.node, piece.feature, piece.right, piece.threshold, piece.default_left, listed, blocks)
-        pack_nodes(*nodes, counts, here, own, mixed, found.blocks, found.sets, found.used)
+        pack_nodes(*nodes, counts, here, own, mixed, directions, sets, found.used)
         roots.append(piece.roots + done)
         done += size
         mixed += len(own)
+        directions += int(blocks.sum())
+        sets += int(listed.sum())
         if shrinking is not None:
             found.counts.append(shrinking.values(piece.feature, piece.weight, piece.counts, piece.value))
         else:
@@ -187,7 +182,7 @@ def _pack_pieces(
         if piece.levels is not None:
             found.levels.append(list_of_nodes(piece.levels))
     assert first is not None
-    return found._replace(first=first, roots=np.concatenate(roots))
+    return found._replace(first=first, roots=np.concatenate(roots), blocks=directions, sets=sets)
 
 
 def _join(
