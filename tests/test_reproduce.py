@@ -54,7 +54,7 @@ def test_item__a_set_that_is_missing_is_named(tmp_path: Path) -> None:
 
 
 def test_options__that_cannot_be_are_refused() -> None:
-    for given in ([], ["nothing"], ["tomasi", "--draws", "0"], ["tomasi", "--trees", "-1"]):
+    for given in ([], ["nothing"], ["tomasi", "nothing"], ["tomasi", "--draws", "0"], ["tomasi", "--trees", "-1"]):
         assert reproduce(*given).returncode == 2
 
 
@@ -104,6 +104,19 @@ def test_simulations__take_trees_and_draws_exactly(monkeypatch: pytest.MonkeyPat
     assert found.compared.filter(pl.col("reference").is_not_null()).height == 8
     found.draw(tmp_path / "picture.svg")
     assert (tmp_path / "picture-scatter.svg").exists()
+
+
+def test_items__share_what_they_measure(small: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
+    from cells import Setting
+
+    monkeypatch.setattr(rerf_items, "settings", lambda: [Setting("trunk", 3, "raw"), Setting("parity", 2, "raw")])
+    given = outcome.Given(Path(), 2, 3, 11)
+    first = rerf_items.figure_1(given)
+    trained = len(small)
+    assert trained == 2 * 2 * len(rerf_items.FORESTS)
+    assert rerf_items.figure_2(given).numbers.equals(first.numbers)
+    assert len(small) == trained
+    assert {options["shrink"] for options in small} == {"off"}
 
 
 def test_readings__differ_where_the_number_of_directions_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

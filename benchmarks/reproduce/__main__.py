@@ -1,12 +1,13 @@
 """Reproduce a table or a figure of the texts behind bigforest, by one command each.
 
     python -m benchmarks.reproduce --list
-    python -m benchmarks.reproduce ITEM --data DIR [--out FOLDER] [--draws N] [--trees N] [--seed N]
+    python -m benchmarks.reproduce ITEM [ITEM ...] --data DIR [--out FOLDER] [--draws N] [--trees N] [--seed N]
+    python -m benchmarks.reproduce all --data DIR
 
 DIR has the folders mnist and uci, as far as the item needs them. Writes FOLDER/ITEM.parquet (a row per draw), ITEM.md
 (ours, standard error, reference, distance, verdict) and ITEM.svg. Options are taken exactly; without --draws and
---trees an item has its own numbers of them, which its result says. Where data or a library is missing it says so in one
-line and exits with 2.
+--trees an item has its own numbers of them, which its result says. Items of one command that measure the same share
+what they found. Where data or a library is missing it says so in one line and exits with 2.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 LIBRARIES = ("matplotlib", "sklearn")
 _EXTRA = "bench"
+_ALL = "all"
 
 
 class Item(NamedTuple):
@@ -70,7 +72,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks.reproduce", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("item", nargs="?", choices=ITEMS, metavar="ITEM", help="what to reproduce; see --list")
+    parser.add_argument("items", nargs="*", metavar="ITEM", help="what to reproduce, or all; see --list")
     parser.add_argument("--list", action="store_true", help="say what there is")
     parser.add_argument("--data", type=Path, default=Path("data"), help="folder with mnist and uci")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/reproduced"), help="folder of the results")
@@ -82,19 +84,23 @@ def main() -> int:
         for name, item in ITEMS.items():
             print(f"{name:18} {item.what}" + (f" (needs {item.data})" if item.data else ""))
         return 0
-    if given.item is None:
+    if not given.items:
         parser.error("say which item, or --list")
+    strange = [name for name in given.items if name not in (*ITEMS, _ALL)]
+    if strange:
+        parser.error(f"{strange[0]} is no item; --list says which there are")
     missing = [library for library in LIBRARIES if find_spec(library) is None]
     if missing:
         print(f"this needs {' and '.join(missing)}: pip install 'bigforest[{_EXTRA}]'", file=sys.stderr)
         return 2
-    return _run(given)
+    names = list(ITEMS) if _ALL in given.items else list(dict.fromkeys(given.items))
+    return max([_run(name, given) for name in names])
 
 
-def _run(given: argparse.Namespace) -> int:
+def _run(name: str, given: argparse.Namespace) -> int:
     from outcome import Given, NotPossibleError, write
 
-    item, begin = ITEMS[given.item], time.process_time()
+    item, begin = ITEMS[name], time.process_time()
     asked = Given(given.data, given.draws, given.trees, given.seed)
     try:
         if item.data:
@@ -104,8 +110,8 @@ def _run(given: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 2
     options = [f" --{name} {getattr(given, name)}" for name in ("draws", "trees") if getattr(given, name) is not None]
-    command = f"python -m benchmarks.reproduce {given.item} --data DIR --seed {given.seed}{''.join(options)}"
-    print(write(given.item, item.what, command, found, given.out, begin))
+    command = f"python -m benchmarks.reproduce {name} --data DIR --seed {given.seed}{''.join(options)}"
+    print(write(name, item.what, command, found, given.out, begin), flush=True)
     return 0
 
 

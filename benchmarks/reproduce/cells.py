@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ ROWS, OUTLIERS = 100, 20
 TRUNK_DIMS = (2, 4, 8, 16, 32, 63, 126, 251, 501, 1000)
 DIMS = {
     "trunk": TRUNK_DIMS,
-    "parity": (2, 3, 4, 5, 10),
-    "multimodal": (2, 4, 8, 16, 32),
+    "parity": tuple(range(2, 11)),
+    "multimodal": TRUNK_DIMS,
     "modified-trunk": TRUNK_DIMS,
 }
 # Every transformation is fitted anew, so fewer sizes of them.
@@ -111,6 +111,7 @@ def draws(setting: Setting, options: Options) -> Iterator[tuple[dict[str, Any], 
         yield asdict(setting) | {"trial": trial, "trees": setting.trees(options)}, seed, frame
 
 
+@cache
 def measure_setting(setting: Setting, options: Options) -> pl.DataFrame:
     """One row per trial and method; Bayes is a method without seconds."""
     rows = []

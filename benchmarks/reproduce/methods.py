@@ -19,6 +19,7 @@ FORESTS: dict[str, dict[str, Any]] = {
     "RF": {},
     "RF(r)": {"ranks": True},
     "RerF": {"family": "sparse-oblique"},
+    "RerF(r)": {"family": "sparse-oblique", "ranks": True},
     "RerF(d)": {"family": "sparse-oblique", "mean_difference": "consecutive"},
     "RerF(d+r)": {"family": "sparse-oblique", "mean_difference": "consecutive", "ranks": True},
 }
@@ -34,7 +35,7 @@ def forest_errors(method: str, frame: pl.DataFrame, options: dict[str, Any]) -> 
     course grow by about a tenth.
     """
     begin = time.process_time()
-    forest = bigforest.train(frame, TARGET, vote="hard", threads=1, **FORESTS[method], **options)
+    forest = bigforest.train(frame, TARGET, vote="hard", shrink="off", threads=1, **FORESTS[method], **options)
     seconds = time.process_time() - begin
     curve = forest.oob.curve
     steps = np.unique(np.geomspace(1, curve.height, 60).round().astype(int)) - 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -71,7 +72,7 @@ def breiman_2001(given: Given) -> Outcome:
     rows: list[dict[str, Any]] = []
     for name, draw, seed, train, test in splits(given, tuple(TABLE_2), draws):
         more = int(math.log2(train.width - 1) + 1)
-        same: dict[str, Any] = {"task": "classification", "seed": seed}
+        same: dict[str, Any] = {"task": "classification", "seed": seed, "shrink": "off"}
         forests = {
             count: bigforest.train(
                 train, TARGET, task="classification", trees=trees, seed=seed, vote="hard", mtry=count
@@ -107,7 +108,7 @@ def arcing(given: Given) -> Outcome:
     rows: list[dict[str, Any]] = []
     for name, draw, seed, train, test in splits(given, tuple(TABLE_2), draws):
         for method, sampling in ways.items():
-            same = {"task": "classification", "seed": seed, "mtry": "all", "vote": "hard"}
+            same = {"task": "classification", "seed": seed, "mtry": "all", "vote": "hard", "shrink": "off"}
             forest = bigforest.train(train, TARGET, sampling=sampling, trees=trees, **same)
             rows.append({"set": name, "draw": draw, "method": method, "error": error_of(forest, test)})
     known = [{"set": name, "method": "AdaBoost", "reference": own.adaboost} for name, own in TABLE_2.items()]
@@ -147,7 +148,14 @@ def tomasi(given: Given) -> Outcome:
     rows: list[dict[str, Any]] = []
     for name, draw, seed, train, test in splits(given, _SETS_OF_TOMASI, draws):
         for count in (1, int(math.log2(train.width - 1) + 1), train.width - 1):
-            same = {"task": "classification", "vote": "hard", "trees": trees, "seed": seed, "mtry": count}
+            same = {
+                "task": "classification",
+                "vote": "hard",
+                "trees": trees,
+                "seed": seed,
+                "mtry": count,
+                "shrink": "off",
+            }
             forest = bigforest.train(train, TARGET, **same)
             told = forest.explain(train, parts="strength")["strength"].row(0, named=True)
             error, outside = error_of(forest, test), 100.0 * forest.oob.error
@@ -181,8 +189,9 @@ def _tomasi_picture(more: pl.DataFrame, path: Path) -> None:
     save(drawn, path)
 
 
-def figure_4(given: Given, picture: str) -> Outcome:
-    """Randomer forests on data sets of at most 1,000 rows: out-of-bag errors and seconds of processor."""
+@cache
+def _measured_sets(given: Given) -> pl.DataFrame:
+    """Out-of-bag errors and seconds of processor of each method on sets of at most 1,000 rows."""
     draws, trees = given.draws or 1, given.trees or 500
     paths = sorted(given.folder("uci").glob("*.parquet"), key=lambda path: path.stat().st_size)
     rows: list[dict[str, Any]] = []
@@ -194,11 +203,18 @@ def figure_4(given: Given, picture: str) -> Outcome:
             seed = given.seed_of(path.stem, draw)
             for method, options in FORESTS.items():
                 begin = time.process_time()
-                forest = bigforest.train(frame, TARGET, vote="hard", threads=1, trees=trees, seed=seed, **options)
+                drawn = {"vote": "hard", "shrink": "off", "threads": 1, "trees": trees, "seed": seed}
+                forest = bigforest.train(frame, TARGET, **drawn, **options)
                 about = {"set": path.stem, "rows": frame.height, "features": frame.width - 1, "draw": draw}
                 seconds = time.process_time() - begin
                 rows.append(about | {"method": method, "error": forest.oob.error, "seconds": seconds})
-    numbers = pl.DataFrame(rows)
+    return pl.DataFrame(rows)
+
+
+def figure_4(given: Given, picture: str) -> Outcome:
+    """Randomer forests on data sets of at most 1,000 rows."""
+    draws, trees = given.draws or 1, given.trees or 500
+    numbers = _measured_sets(given)
     forest_error = numbers.filter(method="RF").select("set", "draw", base=pl.col("error"))
     paired = numbers.join(forest_error, on=["set", "draw"]).with_columns(less=pl.col("error") - pl.col("base"))
     by_set = paired.group_by("set", "method", maintain_order=True).agg(pl.col("less", "error", "seconds").mean())
