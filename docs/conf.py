@@ -50,6 +50,10 @@ nb_merge_streams = True
 nb_ipywidgets_js: dict[str, dict[str, str]] = {}
 
 autosummary_generate = True
+# What is public by its name and yet for other modules of the package alone.
+autosummary_context = {
+    "internal": {name: sorted(getattr(getattr(bigforest, name), "_INTERNAL", ())) for name in bigforest.__all__}
+}
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
 numpydoc_show_class_members = False

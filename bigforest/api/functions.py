@@ -375,6 +375,8 @@ def encode_store(
         The table, as for `train`.
     out : path
         The store, a folder.
+    target : str or ArrayLike
+        The column to predict, or a value for each row.
     overwrite : bool, default=False
         Replace a store that is already at `out`.
     max_bins : {"exact"} or int, default="exact"
@@ -588,13 +590,17 @@ def plan_training(
 
     Parameters
     ----------
+    data : path or table
+        The table, as for `train`.
+    target : str or ArrayLike
+        The column to predict, or a value for each row.
     workers : int or None, default=None
         Of a cluster, for a projection of what training would take there, `Plan.cluster`: each with `threads` threads
         and a budget of `memory`. None for no projection.
     link : str or None, default=None
         Of the workers' network, "10Gbit" unless given.
     **options
-        As for `train`, data and target too.
+        As for `train`.
 
     Returns
     -------

@@ -44,7 +44,7 @@ class RunPlan:
         """About the time of the whole run."""
         return sum(stage.seconds for stage in self.stages)
 
-    def html(self, title: str, facts: dict[str, str]) -> str:
+    def _html(self, title: str, facts: dict[str, str]) -> str:
         """How a notebook shows the plan; the first facts are given."""
         facts = facts | {
             "memory": "no limit" if self.memory is None else megabytes(self.memory),

@@ -72,7 +72,7 @@ class ExplanationPlan(RunPlan):
     """What an explanation will take, at most unless said otherwise; its stages are reading the rows, and the parts."""
 
     def _repr_html_(self) -> str:
-        return self.html("Plan of an explanation", {})
+        return self._html("Plan of an explanation", {})
 
 
 def plan_explanation(

@@ -14,12 +14,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bigforest.common.errors import ConfigError, FormatError, OutputExistsError
+from bigforest.common.html import facts_table, rows_table
 from bigforest.forest.format.files import METADATA_KEY, replace_file
 from bigforest.storage.arrow import FAULTS
 from bigforest.storage.paths import as_path, is_folder, is_remote, readable, remove_half_made_as
 
 KIND = "explanation"
 VERSION = 1
+# Columns of a table that a notebook names.
+_SHOWN_COLUMNS = 12
 # Tables that say nothing of rows.
 _OF_FOREST = frozenset({"importance", "importance-trees", "trees", "tree-features", "tree-pairs", "rules"})
 
@@ -136,7 +139,22 @@ class Explanation:
         return sorted([*files, *folders])
 
     def scan(self, name: str) -> pl.LazyFrame:
-        """A table, lazily. Raises ConfigError where there is none of this name."""
+        """A table, lazily.
+
+        Parameters
+        ----------
+        name : str
+            One of `tables`.
+
+        Returns
+        -------
+        LazyFrame
+
+        Raises
+        ------
+        ConfigError
+            When there is no table of this name.
+        """
         if name not in self.tables:
             raise ConfigError(f"there is no table {name!r}; there are {', '.join(self.tables) or 'none'}")
         folder = self.path / name
@@ -153,3 +171,12 @@ class Explanation:
 
     def __repr__(self) -> str:
         return f"Explanation({', '.join(self.tables)})"
+
+    def _repr_html_(self) -> str:
+        """The tables, with their rows and columns."""
+        rows = []
+        for name in self.tables:
+            table = self.scan(name)
+            height = table.select(pl.len()).collect().item()
+            rows.append([name, f"{height:,}", ", ".join(table.collect_schema().names()[:_SHOWN_COLUMNS])])
+        return facts_table("Explanation", {"folder": str(self.path)}) + rows_table(["table", "rows", "columns"], rows)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import polars as pl
 
@@ -52,6 +52,12 @@ class Pictures:
     forest: Forest
     how: dict[str, Any] | None = None
 
+    # What other modules of the package ask for is not for users.
+    _INTERNAL: ClassVar[frozenset[str]] = frozenset({"opened"})
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)} - self._INTERNAL)
+
     def error(self) -> Any:
         """Out-of-bag error against the number of trees, with a band of two standard errors."""
         self._heard()
@@ -89,15 +95,47 @@ class Pictures:
         return self._importance("importance", None)
 
     def unbiased(self, data: Any) -> Any:
-        """The same by rows out of bag (MDI-oob); `data` is the table the forest was grown on."""
+        """The most important features by the decrease of impurity in rows out of bag (MDI-oob).
+
+        Parameters
+        ----------
+        data : table or path
+            The table the forest was grown on, as for `bigforest.explain_forest`.
+
+        Returns
+        -------
+        altair.Chart
+        """
         return self._importance("unbiased", data)
 
     def permutation(self, data: Any) -> Any:
-        """The same by permuting rows out of bag; `data` is the table the forest was grown on."""
+        """The most important features by permuting them among rows out of bag.
+
+        Parameters
+        ----------
+        data : table or path
+            The table the forest was grown on, as for `bigforest.explain_forest`.
+
+        Returns
+        -------
+        altair.Chart
+        """
         return self._importance("permutation", data)
 
     def dependence(self, data: Any, features: Sequence[str] | None = None) -> Any:
-        """Partial dependence on features, the most important unless given, over a sample of the rows of `data`."""
+        """Partial dependence on features, over a sample of rows.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        features : sequence of str or None, default=None
+            Names of features; None for the most important.
+
+        Returns
+        -------
+        altair.Chart
+        """
         altair()
         if features is not None and any(not isinstance(name, str) for name in features):
             raise ConfigError(f"features must be names, not {shown(features)}; pairs are tables of explain_forest")
@@ -106,7 +144,21 @@ class Pictures:
         return dependence_chart(found["dependence"], self.forest.is_regression, milliseconds(self.forest))
 
     def waterfall(self, data: Any, row: int = 0, label: Any = None) -> Any:
-        """What features add to the answer on a row of `data`, by its number; `label` is the class, see `swarm`."""
+        """What features add to the answer on a row.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        row : int, default=0
+            Number of the row.
+        label : object, default=None
+            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+
+        Returns
+        -------
+        altair.Chart
+        """
         altair()
         with self.opened(data) as source:
             if isinstance(row, bool) or not isinstance(row, int) or not 0 <= row < source.rows:
@@ -115,9 +167,18 @@ class Pictures:
         return waterfall_chart(self._contributions(rows, label), rows.row(0, named=True), row)
 
     def swarm(self, data: Any, label: Any = None) -> Any:
-        """What features add to the answers on rows of `data`, drawn if there are more than 1,000.
+        """What features add to the answers on rows, 1,000 of them drawn where there are more.
 
-        label  class whose probability is explained; None for the second of two, and of several the one of most rows.
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        label : object, default=None
+            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+
+        Returns
+        -------
+        altair.Chart
         """
         altair()
         rows, of = self._drawn(data)
@@ -132,7 +193,19 @@ class Pictures:
         return leaves_chart(self.forest)
 
     def tree(self, number: int = 0, depth: int = DEPTH) -> Any:
-        """A tree down to a level: conditions, classes and rows."""
+        """A tree down to a level: conditions, classes and rows.
+
+        Parameters
+        ----------
+        number : int, default=0
+            Of the tree.
+        depth : int, default=3
+            Levels below the root that are drawn.
+
+        Returns
+        -------
+        altair.Chart
+        """
         if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < self.forest.trees:
             raise ConfigError(f"tree must be a number from 0 to {self.forest.trees - 1}, not {shown(number)}")
         if isinstance(depth, bool) or not isinstance(depth, int) or not 0 <= depth <= MOST_DEPTH:
@@ -144,10 +217,20 @@ class Pictures:
         return time_chart(self.forest)
 
     def surface(self, data: Any, features: Sequence[str] | None = None, label: Any = None) -> Any:
-        """Mean answers over the values of two features, and a sample of the rows of `data`.
+        """Mean answers over the values of two features, and a sample of the rows.
 
-        features  two names; None for the two that decrease impurity most.
-        label     class whose probability is drawn; see `swarm`.
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        features : sequence of two str or None, default=None
+            Names of features; None for the two that decrease impurity most.
+        label : object, default=None
+            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+
+        Returns
+        -------
+        altair.Chart
         """
         altair()
         if features is None:
@@ -173,9 +256,20 @@ class Pictures:
         return surface_chart(pairs, names[0], names[1], label, self.forest.is_regression, steps)
 
     def interactions(self, data: Any, label: Any = None) -> Any:
-        """How much pairs of features add beyond each alone, over 100 rows of `data` at most; `label` as in `swarm`.
+        """How much pairs of features add beyond each alone, over 100 rows at most.
 
-        Exact, and so slow for large forests: `explain_forest` with the part `interactions` says how long it takes.
+        Exact, and so slow for large forests: `plan_explanation` with the part `interactions` says how long it takes.
+
+        Parameters
+        ----------
+        data : table or path
+            Rows with the features of the forest.
+        label : object, default=None
+            Class whose probability is explained; None for the second of two, and of several the one of most rows.
+
+        Returns
+        -------
+        altair.Chart
         """
         altair()
         classes, _ = self._explained(label)
@@ -184,7 +278,17 @@ class Pictures:
         return interactions_chart(found["interaction-pairs"], rows.height)
 
     def map(self, data: Any) -> Any:
-        """Rows as points, near each other where they are alike by RF-GAP proximities; `data` is that of training."""
+        """Rows as points, near each other where they are alike by RF-GAP proximities.
+
+        Parameters
+        ----------
+        data : table or path
+            The table the forest was grown on, as for `bigforest.explain_forest`.
+
+        Returns
+        -------
+        altair.Chart
+        """
         altair()
         with self.opened(data) as source:
             name = self.forest.spec.target.name

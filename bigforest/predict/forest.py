@@ -6,11 +6,11 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import polars as pl
 
-from bigforest.common.errors import FormatError
+from bigforest.common.errors import ConfigError, FormatError
 from bigforest.forest.format import ranks as training_ranks
 from bigforest.forest.format.files import check_bytes, check_file, file_kind, read_header
 from bigforest.forest.format.parts import check_parts, part_paths
@@ -85,6 +85,16 @@ def grown_forest(directory: Path, shrinkage: Shrinkage) -> Forest:
 class Forest(GrownForest):
     """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads."""
 
+    # What other modules of the package call is not for users.
+    _INTERNAL: ClassVar[frozenset[str]] = frozenset(
+        {"calibration", "passes", "predictor", "reader", "rule", "take", "tree_votes"}
+    )
+
+    def __new__(cls, *given: Any, **fields: Any) -> Forest:
+        if len(given) + len(fields) < 2:
+            raise ConfigError("a forest is opened by bigforest.read_forest(path), and grown by bigforest.train")
+        return object.__new__(cls)
+
     def __reduce__(self) -> tuple[Callable[..., Forest], tuple[Any, ...]]:
         """A forest is handed to other processes as its place, and read there once as long as it does not change.
 
@@ -109,8 +119,7 @@ class Forest(GrownForest):
         return html_of(self)
 
     def __dir__(self) -> list[str]:
-        # What other modules of the package call is not for users.
-        return sorted({*super().__dir__()} - {"calibration", "passes", "predictor", "reader", "rule"})
+        return sorted({*super().__dir__()} - self._INTERNAL)
 
     def __len__(self) -> int:
         return self.trees
@@ -321,7 +330,21 @@ class Forest(GrownForest):
         return bags_of(self, self._numbers(trees) or range(self.trees), group)
 
     def explain(self, data: Any = None, out: str | Path | None = None, **options: Any) -> Explanation:
-        """Why the forest answers as it does, as tables: `bigforest.explain_forest` with its options and errors."""
+        """Why the forest answers as it does, as tables.
+
+        Parameters
+        ----------
+        data : table or path, default=None
+            Rows to explain by, as for `bigforest.explain_forest`.
+        out : str, Path or None, default=None
+            Folder of the tables; None for a temporary one, which lives as long as the Explanation.
+        **options
+            Of `bigforest.explain_forest`, which raises the same errors.
+
+        Returns
+        -------
+        Explanation
+        """
         import bigforest  # whose functions stand above a forest
 
         return bigforest.explain_forest(self, data, out, **options)
@@ -334,7 +357,21 @@ class Forest(GrownForest):
         return bigforest.Pictures(self)
 
     def report(self, data: Any = None, out: str | Path = "report.html", **options: Any) -> Path:
-        """One HTML file about the forest: `bigforest.report_forest` with its options and errors."""
+        """One HTML file about the forest.
+
+        Parameters
+        ----------
+        data : table or path, default=None
+            The table the forest was grown on, for what only rows can tell.
+        out : str or Path, default="report.html"
+            The file.
+        **options
+            Of `bigforest.report_forest`, which raises the same errors.
+
+        Returns
+        -------
+        Path
+        """
         import bigforest
 
         return bigforest.report_forest(self, data, out, **options)

@@ -7,7 +7,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from bigforest.common.errors import ConfigError
 from bigforest.schema.declaration import check
@@ -42,6 +42,18 @@ class TrainConfig(TrainOptions):
     cannot have, for an option of another family, and for options that contradict each other.
     """
 
+    # What other modules of the package ask for is not for users.
+    _INTERNAL: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("boosts", "criterion", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
+            *("in_subspaces", "leaf_rule", "settled", "subspace_size", "subspace_sizes", "tie_rule"),
+            *("weighs_trees", "with_defaults"),
+        }
+    )
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)} - self._INTERNAL)
+
     def __post_init__(self) -> None:
         check(self, OPTIONS, options_of(self.family))
         self.drawn_projections(1)
@@ -52,7 +64,22 @@ class TrainConfig(TrainOptions):
 
     @classmethod
     def of(cls, **options: Any) -> TrainConfig:
-        """The configuration of these options, with the defaults of their family where it has its own."""
+        """The configuration of some options, with the defaults of their family where it has its own.
+
+        Parameters
+        ----------
+        **options
+            Options of `bigforest.train`.
+
+        Returns
+        -------
+        TrainConfig
+
+        Raises
+        ------
+        ConfigError
+            When an option cannot have its value, or options contradict each other.
+        """
         family = options_of(options.get("family", "axis"))
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
         if family == "rotation" and options.get("rotation") == "pca":
@@ -176,7 +203,22 @@ class TrainConfig(TrainOptions):
 
     @classmethod
     def from_json(cls, text: str) -> TrainConfig:
-        """Inverse of `to_json`; raises ConfigError when the text is not a configuration."""
+        """The configuration that `to_json` wrote.
+
+        Parameters
+        ----------
+        text : str
+            One JSON object with all options.
+
+        Returns
+        -------
+        TrainConfig
+
+        Raises
+        ------
+        ConfigError
+            When the text is not a configuration.
+        """
         try:
             values: dict[str, Any] = json.loads(text)
             known = {field.name for field in fields(cls)}

@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from bigforest.common.errors import BigForestError, FormatError
+from bigforest.common.errors import BigForestError, ConfigError, FormatError
 from bigforest.common.memory_estimate import Extras, Shape
 from bigforest.kernels.common.layout import Codes
 from bigforest.kernels.compiler.mapped_files import GuardedMap
@@ -70,7 +70,8 @@ class Dictionaries(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Store:
-    """A presorted table. All arrays are read-only views of mapped files and cost no anonymous memory.
+    """A presorted table, opened by `Store.open`. All arrays are read-only views of mapped files and cost no anonymous
+    memory.
 
     In an object store these are of a local copy, which is filled with what is asked for (local_copy.py).
 
@@ -108,15 +109,43 @@ class Store:
     _opened: str
     _made_by: Callable[[Store], Store] | None = None
 
+    # What other modules of the package ask for is not for users.
+    _INTERNAL: ClassVar[frozenset[str]] = frozenset(
+        {
+            *("block_rows", "check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
+            *("folder", "groups_of", "labels", "of_rows", "place", "shape", "unchanged", "weights_of"),
+            *("with_values"),
+        }
+    )
+
+    def __new__(cls, *given: Any, **fields: Any) -> Store:
+        if given or not fields:
+            raise ConfigError("a store is opened by bigforest.Store.open(path), and made by bigforest.encode_store")
+        return object.__new__(cls)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self)} - self._INTERNAL)
+
     @classmethod
     def open(cls, path: Path | str, *, verify: bool = True) -> Store:
         """Map the store at `path`.
 
-        verify   read everything once, at about a third of a nanosecond per byte, and check it, as is needed
-                 for a store from elsewhere: kernels index by codes and do not check bounds.
+        Parameters
+        ----------
+        path : str or Path
+            Folder of the store, local or s3://.
+        verify : bool, default=True
+            Read everything once, at about a third of a nanosecond per byte, and check it, as is needed for a store from
+            elsewhere: kernels index by codes and do not check bounds.
 
-        Raises FormatError, naming the file, when this is no store, or one that is damaged or newer than we
-        are.
+        Returns
+        -------
+        Store
+
+        Raises
+        ------
+        FormatError
+            When this is no store, or one that is damaged or newer than this version; names the file.
         """
         path = as_path(path)
         manifest = Manifest.read(path)
@@ -218,7 +247,17 @@ class Store:
         return groups
 
     def numbers(self, start: int, stop: int) -> NDArray[np.float64]:
-        """The numbers to predict of the rows from `start` to before `stop`, as they were given."""
+        """The numbers to predict, as they were given.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first row, and the row behind the last.
+
+        Returns
+        -------
+        float64 [stop - start]
+        """
         if self._numbers is None:
             return np.asarray(self.spec.target.values(self.labels(start, stop)), np.float64)
         self.fetch_whole(NUMBERS)
@@ -309,7 +348,19 @@ class Store:
         return Dictionaries(self._offsets, self._low, self._high)
 
     def feature_codes(self, feature: int, blocks: range | None = None) -> NDArray[Any]:
-        """Codes of one feature, [rows], uint8, uint16 or uint32; good in `blocks`, all unless given."""
+        """Codes of one feature: ranks of its values, or of a category the numbers of its levels.
+
+        Parameters
+        ----------
+        feature : int
+            Position among `spec.features`.
+        blocks : range or None, default=None
+            Blocks of 65,536 rows whose codes are needed; None for all. Others may be 0 where the store is remote.
+
+        Returns
+        -------
+        uint8, uint16 or uint32 [rows]
+        """
         self.fetch([feature], blocks)
         spec = self.spec.features[feature]
         matrices: dict[int, NDArray[Any]] = {1: self._codes.u8, 2: self._codes.u16, 4: self._codes.u32}
@@ -317,17 +368,47 @@ class Store:
         return column
 
     def low(self, feature: int) -> NDArray[np.float64]:
-        """Smallest value of each code of a feature, [codes], ascending."""
+        """Smallest value of each code of a feature.
+
+        Parameters
+        ----------
+        feature : int
+            Position among `spec.features`.
+
+        Returns
+        -------
+        float64 [codes], ascending
+        """
         self.fetch_whole(LOW)
         return self._low[self._offsets[feature] : self._offsets[feature + 1]]
 
     def high(self, feature: int) -> NDArray[np.float64]:
-        """Largest value of each code of a feature, [codes], ascending; the same as `low` without max_bins."""
+        """Largest value of each code of a feature; the same as `low` without max_bins.
+
+        Parameters
+        ----------
+        feature : int
+            Position among `spec.features`.
+
+        Returns
+        -------
+        float64 [codes], ascending
+        """
         self.fetch_whole(HIGH)
         return self._high[self._offsets[feature] : self._offsets[feature + 1]]
 
     def values(self, start: int, stop: int) -> NDArray[np.float64]:
-        """low[code] of every cell of rows `start` to `stop` - 1, [stop - start, features], C order, of our own."""
+        """The values of some rows, of each code the smallest.
+
+        Parameters
+        ----------
+        start, stop : int
+            The first row, and the row behind the last.
+
+        Returns
+        -------
+        float64 [stop - start, features], a new array
+        """
         start, stop, _ = slice(start, stop).indices(self.rows)
         values = np.empty((max(stop - start, 0), len(self.spec.features)))
         columns = [(self.low(f), self.feature_codes(f)[start:stop]) for f in range(values.shape[1])]
@@ -338,7 +419,17 @@ class Store:
         return values
 
     def counts(self, feature: int) -> NDArray[np.int64]:
-        """Rows of each code of a feature, [codes]."""
+        """How many rows have each code of a feature.
+
+        Parameters
+        ----------
+        feature : int
+            Position among `spec.features`.
+
+        Returns
+        -------
+        int64 [codes]
+        """
         found: NDArray[np.int64] = np.bincount(self.feature_codes(feature), minlength=self.low(feature).size)
         return found
 

@@ -67,7 +67,7 @@ class Plan(RunPlan):
         return self.compiling + sum(stage.seconds for stage in self.stages)
 
     def _repr_html_(self) -> str:
-        return self.html("Plan", {"rows": f"{self.rows:,}", "features": f"{self.features:,}"})
+        return self._html("Plan", {"rows": f"{self.rows:,}", "features": f"{self.features:,}"})
 
 
 def make_plan(
