@@ -95,7 +95,7 @@ def find_target(schema: Mapping[str, pl.DataType], wanted: str | None) -> str:
     likely = list(dict.fromkeys([*(lower[match] for match in near), *names[-1:]]))
     raise DataError(
         f"no column is named {', '.join(USUAL_NAMES[:-1])} or {USUAL_NAMES[-1]}; say which one is the target, such as "
-        f"{' or '.join(map(repr, likely))}: the columns are {listed(names)}"
+        f"{' or '.join(map(repr, likely))}: the columns are {listed(names)}{_undivided(names)}"
     )
 
 
@@ -104,9 +104,14 @@ def check_column(name: str, columns: Collection[str], role: str) -> None:
     if name not in columns:
         near = get_close_matches(name, list(columns), n=3)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"the columns are {listed(list(columns))}"
-        if len(columns) == 1 and not all(map(str.isidentifier, columns)):  # a header that was not divided
-            hint += "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
-        raise DataError(f"there is no column {name!r} for {role}; {hint}")
+        raise DataError(f"there is no column {name!r} for {role}; {hint}{_undivided(columns)}")
+
+
+def _undivided(columns: Collection[str]) -> str:
+    """What to do where the only column is a header that was not divided, as it seems; else nothing."""
+    if len(columns) > 1 or all(map(str.isidentifier, columns)):
+        return ""
+    return "; where that is a whole header, write values with a comma, a semicolon, a tab or | between them"
 
 
 def find_classes(name: str, dtype: pl.DataType, slices: Iterable[pl.Series]) -> FoundClasses:

@@ -114,7 +114,7 @@ class Store:
         {
             *("block_rows", "check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
             *("folder", "groups_of", "labels", "of_rows", "place", "shape", "unchanged", "weights_of"),
-            *("with_values"),
+            "with_values",
         }
     )
 
