@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import logging
 import sys
 import time
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from bigforest.common.events import Compiling, Event, Listener, Notice, StageAdvanced, StageFinished, StageStarted
+from bigforest.common.notebook_bars import NotebookBars, in_notebook
 
 # Seconds of work before anything is shown.
 _PATIENCE = 2.0
@@ -21,7 +21,7 @@ _LOG = logging.getLogger("bigforest")
 def watching(listener: Listener | None) -> Iterator[Listener]:
     """The listener, or, where it is None, one that shows work of more than two seconds until the block ends.
 
-    On a terminal and in a notebook (with ipywidgets) it shows a bar for each stage. Elsewhere it writes what each stage
+    On a terminal and in a notebook it shows a bar for each stage. Elsewhere it writes what each stage
     took to the logger "bigforest", as information. That kernels are compiled is a warning of that logger.
     """
     if listener is not None:
@@ -48,13 +48,11 @@ def _warn(event: Event) -> None:
 
 
 def _can_draw() -> bool:
-    if "ipykernel" in sys.modules:
-        return importlib.util.find_spec("ipywidgets") is not None  # without it, rich prints a line for each change
-    return sys.stderr is not None and sys.stderr.isatty()
+    return in_notebook() or (sys.stderr is not None and sys.stderr.isatty())
 
 
 class Bars:
-    """A listener with one bar per stage on stderr, which vanish when it is closed.
+    """A listener with one bar per stage, on stderr or below the cell of a notebook, which vanish when it is closed.
 
     patience   seconds without a bar at the beginning.
     compiling  is told of notices; where it is None, they are printed.
@@ -114,6 +112,8 @@ class Bars:
 
 
 def _progress() -> Any:
+    if in_notebook():
+        return NotebookBars()
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 

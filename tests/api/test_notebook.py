@@ -7,6 +7,7 @@ import logging
 import re
 import sys
 from html.parser import HTMLParser
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from sklearn.metrics import accuracy_score, r2_score
 import bigforest as bf
 from bigforest.common.errors import DataError
 from bigforest.common.events import Notice, StageAdvanced, StageFinished, StageStarted, silent
+from bigforest.common.notebook_bars import in_notebook
 from bigforest.common.progress import Bars, watching
 
 DRAW = np.random.default_rng(5)
@@ -72,6 +74,59 @@ def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> No
     bars.close()
     assert "4 of 10 trees" in terminal.getvalue() or "10 of 10 trees" in terminal.getvalue()
     assert "note: a row was left out" in terminal.getvalue()
+
+
+class Cell:
+    """Stands for IPython: what would be below the cell, drawing after drawing."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, kernel: object) -> None:
+        self.drawn: list[dict[str, str]] = []
+        shell = SimpleNamespace(kernel=kernel)
+        monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+        for name, members in (
+            ("IPython", {"get_ipython": lambda: shell}),
+            ("IPython.display", {"display": self.display}),
+        ):
+            module = ModuleType(name)
+            vars(module).update(members)
+            monkeypatch.setitem(sys.modules, name, module)
+
+    def display(self, data: dict[str, str], *, raw: bool, display_id: bool) -> Cell:
+        assert raw and display_id
+        self.update(data, raw=raw)
+        return self
+
+    def update(self, data: dict[str, str], *, raw: bool) -> None:
+        assert raw and set(data) == {"text/html", "text/plain"}
+        self.drawn.append(data)
+
+
+def test_bars__are_drawn_below_the_cell_and_vanish(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell(monkeypatch, kernel=object())
+    monkeypatch.setattr("bigforest.common.progress._PATIENCE", 0.0)
+    monkeypatch.setattr("bigforest.common.notebook_bars._PAUSE", 0.0)
+    with watching(None) as listener:
+        run(listener)
+        run(listener)
+        listener(StageStarted("<oob>", 3, "rows"))
+    html = [drawing["text/html"] for drawing in cell.drawn]
+    for text in html:
+        tags = Tags()
+        tags.feed(text)
+        assert tags.open == [] and "<oob>" not in text
+    assert any('max="10" value="4"' in text and "4 of 10 trees" in text and "s left" in text for text in html)
+    assert any("10 of 10 trees" in text and "s taken" in text for text in html)
+    assert any("&lt;oob&gt;" in text and text.count("grow") == 1 for text in html)
+    assert cell.drawn[0] == cell.drawn[-1] == {"text/html": "", "text/plain": ""}
+
+
+def test_bars__of_a_shell_without_a_kernel_are_those_of_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell = Cell(monkeypatch, kernel=None)
+    assert not in_notebook()
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    with watching(None) as listener:
+        run(listener)
+    assert not cell.drawn and sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
 
 
 class Tags(HTMLParser):
