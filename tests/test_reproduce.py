@@ -166,3 +166,11 @@ def test_drawn_set__has_the_bayes_error_of_its_distribution(name: str, bayes: fl
         "ringnorm": lambda: (density(0.0, 4.0), density(a / 2, 1.0)),
     }[name]()
     assert ((second > first) != truth).mean() == pytest.approx(bayes, abs=0.01)
+
+
+def test_figures__have_a_colour_for_every_method() -> None:
+    from figures import COLOURS
+    from methods import FISHERFACES, FORESTS
+
+    assert COLOURS.keys() >= {*FORESTS, FISHERFACES}
+    assert len(set(COLOURS.values())) == len(COLOURS)

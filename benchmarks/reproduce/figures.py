@@ -19,6 +19,7 @@ COLOURS = {
     "RF": "tab:blue",
     "RF(r)": "tab:cyan",
     "RerF": "tab:green",
+    "RerF(r)": "tab:brown",
     "RerF(d)": "tab:red",
     "RerF(d+r)": "tab:purple",
     FISHERFACES: "tab:gray",
