@@ -105,8 +105,9 @@ def compare(
     show(facts, _draw, json=json, quiet=quiet)
 
 
-def _draw(console: Console, facts: Facts) -> None:
-    from .show import count, duration, lines, number, table
+def draw_candidates(console: Console, candidates: list[Facts]) -> None:
+    """Show the candidates of a comparison, a line each."""
+    from .show import count, duration, number, table
 
     headings = ["candidate", "trees", "loss", "behind", "error", "time", ""]
     rows = [
@@ -119,9 +120,15 @@ def _draw(console: Console, facts: Facts) -> None:
             duration(row["seconds"]),
             "winner" if row["winner"] else row["retired"] or "",
         ]
-        for row in facts["candidates"]
+        for row in candidates
     ]
     table(console, headings, rows)
+
+
+def _draw(console: Console, facts: Facts) -> None:
+    from .show import count, duration, lines, number
+
+    draw_candidates(console, facts["candidates"])
     console.print()
     what = facts["metric"].replace("_", " ")
     crossed = "" if facts["cross_fitted"] is None else f", {number(facts['cross_fitted'])} cross-fitted"

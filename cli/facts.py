@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from bigforest.predict.html import chosen_of
+
 if TYPE_CHECKING:
     from bigforest import Forest
 
@@ -91,6 +93,8 @@ def inspection_facts(forest: Forest, *, trees: bool, features: bool) -> dict[str
         "config": asdict(forest.config),
         "versions": {name: run[name] for name in ("bigforest", "python", "numpy", "numba", "polars")},
     }
+    if forest.is_tuned:
+        facts["chosen"], facts["tuning"] = chosen_of(forest), forest.tuning.to_dicts()
     if forest.origin is not None:
         facts["origin"] = asdict(forest.origin)
     if trees:

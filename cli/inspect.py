@@ -45,6 +45,7 @@ def inspect(
 
 
 def _draw(console: Console, facts: Facts) -> None:
+    from .compare import draw_candidates
     from .show import count, lines, out_of_bag, shrinkage_lines, table, table_size
     from .text import plain
 
@@ -63,6 +64,7 @@ def _draw(console: Console, facts: Facts) -> None:
             ("depth", count(facts["depth"])),
             ("out of bag", _NO_REPORT if merged else out_of_bag(facts["oob"])),
             *shrinkage_lines(facts["shrinkage"]),
+            *([("chosen", facts["chosen"])] if "chosen" in facts else []),
             ("options", ", ".join(f"{name} {_word(value)}" for name, value in _options(facts["config"]))),
             ("grown by", ", ".join(f"{name} {version}" for name, version in facts["versions"].items())),
             *([("grown on", origin["data"])] if origin["data"] else []),
@@ -70,6 +72,9 @@ def _draw(console: Console, facts: Facts) -> None:
             ("forest", facts["forest"]),
         ],
     )
+    if "tuning" in facts:
+        console.print()
+        draw_candidates(console, facts["tuning"])
     if "by_feature" in facts:
         console.print()
         rows = [

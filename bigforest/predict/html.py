@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from bigforest.common.html import facts_table
 
 if TYPE_CHECKING:
+    from bigforest.forest.contents import Contents
     from bigforest.forest.grown import GrownForest
 
 
@@ -24,4 +25,16 @@ def html_of(forest: GrownForest) -> str:
     if forest.has_oob:
         what = "mean squared error" if forest.is_regression else "error"
         facts["out of bag"] = f"{what} {forest.oob.error:.6g} on {forest.oob.rows_used:,} rows"
+    if forest.is_tuned:
+        facts["chosen"] = chosen_of(forest)
     return facts_table("Forest", facts)
+
+
+def chosen_of(forest: Contents) -> str:
+    """Which candidate a tuned forest is, and of how many."""
+    tuning = forest.tuning
+    [winner] = tuning.filter("winner").to_dicts()
+    what = winner["metric"].replace("_", " ")
+    crossed = "" if winner["cross_fitted"] is None else f", {winner['cross_fitted']:.6g} cross-fitted"
+    loss = "" if winner["loss"] is None else f": {what} {winner['loss']:.6g} on the rows that chose it{crossed}"
+    return f"{winner['candidate']}, of {tuning.height} candidates{loss}"

@@ -9,6 +9,7 @@ from typing import Any
 
 from bigforest.forest.contents import Contents
 from bigforest.plot.draw import one_line
+from bigforest.predict.html import chosen_of
 from bigforest.report import page
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.train_options import OPTIONS
@@ -34,10 +35,15 @@ def card(forest: Contents) -> list[str]:
         pairs.append(("columns left out", _listed(list(origin.exclude))))
     if forest.revised:
         pairs.append(("since then", forest.revised))
+    pieces = []
+    if forest.is_tuned:
+        pairs.append(("chosen", chosen_of(forest)))
+        told = forest.tuning.select("candidate", "trees", "loss", "difference", "standard_error", "seconds", "retired")
+        pieces.append(page.folded("The candidates", page.table(told.columns, told.rows())))
     options = [
         (name, _word(value)) for name, value in _set_options(config) if name not in ("trees", "family") and value != ()
     ]
-    return [page.facts(pairs), page.folded("All options", page.facts(options))]
+    return [page.facts(pairs), *pieces, page.folded("All options", page.facts(options))]
 
 
 def again(forest: Contents) -> list[str]:

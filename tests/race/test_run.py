@@ -319,6 +319,21 @@ def test_train__tune(tmp_path: Path) -> None:
         bf.train(frame, "y", tune=2, out=tmp_path / "t")
 
 
+def test_tuned_forest__says_what_it_was_chosen_from(tmp_path: Path, run: Run) -> None:
+    frame = table(120).drop("w", "g")
+    forest = bf.train(frame, "y", trees=5, tune=3, out=tmp_path / "t")
+    [winner] = forest.tuning.filter("winner").to_dicts()
+    told = f"{winner['candidate']}, of 3 candidates: {winner['metric'].replace('_', ' ')} {winner['loss']:.6g}"
+    assert told in forest._repr_html_()
+    facts = run.json("inspect", tmp_path / "t")
+    assert facts["chosen"].startswith(told) and facts["tuning"] == forest.tuning.to_dicts()
+    shown = run("inspect", tmp_path / "t").out
+    assert all(name in shown for name in forest.tuning["candidate"]) and "winner" in shown
+    page = forest.report(out=tmp_path / "t.html").read_text(encoding="utf-8")
+    assert told in page and "The candidates" in page
+    assert "chosen" not in bf.train(frame, "y", trees=2)._repr_html_()
+
+
 def test_tuning__what_is_damaged_or_of_another_forest_is_refused(tmp_path: Path) -> None:
     frame = table(120).drop("w", "g")
     frame.write_parquet(tmp_path / "rows.parquet")
