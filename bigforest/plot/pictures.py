@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import polars as pl
 
@@ -53,7 +53,7 @@ class Pictures:
     how: dict[str, Any] | None = None
 
     # What other modules of the package ask for is not for users.
-    _INTERNAL: ClassVar[frozenset[str]] = frozenset({"opened"})
+    _INTERNAL = frozenset({"opened"})
 
     def __dir__(self) -> list[str]:
         return sorted({*object.__dir__(self)} - self._INTERNAL)

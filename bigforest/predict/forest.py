@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
@@ -86,9 +86,7 @@ class Forest(GrownForest):
     """A grown forest, from `bigforest.train` or `bigforest.read_forest`. May be used from several threads."""
 
     # What other modules of the package call is not for users.
-    _INTERNAL: ClassVar[frozenset[str]] = frozenset(
-        {"calibration", "passes", "predictor", "reader", "rule", "take", "tree_votes"}
-    )
+    _INTERNAL = frozenset({"calibration", "passes", "predictor", "reader", "rule", "take", "tree_votes"})
 
     def __new__(cls, *given: Any, **fields: Any) -> Forest:
         if len(given) + len(fields) < 2:

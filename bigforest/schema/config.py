@@ -7,7 +7,7 @@ import json
 import math
 import re
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Any
 
 from bigforest.common.errors import ConfigError
 from bigforest.schema.declaration import check
@@ -43,7 +43,7 @@ class TrainConfig(TrainOptions):
     """
 
     # What other modules of the package ask for is not for users.
-    _INTERNAL: ClassVar[frozenset[str]] = frozenset(
+    _INTERNAL = frozenset(
         {
             *("boosts", "criterion", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
             *("in_subspaces", "leaf_rule", "settled", "subspace_size", "subspace_sizes", "tie_rule"),

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
@@ -110,7 +110,7 @@ class Store:
     _made_by: Callable[[Store], Store] | None = None
 
     # What other modules of the package ask for is not for users.
-    _INTERNAL: ClassVar[frozenset[str]] = frozenset(
+    _INTERNAL = frozenset(
         {
             *("block_rows", "check_unchanged", "checksums", "codes", "crc", "dictionaries", "fetch", "fetch_whole"),
             *("folder", "groups_of", "labels", "of_rows", "place", "shape", "unchanged", "weights_of"),
