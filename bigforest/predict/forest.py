@@ -151,8 +151,8 @@ class Forest(GrownForest):
         ----------
         data : DataFrame, LazyFrame, table or ndarray
             A frame of Polars or pandas or a pyarrow Table that has the training features by name; or a numpy array
-            [rows, features] with the features in the order of training, an array of objects if some are categories.
-            Null and NaN are missing.
+            [rows, features] with the features in the order of training, an array of objects if some are categories, or
+            a sparse matrix of scipy, of which about 64 MB of cells are dense at a time. Null and NaN are missing.
         vote : {"soft", "hard", "stochastic"} or None, default=None
             See forest/load/vote_rule.py VoteRule; None as in training.
         ties : {"lowest", "reject", "random"} or None, default=None

@@ -28,6 +28,7 @@ from bigforest.predict.columns import (
 )
 from bigforest.predict.lazy import predict_lazy
 from bigforest.schema.columns import columns_named
+from bigforest.source.beside import SparseRows, is_sparse
 from bigforest.source.in_memory import plain_array
 
 if TYPE_CHECKING:
@@ -50,10 +51,10 @@ def predict(
     check_proba(forest.spec, proba)
     if isinstance(data, pl.LazyFrame):
         return predict_lazy(forest, data, rule, keep, proba, resources)
-    if isinstance(data, np.ndarray):
+    if isinstance(data, np.ndarray) or is_sparse(data):
         if keep:
             raise ConfigError("an array has no columns to keep; drop keep or give a table")
-        return _predict_matrix(forest, data, rule, proba, resources)
+        return _predict_matrix(forest, _rows_of(data), rule, proba, resources)
     answer = _predict_frame(forest, frame_of(data), rule, keep, proba, resources)
     if isinstance(data, pl.DataFrame):
         return answer
@@ -71,6 +72,11 @@ def find_leaves(forest: GrownForest, data: Any, rule: VoteRule, threads: int | N
     used = predictor.packed.used
     if isinstance(data, np.ndarray):
         return predictor.leaves(reader.matrix(data, used), workers)
+    if is_sparse(data):
+        rows = SparseRows(data)
+        begins = range(0, max(1, rows.shape[0]), rows.at_once)
+        parts = [predictor.leaves(reader.matrix(rows[at : at + rows.at_once], used), workers) for at in begins]
+        return np.concatenate(parts)
     frame = frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
     return predictor.leaves(reader.frame(frame, check_schema(frame.schema, forest.spec), used), workers)
 
@@ -80,8 +86,8 @@ def feature_matrix(forest: GrownForest, data: Any) -> NDArray[np.float64]:
     features = forest.spec.features
     reader = forest.reader(forest.rule())
     places = np.arange(len(features))
-    if isinstance(data, np.ndarray):
-        rows = reader.matrix(plain_array(data), places)
+    if isinstance(data, np.ndarray) or is_sparse(data):
+        rows = reader.matrix(_rows_of(data)[:], places)
     else:
         frame = frame_of(data.collect() if isinstance(data, pl.LazyFrame) else data)
         rows = reader.frame(frame, check_schema(frame.schema, forest.spec), places)
@@ -112,30 +118,37 @@ def frame_of(data: Any) -> pl.DataFrame:
             return frame_from_arrow(data)
     raise DataError(
         f"cannot predict for a {type(data).__name__}; give a DataFrame or LazyFrame, a pandas DataFrame, "
-        "a pyarrow Table or a numpy array, or use predict_file for files"
+        "a pyarrow Table, a numpy array or a sparse matrix, or use predict_file for files"
     )
 
 
+def _rows_of(data: Any) -> NDArray[Any] | SparseRows:
+    """An array or a sparse matrix, of which slices of rows are arrays of numbers or objects. Raises DataError."""
+    return SparseRows(data) if is_sparse(data) else plain_array(data)
+
+
 def _predict_matrix(
-    forest: GrownForest, matrix: NDArray[Any], rule: VoteRule, proba: bool, resources: Resources
+    forest: GrownForest, matrix: NDArray[Any] | SparseRows, rule: VoteRule, proba: bool, resources: Resources
 ) -> Any:
     spec, reader = forest.spec, forest.reader(rule)
     if rule.conformal is not None and rule.least_share > 0.0:
         raise ConfigError("an array has either sets or predictions; drop coverage or reject_above, or give a table")
-    matrix = plain_array(matrix)
-    rows = reader.matrix(matrix, np.arange(len(spec.features)))
+    whole = matrix.outline() if isinstance(matrix, SparseRows) else matrix
+    head = reader.matrix(whole, np.arange(len(spec.features)))
+    count = matrix.shape[0]
 
     def shape(used: NDArray[np.int64]) -> Shape:
-        return Shape(rows.rows, (8,) * used.size, 0, answer_width(spec))
+        return Shape(count, (8,) * used.size, 0, answer_width(spec))
 
-    passes = forest.passes(rule, shape, resources, matrix.nbytes, lambda: rows.narrow)
+    passes = forest.passes(rule, shape, resources, matrix.nbytes, lambda: head.narrow)
 
     def batches(begin: int, end: int, last: bool) -> Iterator[tuple[int, RowBatch, None]]:
         step = passes.batch if resources.memory is not None else max(1, end)
+        step = min(step, matrix.at_once) if isinstance(matrix, SparseRows) else step
         for start in range(begin, end, step):
             yield start, reader.matrix(matrix[start : min(start + step, end)], passes.used), None
 
-    found = [answers for _, answers in passes.answers(rows.rows, batches, proba=proba, workers=resources.workers)]
+    found = [answers for _, answers in passes.answers(count, batches, proba=proba, workers=resources.workers)]
     found = found or [no_answers(spec, rule)]
     if rule.conformal is not None and not proba:
         certain = [conformal_array(answers, rule) for answers in found]

@@ -25,6 +25,7 @@ from bigforest.schema.config import TrainConfig
 from bigforest.sklearn.parameters import names_of_parameters, options_of, seed_of, threads_of
 from bigforest.sklearn.tables import category_names, frame_of, free_name, named, weights_of, with_categories
 from bigforest.sklearn.tree import FittedTree
+from bigforest.source.beside import SparseTable, is_sparse
 
 # Families that take rows with missing values.
 _TAKE_MISSING = ("axis", "tree")
@@ -63,6 +64,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         tags = super().__sklearn_tags__()
         tags.target_tags.required = True
         tags.input_tags.allow_nan = self.family in _TAKE_MISSING
+        tags.input_tags.sparse = True
         return tags
 
     @property
@@ -148,10 +150,13 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         frame, names = self._table(X)
         check_consistent_length(frame, target)
         weighted = sample_weight is not None or class_weight is not None
-        options = options_of(self.get_params(deep=False), self._criteria, frame.height, weighted=weighted)
+        options = options_of(self.get_params(deep=False), self._criteria, frame.shape[0], weighted=weighted)
         categories = category_names(self.categories, names)
         options |= {"categories": categories, "class_weight": class_weight}
-        frame = with_categories(frame, categories)
+        if not isinstance(frame, SparseTable):
+            frame = with_categories(frame, categories)
+        elif categories:
+            raise ConfigError("categories are columns of a table, and X is a sparse matrix; give a frame or an array")
         target_name = free_name(target.name or "target", names)
         columns = [target.alias(target_name)]
         for option, given in (("weight", sample_weight), ("group", groups)):
@@ -182,7 +187,7 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         return True
 
     def _grown_further(
-        self, frame: pl.DataFrame, target: str, options: Mapping[str, Any], run: Mapping[str, Any]
+        self, frame: pl.DataFrame | SparseTable, target: str, options: Mapping[str, Any], run: Mapping[str, Any]
     ) -> Forest | None:
         """The forest with more trees; None where it has as many as are asked for. Raises ConfigError."""
         trees, there = options["trees"], len(self.forest_)
@@ -207,25 +212,26 @@ class BaseBigForest(BaseEstimator):  # type: ignore[misc]
         train(frame, target, resume=place, trees=trees, scheduler="threads", **run)
         return read_forest(place, holding=home)
 
-    def _table(self, X: Any) -> tuple[pl.DataFrame, list[str]]:
-        """X as a frame, checked and remembered as scikit-learn does, and the names of its columns."""
+    def _table(self, X: Any) -> tuple[pl.DataFrame | SparseTable, list[str]]:
+        """X as a table, checked and remembered as scikit-learn does, and the names of its columns."""
         frame = frame_of(X)
         if frame is None:
-            X = validate_data(self, X, ensure_all_finite=self._finite, ensure_min_samples=2)
+            X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, ensure_min_samples=2)
             names = [f"x{place}" for place in range(X.shape[1])]
-            return named(X, names), names
+            return SparseTable(X) if is_sparse(X) else named(X, names), names
         validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True)
         return frame, frame.columns
 
-    def _read(self, X: Any) -> NDArray[Any] | pl.DataFrame:
-        """Rows to predict, checked against those of training, as the forest reads them."""
+    def _read(self, X: Any) -> Any:
+        """Rows to predict, checked against those of training, as the forest reads them: a frame, or an array, dense or
+        sparse."""
         frame = frame_of(X)
         if frame is not None:
             validate_data(self, X if hasattr(X, "iloc") else frame, skip_check_array=True, reset=False)
             return named(frame, self._names)
-        X = validate_data(self, X, ensure_all_finite=self._finite, reset=False)
+        X = validate_data(self, X, accept_sparse="csr", ensure_all_finite=self._finite, reset=False)
         categories = any(feature.kind == "category" for feature in self.forest_.spec.features)
-        return named(X, self._names) if categories else X
+        return named(X.toarray() if is_sparse(X) else X, self._names) if categories else X
 
     @property
     def _finite(self) -> str | bool:

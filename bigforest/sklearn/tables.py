@@ -104,7 +104,7 @@ def numbers_of(y: Any) -> NDArray[np.float64]:
     return numbers
 
 
-def weights_of(sample_weight: Any, frame: pl.DataFrame) -> NDArray[np.float64]:
+def weights_of(sample_weight: Any, frame: Any) -> NDArray[np.float64]:
     """The weights of the rows."""
     weights: NDArray[np.float64] = check_array(
         sample_weight, dtype=np.float64, ensure_2d=False, input_name="sample_weight"

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from bigforest.common.errors import ConfigError, DataError, reason
 from bigforest.source.in_memory import (
@@ -24,6 +25,37 @@ from bigforest.source.spool import PART_BYTES, spool_batches
 _POLARS_FAULTS = (pl.exceptions.PolarsError, pl.exceptions.PanicException)
 
 
+class SparseRows:
+    """A sparse matrix of scipy whose rows are made dense when they are asked for.
+
+    Holds the matrix once more, as CSR, unless it is that. Raises DataError for one that is not of plain numbers.
+    """
+
+    def __init__(self, matrix: Any) -> None:
+        if matrix.dtype.kind not in "biuf" or matrix.dtype.itemsize > 8:
+            raise DataError(f"the sparse matrix has type {matrix.dtype}; convert it to numbers of at most 64 bits")
+        self._rows = matrix.tocsr()
+        self.shape: tuple[int, int] = matrix.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is kept."""
+        return int(self._rows.data.nbytes + self._rows.indices.nbytes + self._rows.indptr.nbytes)
+
+    @property
+    def at_once(self) -> int:
+        """Rows that are made dense together: about 64 MB of cells."""
+        return max(1, PART_BYTES // (8 * max(1, self.shape[1])))
+
+    def outline(self) -> NDArray[Any]:
+        """An array of its shape and type that takes no memory; all cells are 0."""
+        return np.broadcast_to(np.zeros((), self._rows.dtype), self.shape)
+
+    def __getitem__(self, rows: slice) -> NDArray[Any]:
+        cells: NDArray[Any] = self._rows[rows].toarray()
+        return cells
+
+
 @dataclass(frozen=True, slots=True)
 class SparseTable:
     """A sparse matrix of scipy as a table: columns x0, x1, ..., in which cells that are not kept are 0, and others.
@@ -35,18 +67,24 @@ class SparseTable:
     matrix: Any
     others: tuple[pl.Series, ...] = ()
 
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.matrix.shape[0], self.matrix.shape[1] + len(self.others)
+
+    def with_columns(self, others: Sequence[pl.Series]) -> SparseTable:
+        """The table with these columns behind the others."""
+        return SparseTable(self.matrix, (*self.others, *others))
+
     def spool(self, scratch: Path, where: str) -> list[Path]:
         """Write it into Parquet files in `scratch`. Holds the matrix once more, as CSR, and about 64 MB of cells."""
         import pyarrow as pa
 
-        if self.matrix.dtype.kind not in "biuf" or self.matrix.dtype.itemsize > 8:
-            raise DataError(f"the sparse matrix has type {self.matrix.dtype}; convert it to numbers of at most 64 bits")
-        rows = self.matrix.tocsr()
-        at_once = max(1, PART_BYTES // (8 * max(1, rows.shape[1])))
+        rows = SparseRows(self.matrix)
 
         def batches() -> Iterator[Any]:
-            for first in range(0, max(1, rows.shape[0]), at_once):
-                cells = rows[first : first + at_once].toarray()
+            for first in range(0, max(1, rows.shape[0]), rows.at_once):
+                cells = rows[first : first + rows.at_once]
                 part = frame_from_numpy(cells, numbered_names(cells))
                 part = part.with_columns(one.slice(first, part.height) for one in self.others)
                 yield from part.to_arrow().to_batches()

@@ -382,9 +382,27 @@ def test_wrong_parameters__are_named_as_the_estimator_names_them(parameters: dic
     assert isinstance(caught.value, ValueError)
 
 
-def test_sparse_and_infinite_values__are_refused() -> None:
-    with pytest.raises(TypeError, match="Sparse data"):
-        BigForestClassifier().fit(sparse.csr_matrix(X), Y)
+@pytest.mark.parametrize("form", ["csr_matrix", "csc_array", "coo_matrix"])
+def test_sparse_matrix__gives_the_forest_of_the_dense_one(form: str) -> None:
+    thin = np.where(X > 0.3, X, 0.0)
+    made = getattr(sparse, form)(thin)
+    weight = np.arange(len(Y)) % 3 + 1
+    dense = BigForestClassifier(10, random_state=1, oob_score=True).fit(thin, Y, sample_weight=weight)
+    own = BigForestClassifier(10, random_state=1, oob_score=True).fit(made, Y, sample_weight=weight)
+    assert own.forest_.nodes.collect().equals(dense.forest_.nodes.collect())
+    assert own.oob_score_ == dense.oob_score_ and own.n_features_in_ == thin.shape[1]
+    for method in ("predict", "predict_proba", "apply"):
+        assert np.array_equal(getattr(own, method)(made), getattr(dense, method)(thin)), method
+    assert np.array_equal(own[2].predict(made), dense[2].predict(thin))
+    own.set_params(n_estimators=15, warm_start=True).fit(made, Y, sample_weight=weight)
+    assert len(own) == 15
+    numbers = BigForestRegressor(5, random_state=1).fit(made, X[:, 0])
+    assert np.array_equal(numbers.predict(made), BigForestRegressor(5, random_state=1).fit(thin, X[:, 0]).predict(thin))
+    with pytest.raises(BigForestError, match="X is a sparse matrix; give a frame"):
+        BigForestClassifier(categories=[0]).fit(made, Y)
+
+
+def test_infinite_values__are_refused() -> None:
     broken = X.copy()
     broken[3, 2] = np.inf
     for table in (broken, pl.DataFrame(broken), pd.DataFrame(broken)):

@@ -21,7 +21,10 @@ from bigforest.sklearn import BigForestClassifier, BigForestRegressor
 from tests.thorough import cases
 
 # scikit-learn's own forests are let off these, too: bags are of rows, whatever these weigh.
-EXPECTED = {"check_sample_weight_equivalence_on_dense_data": "weighing a row is not repeating it: bags are of rows"}
+EXPECTED = {
+    f"check_sample_weight_equivalence_on_{kind}_data": "weighing a row is not repeating it: bags are of rows"
+    for kind in ("dense", "sparse")
+}
 X, Y = make_classification(150, 5, random_state=0)
 X_NUMBERS, NUMBERS = make_regression(150, 5, random_state=0)
 FRAME = pl.DataFrame(X, schema=[f"f{place}" for place in range(5)])

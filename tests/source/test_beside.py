@@ -110,6 +110,26 @@ def test_sparse__is_streamed_a_piece_at_a_time(tmp_path: Path, monkeypatch: pyte
     assert source.column("y").to_list() == list(range(300_000))
 
 
+@pytest.mark.parametrize("part_bytes", [1, 8 * 4 * 7, 1 << 26])
+def test_sparse_rows__are_answered_as_dense_ones(monkeypatch: pytest.MonkeyPatch, part_bytes: int) -> None:
+    monkeypatch.setattr("bigforest.source.beside.PART_BYTES", part_bytes)
+    thin = np.where(X > 0.2, X, 0.0)
+    forest = bf.train(thin, Y, trees=5, keep_votes=False)
+    made = sparse.csc_matrix(thin)
+    for method in ("predict", "predict_proba", "apply", "to_matrix"):
+        assert np.array_equal(getattr(forest, method)(made), getattr(forest, method)(thin)), method
+    assert np.array_equal(forest.predict_proba(made, memory="1GB"), forest.predict_proba(thin))
+    assert np.array_equal(forest.predict(made, vote="stochastic"), forest.predict(thin, vote="stochastic"))
+    assert forest.score(made, Y) == forest.score(thin, Y)
+    assert forest.predict(made[:0]).shape == (0,)
+    with pytest.raises(DataError, match=r"the array has shape \(0, 1\); the forest was trained on"):
+        forest.predict(made[:, :1])
+    with pytest.raises(DataError, match="complex128"):
+        forest.predict(made.astype(complex))
+    with pytest.raises(ConfigError, match="no columns to keep"):
+        forest.predict(made, keep=["x0"])
+
+
 @pytest.mark.parametrize(
     ("data", "target", "options", "message"),
     [
