@@ -34,10 +34,7 @@ CRITERION = "the criteria absolute_error, friedman_mse and poisson are not there
 PRIVATE = "looks at private parts or at attributes of trees that only scikit-learn's forests have"
 PARAMETER = "max_leaf_nodes and min_impurity_decrease are not there"
 LARGER_BAG = "max_samples above 1.0 is refused"
-FEWER = (
-    "a regression draws half of the features by default, or all where that is better out of bag: the score is missed"
-)
-CONSTANT = "a target of one value, or too few rows, is refused"
+SHRUNK = "leaves are shrunk as rows out of bag decide: the score asked for on training rows is missed"
 SUBSAMPLE = "class_weight balanced_subsample is refused"
 
 # Why tests do not pass: the name of a test, a part of its parameters ("" for any), and the reason.
@@ -49,8 +46,7 @@ REASONS: list[tuple[str, str, str]] = [
     ("test_multioutput_string", "", MULTIOUTPUT),
     ("test_classes_shape", "", MULTIOUTPUT),
     ("test_forest_regressor_oob", "X1", MULTIOUTPUT),
-    ("test_forest_regressor_oob", "RandomForest", FEWER),
-    ("test_regression_criterion", "squared_error-RandomForest", FEWER),
+    ("test_regression_criterion", "squared_error-RandomForest", SHRUNK),
     ("test_round_samples_to_one_when_samples_too_low", "balanced_subsample", SUBSAMPLE),
     ("test_classifier_error_oob_score_multiclass_multioutput", "", MULTIOUTPUT),
     ("test_forest_multioutput_integral_regression_target", "", MULTIOUTPUT),
@@ -84,7 +80,6 @@ REASONS: list[tuple[str, str, str]] = [
     ("test_missing_value_is_predictive", "absolute_error", CRITERION),
     ("test_missing_value_is_predictive", "friedman_mse", CRITERION),
     ("test_missing_value_is_predictive", "poisson", CRITERION),
-    ("test_forest_degenerate_feature_importances", "", CONSTANT),
 ]
 
 

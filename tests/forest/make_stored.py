@@ -23,8 +23,11 @@ KINDS: dict[str, dict[str, Any]] = {
     "classes": {"target": "kind", "weight": "weight", "group": "house", "keep_votes": True},
     "numbers": {"target": "price", "keep_targets": True},
     "oblique": {"target": "kind", "family": "sparse-oblique"},
+    "ranks": {"target": "kind", "family": "rotation", "ranks": True},
     "boosted": {"target": "kind", "sampling": "adaboost"},
 }
+# Kinds that need a number in every cell.
+_NUMBERS_ALONE = ("oblique", "ranks")
 
 
 def rows() -> pl.DataFrame:
@@ -54,7 +57,9 @@ def rows() -> pl.DataFrame:
 def rows_of(kind: str, frame: pl.DataFrame) -> pl.DataFrame:
     """The columns that a forest of this kind is grown on."""
     return (
-        frame.select("size", "rooms") if kind == "oblique" else frame.select("size", "rooms", "built", "garden", "town")
+        frame.select("size", "rooms")
+        if kind in _NUMBERS_ALONE
+        else frame.select("size", "rooms", "built", "garden", "town")
     )
 
 
@@ -70,7 +75,7 @@ def main() -> None:
     folder.mkdir(parents=True)
     for kind, options in KINDS.items():
         frame = rows()
-        if kind == "oblique":
+        if kind in _NUMBERS_ALONE:
             frame = frame.drop_nulls()
         own = [options[name] for name in ("target", "weight", "group") if name in options]
         table = rows_of(kind, frame).hstack(frame.select(own))
