@@ -39,7 +39,7 @@ def test_stored_forest__answers_as_it_did(folder: Path, tmp_path: Path) -> None:
 
 def test_format_before_the_first_release__is_refused_in_a_line() -> None:
     with pytest.raises(
-        FormatError, match="has format version 2, of an older bigforest, .*; grow the forest anew"
+        FormatError, match=r"has format version 2, of an older bigforest, .*; grow the forest anew"
     ) as told:
         bf.read_forest(STORED / f"format-{UNRELEASED}" / "classes")
     assert "\n" not in str(told.value)
