@@ -63,7 +63,8 @@ class Bars:
         self._tell = compiling
         self._enabled = enabled
         self._waiting: dict[str, StageStarted] = {}
-        self._bars: dict[str, Any] = {}
+        self._bars: dict[str, Any] = {}  # the number of each stage's bar
+        self._totals: dict[str, int] = {}
         self._progress: Any = None
 
     def __call__(self, event: Event) -> None:
@@ -81,8 +82,7 @@ class Bars:
         if isinstance(event, StageAdvanced) and event.stage in self._bars:
             self._progress.update(self._bars[event.stage], completed=event.done)
         elif isinstance(event, StageFinished) and event.stage in self._bars:
-            bar = self._bars[event.stage]
-            self._progress.update(bar, completed=self._progress.tasks[bar].total, clock="taken")
+            self._progress.update(self._bars[event.stage], completed=self._totals[event.stage], clock="taken")
 
     def close(self) -> None:
         """Take the bars away."""
@@ -98,6 +98,7 @@ class Bars:
             if name in self._bars:  # it runs again
                 self._progress.remove_task(self._bars[name])
             self._bars[name] = self._progress.add_task(name, total=stage.total, unit=stage.unit, clock="left")
+            self._totals[name] = stage.total
         self._waiting.clear()
 
     def _note(self, event: Notice) -> None:

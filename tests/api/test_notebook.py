@@ -76,6 +76,20 @@ def test_bars__wait_before_they_are_drawn(monkeypatch: pytest.MonkeyPatch) -> No
     assert "note: a row was left out" in terminal.getvalue()
 
 
+def test_bars__of_stages_that_run_again_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As those of the commands compare and report, of which each runs many stages of one name."""
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stderr", terminal := Terminal())
+    bars = Bars()
+    for total in (3, 3, 5):
+        bars(StageStarted("grow", total, "trees"))
+        bars(StageStarted("oob", 2, "rows"))
+        bars(StageFinished("grow", 1.0))
+        bars(StageFinished("oob", 1.0))
+    bars.close()
+    assert "5 of 5 trees" in terminal.getvalue()
+
+
 class Cell:
     """Stands for IPython: what would be below the cell, drawing after drawing."""
 

@@ -53,7 +53,7 @@ class AxisFamily(Family):
         if config.ranks and shape.extras.odd:
             raise ConfigError(
                 f"ranks are of numbers, and categories or missing values are in {some_names(shape.extras.odd)}: "
-                "exclude these columns, fill or convert them, or leave ranks away"
+                "exclude these columns, fill or convert them, or train without ranks"
             )
 
     def together(self, shape: Shape, config: TrainConfig) -> int:
