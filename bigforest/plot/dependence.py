@@ -77,8 +77,8 @@ def dependence_chart(found: pl.DataFrame, numbers: bool, steps: Mapping[str, flo
             levels = found.filter(pl.col("feature") == feature)["level"].n_unique()
             some = f", {len(order)} of {levels} levels" if levels > len(order) else ""
             left_out = left_out or bool(some)
-            # Slanted, and cut before they reach the title where the reader's font is wide.
-            levels = alt.Axis(labelAngle=-40, labelLimit=130, titlePadding=14)
+            # As steep as 16 lines of text need, and cut before they reach the title where fonts are wide.
+            levels = alt.Axis(labelAngle=-60, labelLimit=120, titlePadding=18)
             x = alt.X(field="level", type="nominal", title=f"{one_line(feature, 30)}{some}", sort=order, axis=levels)
             charts.append(base.mark_point(filled=True, size=50).encode(x=x, y=y, **color))
     caption = ["mean over a sample of rows of the answer when all have this value"]
