@@ -23,6 +23,8 @@ def _read(context: typer.Context, file: str | None) -> str | None:
         return file
     try:
         given = tomllib.loads(Path(place).read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise typer.BadParameter(f"{place}: there is no such file; check the path") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise typer.BadParameter(f"{place} cannot be read as TOML: {error}") from error
     known = {parameter.name for parameter in context.command.params} - {"config_file", "help", "data"}

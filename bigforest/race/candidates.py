@@ -91,5 +91,7 @@ def _read(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             return tomllib.load(file)
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: there is no such file of candidates; check the path") from error
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"the candidates {path} cannot be read: {error}") from error

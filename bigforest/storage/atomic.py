@@ -108,7 +108,9 @@ def check_output(
         raise ConfigError(f"overwrite must be True or False, not {overwrite!r}")
     out = as_path(out)
     if out.suffix.lower() in _OTHER_KINDS and out.suffix.lower() not in may_end:
-        raise ConfigError(f"{out} has the name of another kind of file than a bigforest {kind}; drop {out.suffix}")
+        instead = f" or end it in {' or '.join(sorted(may_end))}" if may_end else ""
+        what = f"{out} has the name of another kind of file than a bigforest {kind}"
+        raise ConfigError(f"{what}; drop {out.suffix}{instead}")
     try:
         place = out.resolve()
         _sweep_beside(place)

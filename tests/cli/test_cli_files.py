@@ -169,3 +169,21 @@ def test_python_m_bigforest__is_the_command_line() -> None:
 
 def test_completion__is_offered(run: Run) -> None:
     assert "--install-completion" in run("--help").out
+
+
+def test_files_that_are_not_there__are_told_in_a_line(folder: Path, run: Run) -> None:
+    wrong = {
+        ("train", "--config"): "nowhere.toml: there is no such file; check the path",
+        ("compare", "--candidates"): "nowhere.toml: there is no such file of candidates; check the path",
+    }
+    pl.DataFrame({"x": range(20), "y": [0, 1] * 10}).write_parquet("t.parquet")
+    for (command, option), message in wrong.items():
+        run(command, "t.parquet", "--target", "y", option, "nowhere.toml")
+        assert run.code != 0 and message in run.err and "Errno" not in run.err
+
+
+def test_predictions__of_an_ending_that_is_none_of_theirs(folder: Path, run: Run) -> None:
+    pl.DataFrame({"x": range(20), "y": [0, 1] * 10}).write_parquet("t.parquet")
+    run("train", "t.parquet", "--target", "y", "--trees", "2", "--out", "t.forest")
+    run("predict", "t.forest", "t.parquet", "--out", "p.xlsx")
+    assert run.code != 0 and "drop .xlsx or end it in" in run.err and ".csv" in run.err
