@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -315,7 +315,8 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
         state.cross_fitted = None if math.isnan(crossed) else crossed
         state.write(out)
     if not is_forest(out / WINNER):
-        _name_table(_forest_of(out, state.winner), state)
+        if state.data is not None:  # one of a table in memory goes on naming the store of the comparison
+            name_table(_forest_of(out, state.winner), state.data, state.exclude)
         sync_all(_forest_of(out, state.winner))
         _forest_of(out, state.winner).rename(out / WINNER)
     for table, name in ((candidate_table(state), "candidates"), (curve_table(state), "curve")):
@@ -323,13 +324,13 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
     remove(out / _FORESTS)
 
 
-def _name_table(place: Path, state: RaceState) -> None:
-    """Let the forest in `place` say that it was grown on the table that was compared on, as `train` would. One of a
-    table in memory goes on naming the store of the comparison."""
+def name_table(place: Path, data: str | None, exclude: Iterable[str]) -> None:
+    """Let the forest in `place` say that it was grown on the table that was compared on, as `train` would; `data` is None
+    for a table in memory."""
     forest = read_forest(place)
-    if state.data is None or forest.origin is None:
+    if forest.origin is None:
         return
-    origin = replace(forest.origin, data=state.data, exclude=tuple(state.exclude))
+    origin = replace(forest.origin, data=data, exclude=tuple(exclude))
     seconds = dict(forest.run.select("stage", "seconds").iter_rows())
     write_run(place, seconds, forest.run["threads"][0], forest.spec, forest.config, origin, forest.shrinkage)
 

@@ -15,7 +15,7 @@ from bigforest.forest.format.files import write_table
 from bigforest.forest.format.schema import TUNING, TUNING_KIND
 from bigforest.predict.forest import Forest, is_forest, read_forest
 from bigforest.race.comparison import Comparison
-from bigforest.race.run import Race, parse_duration, run_race
+from bigforest.race.run import Race, name_table, parse_duration, run_race
 from bigforest.storage.atomic import TemporaryFolder, check_output
 from bigforest.training.job import TrainingJob
 
@@ -55,6 +55,8 @@ def tuned_forest(
         found = run_race(
             Race(job, count, None, budget), holding.path / "comparison", resources, listener, overwrite=False
         )
+        if job.location is None:
+            name_table(found.forest.directory, None, job.exclude)
         _keep_candidates(found)
         listener(Notice("; ".join(f"{name}: {value}" for name, value in found.facts().items())))
         if out is None:

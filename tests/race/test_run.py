@@ -178,7 +178,7 @@ def test_compare__refuses_another_table_and_other_settings(tmp_path: Path) -> No
         ({"candidates": {"a": {}, "b": {"family": "tree"}}}, "none is out of bag"),
         ({"candidates": {"a": {}, "b": {"sampling": "arc-x4"}}}, "cannot be judged by rows out of bag"),
         ({"candidates": 1}, "from 2 to 7"),
-        ({"candidates": "nowhere.toml"}, "cannot be read"),
+        ({"candidates": "nowhere.toml"}, "there is no such file of candidates"),
         ({"metric": "mse"}, "metric must be log_loss or error or auc"),
         ({"budget": "soon"}, "budget must be a time"),
         ({"budget": "0s"}, "budget must be a time"),
@@ -312,6 +312,7 @@ def test_train__tune(tmp_path: Path) -> None:
     assert tuned.tuning.filter("winner")["cross_fitted"].item() == compared.cross_fitted
     kept.write(tmp_path / "copy")
     assert bf.read_forest(tmp_path / "copy").tuning.equals(kept.tuning)
+    assert kept.origin == bf.train(frame, "y", trees=30).origin  # names no table, as the comparison's is gone
     for wrong in ({"tune": 0}, {"tune": "x"}, {"tune": True}, {"tune": 3, "validate": frame}):
         with pytest.raises(ConfigError, match=r"tune|candidates"):
             bf.train(frame, "y", **wrong)
