@@ -325,8 +325,10 @@ def _finish(state: RaceState, out: Path, rows: Rows) -> None:
 
 
 def name_table(place: Path, data: str | None, exclude: Iterable[str]) -> None:
-    """Let the forest in `place` say that it was grown on the table that was compared on, as `train` would; `data` is None
-    for a table in memory."""
+    """Let the forest in `place` say that it was grown on the table that was compared on, as `train` would.
+
+    data  path of the table; None for one in memory.
+    """
     forest = read_forest(place)
     if forest.origin is None:
         return
