@@ -208,7 +208,8 @@ class TrainConfig(TrainOptions):
         Parameters
         ----------
         text : str
-            One JSON object with all options.
+            One JSON object. Options that came with later versions are not in it, and have their defaults, by which trees
+            grow as before.
 
         Returns
         -------
@@ -222,8 +223,8 @@ class TrainConfig(TrainOptions):
         try:
             values: dict[str, Any] = json.loads(text)
             known = {field.name for field in fields(cls)}
-            if not isinstance(values, dict) or set(values) != known:
-                raise ConfigError("the configuration has missing or unknown entries")
+            if not isinstance(values, dict) or not known.issuperset(values):
+                raise ConfigError("the configuration has entries that are no options of this bigforest")
         except json.JSONDecodeError as error:
             raise ConfigError(f"the configuration is not JSON: {error}") from error
         return cls(**values)

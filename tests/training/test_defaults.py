@@ -10,6 +10,7 @@ import polars as pl
 import pytest
 
 import bigforest as bf
+from bigforest.common.errors import ConfigError
 from bigforest.schema.config import TrainConfig
 from bigforest.schema.options import Task
 
@@ -51,6 +52,16 @@ def test_settled__the_task_decides_what_was_not_said(
     said = TrainConfig.of(family=family, min_leaf=7, **({} if family == "sparse-oblique" else {"mtry": 3}))
     assert said.settled(task).min_leaf == 7
     assert said.settled(task).mtry == (mtry if family == "sparse-oblique" else 3)
+
+
+def test_from_json__options_of_later_versions_have_their_defaults() -> None:
+    config = TrainConfig.of(trees=7, seed=3)
+    values = json.loads(config.to_json())
+    for name in set(values) - {"trees", "seed"}:
+        assert TrainConfig.from_json(json.dumps({key: own for key, own in values.items() if key != name})) == config
+    for wrong in ({**values, "twigs": 3}, [values], 5):
+        with pytest.raises(ConfigError):
+            TrainConfig.from_json(json.dumps(wrong))
 
 
 @pytest.mark.parametrize("family", ["axis", "sparse-oblique"])
