@@ -15,7 +15,7 @@ BENCHMARKS = ROOT / "benchmarks"
 
 # Pages that are not called as their files; titles of files that have none.
 _NAMES = {"reproduce/RESULTS.md": "reproductions", "sklearn_forest_tests.md": "sklearn-tests"}
-_TITLES = {"suite.md": "Every set at everybody's defaults"}
+_TITLES = {"suite.md": "Every set at everybody's defaults", "shrinkage.md": "Shrunk leaves, measured"}
 
 
 def results() -> dict[str, str]:
