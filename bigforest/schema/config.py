@@ -31,6 +31,9 @@ from bigforest.schema.train_options import OPTIONS, TrainOptions
 # Features of a subspace where nothing is said: this many, and at most half of them (Ho 1995, section 4).
 _SUBSPACE = 100
 
+# Options that forests of this format may lack, as they were grown before: they have the default.
+_LATER = {"axis_features"}
+
 _POWER = re.compile(r"p\^([0-9]*\.?[0-9]+)(?:/([0-9]*\.?[0-9]+))?")
 
 
@@ -55,7 +58,7 @@ class TrainConfig(TrainOptions):
         """The configuration of these options, with the defaults of their family where it has its own."""
         family = options_of(options.get("family", "axis"))
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
-        if family == "rotation" and options.get("rotation") == "pca":
+        if family == "rotation" and options.get("rotation", "random") != "random":
             own["bootstrap"] = False
         if options.get("sampling") in BOOSTED:
             own |= {"vote": "hard", "shrink": "off"}
@@ -180,7 +183,7 @@ class TrainConfig(TrainOptions):
         try:
             values: dict[str, Any] = json.loads(text)
             known = {field.name for field in fields(cls)}
-            if not isinstance(values, dict) or set(values) != known:
+            if not isinstance(values, dict) or not known - _LATER <= set(values) <= known:
                 raise ConfigError("the configuration has missing or unknown entries")
         except json.JSONDecodeError as error:
             raise ConfigError(f"the configuration is not JSON: {error}") from error
@@ -193,5 +196,10 @@ def check_features(config: TrainConfig, features: int) -> None:
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
         what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
         raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or make it all")
+    if config.axis_features is not None and config.axis_features > features:
+        raise ConfigError(
+            f"the table has {features} features and a set of them cannot have {config.axis_features}; lower "
+            "axis_features"
+        )
     if config.in_subspaces:
         config.subspace_sizes(features)

@@ -102,9 +102,10 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         rotation.
     orthogonal : bool, default=True
         Make random axes orthogonal. Only of the family rotation.
-    rotation : {"random", "pca"}, default="random"
+    rotation : {"random", "pca", "pca-classes"}, default="random"
         Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are those
-        of a sample of the rows (Rodriguez 2006). Only of the family rotation.
+        of a sample of the rows (Rodriguez 2006): "pca" samples three quarters of all rows, "pca-classes" three quarters
+        of the rows in the tree's bag that are of some classes, drawn for each set. Only of the family rotation.
     subspace : str, int or None, default=None
         Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of all.
         Only of the families subspace-cap and subspace-perceptron.
@@ -244,7 +245,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         normalize: Literal["none", "zscore", "minmax"] = "none",
         axes: int | None = None,
         orthogonal: bool = True,
-        rotation: Literal["random", "pca"] = "random",
+        rotation: Literal["random", "pca", "pca-classes"] = "random",
         subspace: str | int | None = None,
         subspace_per: Literal["tree", "node"] = "tree",
         steps: int = 50,

@@ -11,12 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigforest.grow.families.rotation.components import _eigenvectors
 from bigforest.grow.families.rotation.family import ROTATION
-from bigforest.grow.families.rotation.trees import _eigenvectors
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.in_memory import grow_tree
 from bigforest.kernels.common.rng import stream_key
 from bigforest.kernels.oblique.rotation import draw_axes
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from tests.grown import frame_of, store_of, table_of, terms_of
 from tests.naive.bag import bag_of
@@ -36,7 +37,7 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
         store = store_of(frame_of(data), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
         table = table_of(store, data)
-        axes = ROTATION.tree_axes(store, config, tree, feature_scale(store, "zscore")).tolist()
+        axes = ROTATION.tree_axes(Sampler.of(store, config), tree, feature_scale(store, "zscore")).tolist()
     if config.rotation == "random":
         scale = scales(table, "zscore")
         count = config.axes or len(scale)
@@ -94,7 +95,7 @@ def test_tree_axes__principal_ones_turn_disjoint_subsets() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         scale = feature_scale(store, "zscore")
-        first, second = (ROTATION.tree_axes(store, config, tree, scale) for tree in (0, 1))
+        first, second = (ROTATION.tree_axes(Sampler.of(store, config), tree, scale) for tree in (0, 1))
     assert not np.array_equal(first != 0, second != 0)
     axes = first / scale
     assert np.allclose(axes @ axes.T, np.eye(8))
