@@ -131,7 +131,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         No child has less than this share of the weight of all rows; without weights, of their number.
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of rows, or on all. "auto" is the family's own: True, but
-        False in tree and in subspaces, and with `rotation="pca"`.
+        False in tree and in subspaces, and with `rotation` "pca" and "pca-classes".
     max_samples : int or float, default=None
         Size of a bag: a number of rows, or a fraction of them; None is all.
     class_weight : dict or "balanced", default=None
