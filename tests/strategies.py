@@ -258,14 +258,15 @@ def sparse_configs(draw: st.DrawFn) -> TrainConfig:
 @st.composite
 def rotation_configs(draw: st.DrawFn) -> TrainConfig:
     """`configs` of the rotation family."""
-    rotation = draw(st.sampled_from(["random", "random", "pca"]))
+    rotation = draw(st.sampled_from(["random", "random", "pca", "pca-classes"]))
     return replace(
         draw(configs()),
         family="rotation",
         min_level=TrainConfig().min_level,
         rotation=rotation,
-        axes=None if rotation == "pca" else draw(st.sampled_from([None, 1, 3, 9])),
-        orthogonal=rotation == "pca" or draw(st.booleans()),
+        axes=None if rotation != "random" else draw(st.sampled_from([None, 1, 3, 9])),
+        orthogonal=rotation != "random" or draw(st.booleans()),
+        axis_features=None if rotation == "random" else draw(st.sampled_from([None, 1, 2])),
     )
 
 

@@ -67,7 +67,8 @@ class FrameNamespace:
         normalize: Literal["none", "zscore", "minmax"] = "none",
         axes: int | None = None,
         orthogonal: bool = True,
-        rotation: Literal["random", "pca"] = "random",
+        rotation: Literal["random", "pca", "pca-classes"] = "random",
+        axis_features: int | None = None,
         subspace: str | int | None = None,
         subspace_per: Literal["tree", "node"] = "tree",
         steps: int = 50,
@@ -151,7 +152,8 @@ class FrameNamespace:
             before. Looked at after every 10 trees, from 40 on. None: grow all trees.
         bootstrap : bool, default=True
             Grow each tree on a random bag of the rows, or on all rows. Without it there is no out-of-bag report. Off
-            unless given with `rotation` "pca". Default of tree, subspace-cap and subspace-perceptron: False.
+            unless given with `rotation` "pca" and "pca-classes". Default of tree, subspace-cap and subspace-perceptron:
+            False.
         sample_fraction : float, default=1.0
             Size of a bag as a fraction of the rows.
         replace : bool, default=True
@@ -209,9 +211,14 @@ class FrameNamespace:
             Axes of a tree's table, of which nodes draw `mtry`. None: as many as features. Only of the family rotation.
         orthogonal : bool, default=True
             Make random axes orthogonal. Only of the family rotation.
-        rotation : {"random", "pca"}, default="random"
+        rotation : {"random", "pca", "pca-classes"}, default="random"
             Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are
-            those of a sample of the rows (Rodriguez 2006). Only of the family rotation.
+            those of a sample of the rows (Rodriguez 2006): "pca" samples three quarters of all rows, "pca-classes"
+            three quarters of the rows in the tree's bag that are of some classes, drawn for each set. Only of the
+            family rotation.
+        axis_features : int or None, default=None
+            Features of a set that has principal components of its own. The last set of a tree may be smaller. Of 1, the
+            features stay as they are. None: 3. Only of the family rotation.
         subspace : str, int or None, default=None
             Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of
             all. Only of the families subspace-cap and subspace-perceptron.

@@ -82,7 +82,7 @@ class TrainConfig(TrainOptions):
         """
         family = options_of(options.get("family", "axis"))
         own = {name: one.option.own[family] for name, one in OPTIONS.items() if family in one.option.own}
-        if family == "rotation" and options.get("rotation") == "pca":
+        if family == "rotation" and options.get("rotation", "random") != "random":
             own["bootstrap"] = False
         if options.get("sampling") in BOOSTED:
             own |= {"vote": "hard", "shrink": "off"}
@@ -236,5 +236,10 @@ def check_features(config: TrainConfig, features: int) -> None:
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
         what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
         raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or make it all")
+    if config.axis_features is not None and config.axis_features > features:
+        raise ConfigError(
+            f"the table has {features} features and a set of them cannot have {config.axis_features}; lower "
+            "axis_features"
+        )
     if config.in_subspaces:
         config.subspace_sizes(features)

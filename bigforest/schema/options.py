@@ -22,7 +22,7 @@ ProjectionKind = Literal["rerf", "sporf", "gaussian", "very-sparse"]
 MeanDifference = Literal["none", "consecutive", "vs-largest", "all"]
 Scope = Literal["tree", "node"]
 Normalize = Literal["none", "zscore", "minmax"]
-Rotation = Literal["random", "pca"]
+Rotation = Literal["random", "pca", "pca-classes"]
 Ties = Literal["lowest", "reject", "random"]
 FeatureRule = Literal["sqrt", "log2", "half", "all"]
 Exact = Literal["exact"]
@@ -35,6 +35,7 @@ MAX_TREES = 1_000_000
 MAX_BINS = 65_536
 MAX_PROJECTIONS = 2**31 - 1
 MAX_AXES = 65_536
+MAX_AXIS_FEATURES = 100
 MAX_STEPS = 65_536
 MAX_EPOCHS = 1_000_000
 # Sizes of subspaces in one forest.

@@ -69,10 +69,15 @@ def _check_family(config: TrainOptions) -> None:
         raise ConfigError("rerf has as many weights as projections; drop density, or choose sporf")
     if config.mean_difference == "none" and config.mean_difference_scope != "tree":
         raise ConfigError("mean_difference_scope is of the means that mean_difference offers; choose some, or drop it")
-    if config.rotation == "pca" and config.axes is not None:
-        raise ConfigError("pca keeps as many axes as features; drop axes, or choose random axes")
-    if config.rotation == "pca" and not config.orthogonal:
+    if config.has_components and config.axes is not None:
+        raise ConfigError(f"{config.rotation} keeps as many axes as features; drop axes, or choose random axes")
+    if config.has_components and not config.orthogonal:
         raise ConfigError("principal components are orthogonal; drop orthogonal, or choose random axes")
+    if config.axis_features is not None and not config.has_components:
+        raise ConfigError(
+            "axis_features is of sets that have principal components, and random axes are of all features; choose the "
+            "rotation pca or pca-classes, or drop axis_features"
+        )
     if config.feature_fraction is not None and config.mtry not in (None, "sqrt", "half", "all"):
         raise ConfigError("feature_fraction replaces mtry; drop one of them")
     if options_of(config.family) == "tree" and (config.trees != 1 or config.bootstrap):

@@ -10,6 +10,7 @@ from bigforest.schema.options import (
     BOOSTED,
     BY_CLASS,
     MAX_AXES,
+    MAX_AXIS_FEATURES,
     MAX_BINS,
     MAX_EPOCHS,
     MAX_PROJECTIONS,
@@ -229,7 +230,7 @@ class TrainOptions:
             panel=BAGS,
             own=dict.fromkeys(("tree", *SUBSPACE_FAMILIES), False),
             help="Grow each tree on a random bag of the rows, or on all rows.",
-            more='Without it there is no out-of-bag report. Off unless given with `rotation` "pca".',
+            more='Without it there is no out-of-bag report. Off unless given with `rotation` "pca" and "pca-classes".',
         ),
     ] = True
     sample_fraction: Annotated[
@@ -397,9 +398,24 @@ class TrainOptions:
         Option(
             families=("rotation",),
             help="Random Gaussian axes, or principal components of disjoint sets of features.",
-            more="The components of each set are those of a sample of the rows (Rodriguez 2006).",
+            more=(
+                'The components of each set are those of a sample of the rows (Rodriguez 2006): "pca" samples three '
+                'quarters of all rows, "pca-classes" three quarters of the rows in the tree\'s bag that are of some '
+                "classes, drawn for each set."
+            ),
         ),
     ] = "random"
+    axis_features: Annotated[
+        int | None,
+        Option(
+            min=1,
+            max=MAX_AXIS_FEATURES,
+            families=("rotation",),
+            unset="3",
+            help="Features of a set that has principal components of its own.",
+            more="The last set of a tree may be smaller. Of 1, the features stay as they are.",
+        ),
+    ] = None
     subspace: Annotated[
         str | int | None,
         Option(
@@ -462,6 +478,16 @@ class TrainOptions:
     def draws_by_class(self) -> bool:
         """Whether each class is drawn by itself."""
         return self.sampling in BY_CLASS
+
+    @property
+    def has_components(self) -> bool:
+        """Whether the axes of a tree are principal components."""
+        return self.rotation != "random"
+
+    @property
+    def subset_features(self) -> int:
+        """Features of a set that has principal components of its own: those of Rodriguez 2006 unless given."""
+        return 3 if self.axis_features is None else self.axis_features
 
     @property
     def in_subspaces(self) -> bool:

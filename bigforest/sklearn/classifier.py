@@ -102,9 +102,10 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         rotation.
     orthogonal : bool, default=True
         Make random axes orthogonal. Only of the family rotation.
-    rotation : {"random", "pca"}, default="random"
+    rotation : {"random", "pca", "pca-classes"}, default="random"
         Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are those
-        of a sample of the rows (Rodriguez 2006). Only of the family rotation.
+        of a sample of the rows (Rodriguez 2006): "pca" samples three quarters of all rows, "pca-classes" three quarters
+        of the rows in the tree's bag that are of some classes, drawn for each set. Only of the family rotation.
     subspace : str, int or None, default=None
         Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of all.
         Only of the families subspace-cap and subspace-perceptron.
@@ -130,7 +131,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         No child has less than this share of the weight of all rows; without weights, of their number.
     bootstrap : bool or "auto", default="auto"
         Whether each tree is grown on a random bag of rows, or on all. "auto" is the family's own: True, but
-        False in tree and in subspaces, and with `rotation="pca"`.
+        False in tree and in subspaces, and with `rotation` "pca" and "pca-classes".
     max_samples : int or float, default=None
         Size of a bag: a number of rows, or a fraction of them; None is all.
     class_weight : dict or "balanced", default=None
@@ -244,7 +245,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         normalize: Literal["none", "zscore", "minmax"] = "none",
         axes: int | None = None,
         orthogonal: bool = True,
-        rotation: Literal["random", "pca"] = "random",
+        rotation: Literal["random", "pca", "pca-classes"] = "random",
         subspace: str | int | None = None,
         subspace_per: Literal["tree", "node"] = "tree",
         steps: int = 50,

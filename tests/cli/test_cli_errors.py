@@ -142,6 +142,18 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
         lambda: ["things.parquet", "--family", "rotation", "--rotation", "pca", "--no-orthogonal"],
         "principal components are orthogonal",
     ),
+    "a set of too many features": (
+        lambda: ["things.parquet", *["--family", "rotation", "--rotation", "pca-classes", "--axis-features", "99"]],
+        "lower --axis-features",
+    ),
+    "sets for random axes": (
+        lambda: ["things.parquet", "--family", "rotation", "--axis-features", "2"],
+        "drop --axis-features",
+    ),
+    "components of numbers": (
+        lambda: ["things.parquet", "--target", "noise", *["--family", "rotation", "--rotation", "pca-classes"]],
+        "the family rotation is for classes",
+    ),
     "weights in a list": (
         lambda: ["things.parquet", "--class-weight", *text("[1, 2]", "weights.json")],
         "it holds no object, but list",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -28,6 +29,10 @@ from bigforest.schema.config import TrainConfig
         ({"family": "sparse-oblique", "projections": "2p"}, "projections must be a whole number from 1 to"),
         ({"family": "sparse-oblique", "mean_difference": True}, "mean_difference must be one of none"),
         ({"family": "rotation", "rotation": "pca", "axes": 2}, "pca keeps as many axes as features"),
+        ({"family": "rotation", "rotation": "pca-classes", "axes": 2}, "pca-classes keeps as many axes as features"),
+        ({"family": "rotation", "axis_features": 3}, "random axes are of all features; choose the rotation pca"),
+        ({"family": "rotation", "rotation": "pca", "axis_features": 0}, "axis_features must be a whole number from 1"),
+        ({"family": "axis", "axis_features": 3}, "axis_features is an option of the family rotation, not of axis"),
         ({"family": "rotation", "orthogonal": 1.5}, "orthogonal must be True or False"),
         ({"family": "tree", "trees": 2}, "a single tree on all rows"),
         ({"family": "tree", "bootstrap": True}, "a single tree on all rows"),
@@ -55,8 +60,27 @@ def test_config_of__a_family_has_defaults_of_its_own() -> None:
     assert (tree.trees, tree.bootstrap, tree.mtry, tree.max_depth) == (1, False, "all", 3)
     assert TrainConfig.of(family="rotation", trees=7).mtry == "all"
     assert not TrainConfig.of(family="rotation", rotation="pca").bootstrap
+    assert not TrainConfig.of(family="rotation", rotation="pca-classes").bootstrap
     assert TrainConfig.of() == TrainConfig()
     assert TrainConfig.from_json(tree.to_json()) == tree
+
+
+def test_from_json__forests_from_before_an_option_have_its_default() -> None:
+    config = TrainConfig.of(family="rotation", rotation="pca")
+    entries = json.loads(config.to_json())
+    del entries["axis_features"]
+    assert TrainConfig.from_json(json.dumps(entries)) == config
+    with pytest.raises(ConfigError, match="missing or unknown"):
+        TrainConfig.from_json(json.dumps(entries | {"other": 1}))
+    del entries["rotation"]
+    with pytest.raises(ConfigError, match="missing or unknown"):
+        TrainConfig.from_json(json.dumps(entries))
+
+
+def test_train__more_features_in_a_set_than_there_are() -> None:
+    with pytest.raises(ConfigError, match="3 features and a set of them cannot have 4; lower axis_features"):
+        bf.train(slanted(50, 0), "y", family="rotation", rotation="pca", axis_features=4)
+    bf.train(slanted(50, 0).select("a", "y"), "y", family="rotation", rotation="pca", trees=1)  # 3 at most by default
 
 
 def slanted(rows: int, seed: int) -> pl.DataFrame:
@@ -75,6 +99,7 @@ def slanted(rows: int, seed: int) -> pl.DataFrame:
         {"family": "sparse-oblique", "ranks": True, "mean_difference": "all", "mean_difference_scope": "node"},
         {"family": "rotation"},
         {"family": "rotation", "rotation": "pca"},
+        {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2},
     ],
 )
 def test_train__oblique_families_see_a_slanted_line(options: dict[str, Any]) -> None:

@@ -57,10 +57,11 @@ SPARSE = {"family": "sparse-oblique"}
 MEANS = {**SPARSE, "mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}
 ROTATION = {"family": "rotation", "axes": 3}
 PRINCIPAL = {"family": "rotation", "rotation": "pca"}
+OF_CLASSES = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2}
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("options", [SPARSE, MEANS, ROTATION, PRINCIPAL])
+@pytest.mark.parametrize("options", [SPARSE, MEANS, ROTATION, PRINCIPAL, OF_CLASSES])
 def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
     store = store_of(wide_table(140_000, 3), tmp_path)
     config = TrainConfig.of(trees=2, seed=7, max_depth=8, **options)
@@ -68,7 +69,7 @@ def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) ->
     assert parts(store, config, GrowPlan(2, tight, 2, 0), threads=2) == parts(store, config, WHOLE)
 
 
-@pytest.mark.parametrize("options", [{**SPARSE, "mean_difference": "consecutive"}, ROTATION])
+@pytest.mark.parametrize("options", [{**SPARSE, "mean_difference": "consecutive"}, ROTATION, OF_CLASSES])
 def test_passes__weigh_rows(tmp_path: Path, options: dict[str, Any]) -> None:
     table = wide_table(600, 3).with_columns(weight=1 + pl.int_range(pl.len()) % 5)
     store = bigforest.encode_store(table, tmp_path / "s", target="y", weight="weight")

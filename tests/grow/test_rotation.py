@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numba
@@ -11,18 +12,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from bigforest.grow.families.rotation.components import Grid, _eigenvectors, moments
 from bigforest.grow.families.rotation.family import ROTATION
-from bigforest.grow.families.rotation.trees import _eigenvectors
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.in_memory import grow_tree
 from bigforest.kernels.common.rng import stream_key
 from bigforest.kernels.oblique.rotation import draw_axes
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import Rotation
 from tests.grown import frame_of, store_of, table_of, terms_of
 from tests.naive.bag import bag_of
 from tests.naive.oblique import scales
 from tests.naive.quick_split import best_split as quick_split
-from tests.naive.rotation import random_axes, rotated
+from tests.naive.rotation import drawn_classes, moments_of, random_axes, rotated, sampled
 from tests.naive.tree import grow
 from tests.strategies import Data, rotation_configs, tables
 from tests.thorough import examples
@@ -36,7 +39,7 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
         store = store_of(frame_of(data), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
         table = table_of(store, data)
-        axes = ROTATION.tree_axes(store, config, tree, feature_scale(store, "zscore")).tolist()
+        axes = ROTATION.tree_axes(Sampler.of(store, config), tree, feature_scale(store, "zscore")).tolist()
     if config.rotation == "random":
         scale = scales(table, "zscore")
         count = config.axes or len(scale)
@@ -58,6 +61,88 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
 @given(data=tables(), config=rotation_configs(), tree=st.integers(0, 2))
 def test_grow_tree__random_tables_and_options(data: Data, config: TrainConfig, tree: int) -> None:
     check_rotation(data, config, tree)
+
+
+def check_moments(data: Data, config: TrainConfig, tree: int) -> None:
+    """Assert that the sums that components follow from are the oracle's, in memory and by blocks of a few rows."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder), config.max_bins)
+        table = table_of(store, data)
+        sampler = Sampler.of(store, config)
+        low, high = table.low.min(axis=0), table.low.max(axis=0)
+        rows = range(store.rows)
+        found = moments(sampler, tree, rows, Grid(low, high), lambda feature: table.low[:, feature])
+    expected = moments_of(table, config, tree, bag_of(data.target.tolist(), tree, config))
+    assert len(found) == len(expected)
+    for one, other in zip(found.tolist(), expected, strict=True):
+        assert [line[: len(other)] for line in one[: len(other)]] == other
+        assert sum(map(sum, one)) == sum(map(sum, other))  # and nothing besides
+
+
+@settings(max_examples=examples(100 if COMPILED else 20))
+@given(
+    data=tables(),
+    config=rotation_configs(),
+    tree=st.integers(0, 2),
+    kind=st.sampled_from(["pca", "pca-classes"]),
+    size=st.sampled_from([None, 1, 2, 3]),
+)
+def test_moments__random_tables_and_options(
+    data: Data, config: TrainConfig, tree: int, kind: Rotation, size: int | None
+) -> None:
+    check_moments(data, replace(config, rotation=kind, axes=None, orthogonal=True, axis_features=size), tree)
+
+
+@pytest.mark.parametrize("size", [1, 2, 4, 8])
+def test_tree_axes__are_components_of_the_sampled_rows(size: int) -> None:
+    draw = np.random.default_rng(size)
+    values = draw.normal(size=(300, 8)) @ draw.normal(size=(8, 8))
+    data = Data(values, draw.integers(0, 3, 300))
+    config = TrainConfig(family="rotation", rotation="pca-classes", axis_features=size, seed=4)
+    with tempfile.TemporaryDirectory() as folder:
+        store = store_of(frame_of(data), Path(folder))
+        scale = feature_scale(store, "zscore")
+        axes = ROTATION.tree_axes(Sampler.of(store, config), 1, scale) / scale
+        table = table_of(store, data)
+    weights = bag_of(data.target.tolist(), 1, config)
+    for subset in range(8 // size):
+        group = axes[subset * size : (subset + 1) * size]
+        own = np.flatnonzero(group.any(axis=0))
+        assert own.size == size
+        count = sampled(table, config, 1, subset, weights)
+        covariance = np.atleast_2d(np.cov((values * scale)[:, own].T, fweights=count))
+        turned = group[:, own] @ covariance @ group[:, own].T
+        assert np.allclose(group @ group.T, np.eye(size))
+        assert np.allclose(turned, np.diag(np.diag(turned)), atol=1e-3)
+        assert np.allclose(np.sort(np.diag(turned)), np.linalg.eigvalsh(covariance), atol=1e-3)
+
+
+def test_tree_axes__rows_out_of_bag_do_not_count() -> None:
+    """Values of rows out of bag are changed within the range; deviations are handed over, so only components see it."""
+    draw = np.random.default_rng(3)
+    values, target = draw.random((200, 4)), np.arange(200) % 3
+    values[:2] = [[0.0] * 4, [1.0] * 4]
+    config = TrainConfig(family="rotation", rotation="pca-classes", axis_features=4)
+    out = np.flatnonzero(np.array(bag_of(target.tolist(), 0, config)) == 0)
+    changed = values.copy()
+    changed[out[out > 1]] = draw.random((out[out > 1].size, 4))
+    found = {}
+    for name, one in {"as they are": values, "changed": changed}.items():
+        for kind in ("pca", "pca-classes"):
+            with tempfile.TemporaryDirectory() as folder:
+                store = store_of(frame_of(Data(one, target)), Path(folder))
+                sampler = Sampler.of(store, replace(config, rotation=kind))
+                found[name, kind] = ROTATION.tree_axes(sampler, 0, np.ones(4)).tolist()
+    assert found["as they are", "pca-classes"] == found["changed", "pca-classes"]
+    assert found["as they are", "pca"] != found["changed", "pca"]
+
+
+def test_drawn_classes__are_all_nonempty_subsets_alike() -> None:
+    drawn = [frozenset(drawn_classes(0, tree, 0, 3)) for tree in range(2000)]
+    counts = [drawn.count(one) for one in set(drawn)]
+    assert len(counts) == 7
+    assert min(counts) > 2000 / 7 - 80
+    assert max(counts) < 2000 / 7 + 80
 
 
 @pytest.mark.parametrize("orthogonal", [True, False])
@@ -94,7 +179,7 @@ def test_tree_axes__principal_ones_turn_disjoint_subsets() -> None:
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder))
         scale = feature_scale(store, "zscore")
-        first, second = (ROTATION.tree_axes(store, config, tree, scale) for tree in (0, 1))
+        first, second = (ROTATION.tree_axes(Sampler.of(store, config), tree, scale) for tree in (0, 1))
     assert not np.array_equal(first != 0, second != 0)
     axes = first / scale
     assert np.allclose(axes @ axes.T, np.eye(8))

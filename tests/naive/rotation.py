@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from bigforest.schema.config import TrainConfig
 from tests.naive import rng
 from tests.naive.directions import number
 from tests.naive.split import Table
@@ -39,6 +40,56 @@ def normal(random: int) -> float:
     """A number of normal distribution in steps of 2**-20."""
     one, two = ((random >> 11) + 1) / 2**53, (rng.mix((random + rng.GOLDEN) & rng.MASK) >> 11) / 2**53
     return round(math.sqrt(-2.0 * math.log(one)) * math.cos(2.0 * math.pi * two) * 2**20) / 2**20
+
+
+def moments_of(table: Table, config: TrainConfig, tree: int, weights: Sequence[int]) -> list[list[list[int]]]:
+    """Of each subset of the features, and the constant 1 before them, the sums of products over its sample, in steps of
+    a feature's range; weights: how often each row is in the bag."""
+    features = table.low.shape[1]
+    stream = rng.stream_key(config.seed, PURPOSE_AXES, tree, 0)
+    order = sorted(range(features), key=lambda feature: number(stream, feature + 1))
+    size = 3 if config.axis_features is None else config.axis_features
+    columns = [in_steps(table.low[:, feature].tolist()) for feature in range(features)]
+    found = []
+    for subset in range(math.ceil(features / size)):
+        own = sorted(order[subset * size : (subset + 1) * size])
+        count = sampled(table, config, tree, subset, weights)
+        ones = [1] * len(count)
+        wide = [ones, *[columns[feature] for feature in own]]
+        found.append([[sum(k * a * b for k, a, b in zip(count, i, j, strict=True)) for j in wide] for i in wide])
+    return found
+
+
+def in_steps(column: Sequence[float]) -> list[int]:
+    """Values in 2**15 steps of their range; 0 where a step is nothing, or no number."""
+    low, span = min(column), max(column) - min(column)
+    if not 0.0 < span / 2**15 < math.inf:
+        return [0] * len(column)
+    return [round((value - low) / span * 2**15) for value in column]
+
+
+def sampled(table: Table, config: TrainConfig, tree: int, subset: int, weights: Sequence[int]) -> list[int]:
+    """How often each row counts in the components of a subset."""
+    stream = rng.stream_key(config.seed, PURPOSE_AXES, tree, subset + 1)
+    chosen = [number(stream, row + 1) < 3 * 2**62 for row in range(len(weights))]
+    if config.rotation == "pca":
+        return [int(one) for one in chosen]
+    classes = drawn_classes(config.seed, tree, subset, table.classes)
+    return [
+        weight if one and of_class in classes else 0
+        for one, of_class, weight in zip(chosen, table.target, weights, strict=True)
+    ]
+
+
+def drawn_classes(seed: int, tree: int, subset: int, classes: int) -> set[int]:
+    """A random nonempty subset of the classes."""
+    stream = rng.stream_key(seed, PURPOSE_AXES, tree, 2**32 + subset)
+    draw = 0
+    drawn: set[int] = set()
+    while not drawn:
+        drawn = {one for one in range(classes) if number(stream, draw + one + 1) < 2**63}
+        draw += classes
+    return drawn
 
 
 def dot(one: Sequence[float], two: Sequence[float]) -> float:

@@ -42,6 +42,7 @@ CASES: dict[str, dict[str, Any]] = {
     "dense projections": {"family": "sparse-oblique", "projection_kind": "gaussian"},
     "rotation": {"family": "rotation"},
     "components": {"family": "rotation", "rotation": "pca", "bootstrap": True},
+    "components of classes": {"family": "rotation", "rotation": "pca-classes", "bootstrap": True},
     "until settled": {"stop_oob": 0.5, "trees": 60},
     "until settled, wide weights": {"stop_oob": 0.5, "trees": 60, "weight": "wide"},
 }

@@ -314,6 +314,7 @@ FAMILIES: list[dict[str, Any]] = [
     {"family": "sparse-oblique", "mean_difference": "all", "ranks": True},
     {"family": "rotation"},
     {"family": "rotation", "rotation": "pca", "feature_fraction": 0.5},
+    {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2},
 ]
 
 

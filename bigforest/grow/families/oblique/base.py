@@ -19,6 +19,7 @@ from bigforest.kernels.oblique.search import DirectionExtras
 from bigforest.kernels.out_of_core.projections import BlockValues, Steps
 from bigforest.kernels.scan.target import ClassTarget, RegressionTarget
 from bigforest.kernels.tree.builder import CodeTree, Roots, Rules
+from bigforest.sampling.bags import Sampler
 from bigforest.store.store import Store
 
 
@@ -36,7 +37,7 @@ class ObliquePasses(Protocol):
 
     columns  that a tree splits on: features, or axes.
     steps    in which features are summed for class means.
-    sampled  whether what a tree has of its own follows from rows of the table, besides its bag.
+    sampled  whether what a tree has of its own follows from a sample of the rows of the table, or of its bag.
     """
 
     @property
@@ -46,7 +47,7 @@ class ObliquePasses(Protocol):
     @property
     def sampled(self) -> bool: ...
 
-    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+    def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
         """What follows for a tree from the rows of a block; added up over all blocks."""
 
     def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest | None:

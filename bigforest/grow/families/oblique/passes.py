@@ -94,7 +94,7 @@ class ProjectionTable(NamedTuple):
                 cells = reader.read(block, range(len(self.decoded.place)))
                 first = block * self.store.block_rows
                 rows = range(first, first + reader.size(block))
-                here = [self.family.sample(tree, rows, cells) for tree in trees]
+                here = [self.family.sample(self.sampler, tree, rows, cells) for tree in trees]
                 found = [one + two for one, two in zip(found, here, strict=True)] if found else here
         return np.stack(found)
 

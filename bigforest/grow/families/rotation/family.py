@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,8 +11,9 @@ from bigforest.common.memory_estimate import Shape
 from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
+from bigforest.grow.families.rotation.components import moments_shape, principal_axes_of
 from bigforest.grow.families.rotation.passes import RotationPasses
-from bigforest.grow.families.rotation.trees import in_terms, principal_axes_of, random_axes, rotate
+from bigforest.grow.families.rotation.trees import in_terms, random_axes, rotate
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.out_of_core.projection_search import Spans
 from bigforest.grow.shared.criteria import criterion_of
@@ -19,7 +22,7 @@ from bigforest.grow.shared.row_cache import RowCache
 from bigforest.grow.shared.tree_arrays import tree_arrays
 from bigforest.kernels.columns.row_major import by_rows
 from bigforest.kernels.tree.grow import grow
-from bigforest.sampling.bags import BLOCK_ROWS, kept_trees
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler, kept_trees
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -35,16 +38,14 @@ class RotationFamily(ProjectionFamily):
         """The axes of a tree where they do not follow from the rows, float64 [axes, features], see tree_axes."""
         return random_axes(config, tree, scale)
 
-    def tree_axes(
-        self, store: Store, config: TrainConfig, tree: int, scale: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def tree_axes(self, sampler: Sampler, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
         """The axes of a tree in units of the table, float64 [axes, features]; 0 where a feature takes no part.
 
         scale  float64 [features], 1 / deviation of each feature, 0 where it has none.
         """
-        if config.rotation == "pca":
-            return principal_axes_of(store, config, tree, scale)
-        return self.axes(config, tree, scale)
+        if sampler.config.has_components:
+            return principal_axes_of(sampler, tree, scale)
+        return self.axes(sampler.config, tree, scale)
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
         """See Family: the axes of a rotated table."""
@@ -52,13 +53,14 @@ class RotationFamily(ProjectionFamily):
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
         """See Family."""
-        return min(3.0, features) if config.rotation == "pca" else features
+        return min(config.subset_features, features) if config.has_components else features
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
         """See Family."""
         axes = self.drawn_from(shape.features, config)
         codes = 2 * 4 * axes * shape.rows  # by columns and by rows
         tree = self.grown_terms(shape, config, splits) + codes + 24 * axes * rows + shape.rows * MEASURED
+        tree += _sums_bytes(shape, config) + _sampled_bytes(shape, config)
         return TreeMemory(shape.rows * (shape.row_bytes + MEASURED), tree, value_bytes(shape))
 
     def pass_memory(self, shape: Shape, config: TrainConfig) -> PassMemory:
@@ -68,13 +70,13 @@ class RotationFamily(ProjectionFamily):
         return PassMemory(
             drawn=drawn,
             # Values of a row three times, its projections twice when they are written.
-            block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1)),
+            block=BLOCK_ROWS * (24 * shape.features + 8 * axes + 68 + 12 * (drawn + 1)) + _sampled_bytes(shape, config),
             picked=BLOCK_ROWS * 8 * axes,
             row=24 * axes,
             spilled=8 * axes,
             node=self.node_terms(shape, config),
-            kept=24 * axes * shape.features * kept_trees(shape, config),
-            before=1 + (config.rotation == "pca"),  # the range of axes, and what these are where it follows from rows
+            kept=(24 * axes * shape.features + _sums_bytes(shape, config)) * kept_trees(shape, config),
+            before=1 + config.has_components,  # the range of axes, and what these are where it follows from rows
             decoded=decoded_bytes(shape) * shape.features,
             sweeps=3,  # a deviation takes the mean first
         )
@@ -86,7 +88,7 @@ class RotationFamily(ProjectionFamily):
     def grow(self, call: TreeCall, shared: NDArray[np.float64]) -> tuple[TreeArrays, None]:
         """See Family."""
         store, config = call.sampler.store, call.sampler.config
-        axes = self.tree_axes(store, config, call.first, shared)
+        axes = self.tree_axes(call.sampler, call.first, shared)
         codes, dictionaries = rotate(store, axes, (call.items >> np.uint64(32)).astype(np.intp))
         nodes = grow(codes, by_rows(codes), call.items, call.target, call.roots, call.rules)
         return in_terms(tree_arrays(nodes, dictionaries, criterion_of(config)), axes), None
@@ -94,6 +96,18 @@ class RotationFamily(ProjectionFamily):
     def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationPasses:
         """See ProjectionFamily."""
         return RotationPasses(config, feature_scale(store, "zscore", most), spans, self.axes)
+
+
+def _sums_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of the sums that principal components follow from, twice while those of blocks are added."""
+    return 2 * 8 * math.prod(moments_shape(config, shape.features)) if config.has_components else 0
+
+
+def _sampled_bytes(shape: Shape, config: TrainConfig) -> int:
+    """Bytes of a block of rows while its sums are taken: the values of a subset twice, and what tells the sample."""
+    if not config.has_components:
+        return 0
+    return min(shape.rows, BLOCK_ROWS) * (16 * min(config.subset_features, shape.features) + 48)
 
 
 ROTATION = RotationFamily()

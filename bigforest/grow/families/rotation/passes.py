@@ -12,7 +12,8 @@ from bigforest.forest.format.nodes import TreeArrays
 from bigforest.grow.families.oblique.base import SubtreeScratch
 from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse, range_question
 from bigforest.grow.families.oblique.upper_tree import Ends
-from bigforest.grow.families.rotation.trees import Grid, in_sample, in_terms, moments, principal_axes, subsets
+from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
+from bigforest.grow.families.rotation.trees import in_terms
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
 from bigforest.grow.out_of_core.projection_search import AxisSearch, Spans, projection_range
@@ -29,6 +30,7 @@ from bigforest.kernels.scan.categorical_missing import NUMBER
 from bigforest.kernels.scan.features import make_feature_draw
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -67,16 +69,11 @@ class RotationPasses(NamedTuple):
     @property
     def sampled(self) -> bool:
         """See Family."""
-        return self.config.rotation == "pca"
+        return self.config.has_components
 
-    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
-        """See Family: the moments of each subset of features, int64 [subsets, moments]."""
-        grid = Grid(*self.spans)
-        found = []
-        for group, own in enumerate(subsets(self.config, tree, self.scale.size)):
-            sample = in_sample(self.config, tree, group, rows.start, rows.stop)
-            found.append(moments([grid.of(f, column_of(cells, f, len(rows))[sample]) for f in own.tolist()]))
-        return np.stack(found)
+    def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+        """See Family: the moments of each subset of features."""
+        return moments(sampler, tree, rows, Grid(*self.spans), lambda feature: column_of(cells, feature, len(rows)))
 
     def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest:
         """See Family: whether all projections of the bag are finite."""

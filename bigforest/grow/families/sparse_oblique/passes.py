@@ -44,6 +44,7 @@ from bigforest.kernels.out_of_core.projections import (
 from bigforest.kernels.scan.features import make_feature_draw
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Dictionaries, Store
 
@@ -76,7 +77,7 @@ class SparseObliquePasses(NamedTuple):
         """See Family."""
         return False
 
-    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+    def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
         """See Family."""
         return np.zeros(0, np.int64)
 

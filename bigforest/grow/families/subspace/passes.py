@@ -32,6 +32,7 @@ from bigforest.kernels.out_of_core.projections import BlockValues, Steps
 from bigforest.kernels.subspace.columns import Subspace, SubspaceColumns, make_subspace
 from bigforest.kernels.tree.builder import CodeTree
 from bigforest.kernels.tree.grow import grow_oblique
+from bigforest.sampling.bags import Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.store.store import Store
 
@@ -73,7 +74,7 @@ class SubspacePasses(NamedTuple):
         """See Family."""
         return False
 
-    def sample(self, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
+    def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
         """See Family."""
         return np.zeros(0, np.int64)
 
