@@ -208,8 +208,8 @@ class TrainConfig(TrainOptions):
         Parameters
         ----------
         text : str
-            One JSON object. Options that came with later versions are not in it, and have their defaults, by which trees
-            grow as before.
+            One JSON object. Options that came with later versions may be missing and have their defaults then, by which
+            trees grow as before.
 
         Returns
         -------
