@@ -151,7 +151,7 @@ WRONG_TRAIN: dict[str, tuple[Callable[[], list[str]], str]] = {
         "drop --axis-features",
     ),
     "components of numbers": (
-        lambda: ["things.parquet", "--target", "noise", *["--family", "rotation", "--rotation", "pca-classes"]],
+        lambda: ["things.parquet", *["--target", "noise", "--exclude", "target", "--family", "rotation"]],
         "the family rotation is for classes",
     ),
     "weights in a list": (

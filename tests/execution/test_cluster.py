@@ -323,7 +323,7 @@ def test_train__a_worker_is_killed(
     assert [path.name for path in tmp_path.iterdir()] == ["f"]
 
 
-PRINCIPAL = {"family": "rotation", "rotation": "pca"}
+PRINCIPAL = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True}
 
 
 @pytest.mark.parametrize(
