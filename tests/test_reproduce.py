@@ -20,6 +20,7 @@ sys.path.append(str(ROOT / "benchmarks" / "reproduce"))
 outcome = pytest.importorskip("outcome")
 set_items = pytest.importorskip("set_items")
 rerf_items = pytest.importorskip("rerf_items")
+cells = pytest.importorskip("cells")
 
 
 def reproduce(*given: str) -> subprocess.CompletedProcess[str]:
@@ -122,13 +123,13 @@ def test_items__share_what_they_measure(small: list[dict[str, Any]], monkeypatch
 def test_readings__differ_where_the_number_of_directions_does(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from cells import Setting
 
-    assert [rerf_items._floor(dims) for dims in (2, 3, 4, 8, 27, 1000)] == [1, 2, 2, 4, 9, 100]
+    assert [cells.floor_of(dims) for dims in (2, 3, 4, 8, 27, 1000)] == [1, 2, 2, 4, 9, 100]
     monkeypatch.setattr(rerf_items, "settings", lambda: [Setting("parity", 3, "raw"), Setting("parity", 7, "raw")])
     found = rerf_items.readings(outcome.Given(tmp_path, 2, 5, 1))
     assert found.compared.select("method", "reading").rows() == [
         (method, reading) for method in ("RF", "RerF", "RerF(d)", "RerF(d+r)") for reading in ("ceil, sqrt", "floor")
     ]
-    wide = found.numbers.filter(method="RF").pivot("reading", index="trial", values="error")
+    wide = found.numbers.filter(method="RF").pivot("reading", index="draw", values="error")
     assert not wide["ceil, sqrt"].equals(wide["floor"], null_equal=True)
     found.draw(tmp_path / "picture.svg")
 
@@ -139,7 +140,7 @@ def test_judged__says_which_numbers_agree() -> None:
     ).with_columns(reference=pl.Series([1.9, 1.3, 0.7, 0.9, None]))
     verdicts = ["agrees", "below", "above", "no standard error", "no reference"]
     assert outcome.judged(compared)["verdict"].to_list() == verdicts
-    assert outcome.judged(compared, reference_error=True)["distance"][1] == pytest.approx(-3.0 / 2**0.5)
+    assert outcome.judged(compared, reference_draws=1.0)["distance"][1] == pytest.approx(-3.0 / 2**0.5)
 
 
 @pytest.mark.parametrize(("draws", "verdict"), [(4, "too few draws"), (5, "agrees")])

@@ -13,8 +13,8 @@ what they found. Where data or a library is missing it says so in one line and e
 from __future__ import annotations
 
 import argparse
+import os
 import sys
-import time
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
@@ -52,6 +52,8 @@ ITEMS = {
     "ho-table-1": Item("Ho 1995, Table 1: single trees", "ho_items", "table_1", (), "mnist"),
     "ho-figure-1": Item("Ho 1995, Figure 1: CAP trees in subspaces", "ho_items", "figure_of", ("CAP",), "mnist"),
     "ho-figure-2": Item("Ho 1995, Figure 2: perceptron trees in subspaces", "ho_items", "figure_of", ("PER",), "mnist"),
+    "ho-passes": Item("Ho 1995: passes of a perceptron", "ho_items", "passes", (), "mnist"),
+    "ho-many-trees": Item("Ho 1995: up to 500 trees", "ho_items", "many_trees", (), "mnist"),
     "rerf-figure-1": Item("Randomer forests, Figure 1: simulations", "rerf_items", "figure_1"),
     "rerf-figure-2": Item("Randomer forests, Figure 2: seconds", "rerf_items", "figure_2"),
     "rerf-figure-3": Item("Randomer forests, Figure 3: transformations", "rerf_items", "figure_3"),
@@ -79,6 +81,7 @@ def main() -> int:
     parser.add_argument("--draws", type=_count, help="repetitions")
     parser.add_argument("--trees", type=_count, help="trees of every forest")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--processes", type=_count, default=os.cpu_count() or 1, help="that measure side by side")
     given = parser.parse_args()
     if given.list:
         for name, item in ITEMS.items():
@@ -98,10 +101,10 @@ def main() -> int:
 
 
 def _run(name: str, given: argparse.Namespace) -> int:
-    from outcome import Given, NotPossibleError, write
+    from outcome import Given, NotPossibleError, seconds_of_processor, write
 
-    item, begin = ITEMS[name], time.process_time()
-    asked = Given(given.data, given.draws, given.trees, given.seed)
+    item, begin = ITEMS[name], seconds_of_processor()
+    asked = Given(given.data, given.draws, given.trees, given.seed, given.processes)
     try:
         if item.data:
             asked.folder(item.data)

@@ -1,17 +1,14 @@
-"""What `randomer.py` measures: settings of simulations and data sets, each a Parquet file that is made once."""
+"""What Randomer forests are measured on: settings of simulations, each of some draws."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, astuple, dataclass
-from functools import cache, partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import polars as pl
-from methods import FISHERFACES, FORESTS, PEER, TARGET, fisherfaces_errors, forest_errors, peer_error
+from methods import FISHERFACES, FORESTS, fisherfaces_errors, forest_errors
+from outcome import Given
 from reference import REFERENCE, TRANSFORMED
 
 import bigforest
@@ -36,35 +33,23 @@ TRANSFORMS: dict[str, dict[str, Any]] = {
     "outliers": {"outliers": OUTLIERS},
 }
 
+# Readings of the draft: what a node draws floor(p^(2/3)) of, by method; else the defaults, ceil(p^(2/3)) directions and
+# floor(sqrt p) features.
+READINGS = {"ceil, sqrt": {}, "floor": {"RF": "mtry", "RerF": "projections"}}
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What decides a result beside its setting; results of other options are made anew.
+    """What decides a result beside its setting.
 
-    trials      draws of each simulation.
-    trees       of a forest in simulations; None for as many as the text has.
-    set_trees   trees on the data sets.
-    min_leaf    fewest bag rows of a leaf.
-    seed        of the first trial.
+    draws  of each simulation.
+    trees  of a forest; None for as many as the text has.
+    seed   of the first draw.
     """
 
-    trials: int
+    draws: int
     trees: int | None
-    set_trees: int
-    min_leaf: int
     seed: int
-
-    def of_simulations(self) -> dict[str, str]:
-        """What marks a result on a simulation."""
-        return _texts(trials=self.trials, trees=self.trees or 0, min_leaf=self.min_leaf, seed=self.seed)
-
-    def of_sets(self) -> dict[str, str]:
-        """What marks a result on a data set."""
-        return _texts(set_trees=self.set_trees, min_leaf=self.min_leaf, seed=self.seed)
-
-
-def _texts(**options: int) -> dict[str, str]:
-    return {name: str(value) for name, value in options.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +69,7 @@ class Setting:
         return astuple(self) in REFERENCE.keys() | TRANSFORMED.keys()
 
     def name(self) -> str:
-        """As it is called on the command line, and the stem of the file of its results."""
+        """What its seeds follow from."""
         return f"{self.kind}-{self.dims}-{self.transform}"
 
 
@@ -102,21 +87,31 @@ def settings() -> list[Setting]:
 
 
 def draws(setting: Setting, options: Options) -> Iterator[tuple[dict[str, Any], int, pl.DataFrame]]:
-    """What is said of every result of a trial, its seed, and its table."""
-    for trial in range(options.trials):
-        seed = options.seed + trial
+    """What is said of every result of a draw, its seed, and its table."""
+    for draw in range(options.draws):
+        seed = options.seed + draw
         frame = bigforest.simulate(
             setting.kind, rows=ROWS, dims=setting.dims, seed=seed, **TRANSFORMS[setting.transform]
         )
-        yield asdict(setting) | {"trial": trial, "trees": setting.trees(options)}, seed, frame
+        yield asdict(setting) | {"draw": draw, "trees": setting.trees(options)}, seed, frame
 
 
-@cache
-def measure_setting(setting: Setting, options: Options) -> pl.DataFrame:
-    """One row per trial and method; Bayes is a method without seconds."""
+def measure_settings(given: Given, wanted: list[tuple[Setting, Options]]) -> list[pl.DataFrame]:
+    """What `measure_setting` finds of each; what another item has measured is not measured again."""
+    missing = [one for one in wanted if one not in _MEASURED]
+    _MEASURED.update(zip(missing, given.each(measure_setting, missing), strict=True))
+    return [_MEASURED[one] for one in wanted]
+
+
+_MEASURED: dict[tuple[Setting, Options], pl.DataFrame] = {}
+
+
+def measure_setting(wanted: tuple[Setting, Options]) -> pl.DataFrame:
+    """One row per draw and method; Bayes is a method without seconds."""
+    setting, options = wanted
     rows = []
     for about, seed, frame in draws(setting, options):
-        drawn = {"trees": about["trees"], "seed": seed, "min_leaf": options.min_leaf}
+        drawn = {"trees": about["trees"], "seed": seed}
         rows += [about | {"method": method} | forest_errors(method, frame, drawn) for method in FORESTS]
         rows.append(about | {"method": FISHERFACES} | fisherfaces_errors(frame))
         bayes = bigforest.bayes_error(setting.kind, dims=setting.dims, seed=seed)
@@ -125,32 +120,44 @@ def measure_setting(setting: Setting, options: Options) -> pl.DataFrame:
     return pl.DataFrame(rows, schema=SIMULATION)
 
 
-def measure_peer(setting: Setting, options: Options) -> pl.DataFrame:
-    """One row per trial: scikit-learn's forest on the rows that `measure_setting` has."""
-    rows = [
-        about | {"method": PEER, "error": peer_error(frame, about["trees"], seed)}
-        for about, seed, frame in draws(setting, options)
-    ]
-    return pl.DataFrame(rows, schema=SIMULATION)
+def measure_reading(wanted: tuple[Setting, str, str, Options]) -> pl.DataFrame:
+    """One row per draw of a method by a reading of the draft, with the reference."""
+    setting, method, reading, options = wanted
+    of_nodes = {READINGS[reading][method.partition("(")[0]]: floor_of(setting.dims)} if READINGS[reading] else {}
+    known = {"method": method, "reading": reading, "reference": REFERENCE[astuple(setting)][method]}
+    rows = []
+    for about, seed, frame in draws(setting, options):
+        found = forest_errors(method, frame, {"trees": about["trees"], "seed": seed, **of_nodes})
+        rows.append(about | known | {"error": found["error"]})
+    return pl.DataFrame(rows)
 
 
-def measure_set(path: Path, options: Options) -> pl.DataFrame:
-    """One row per method on the data set of the file."""
-    frame = pl.read_parquet(path)
-    about = {
-        "set": path.stem,
-        "rows": frame.height,
-        "features": frame.width - 1,
-        "classes": frame[TARGET].n_unique(),
-        "trees": options.set_trees,
-        "majority_error": 1 - float(np.max(frame[TARGET].value_counts()["count"].to_numpy())) / frame.height,
-    }
-    drawn = {"trees": options.set_trees, "seed": options.seed, "min_leaf": options.min_leaf}
-    rows = [about | {"method": method} | forest_errors(method, frame, drawn) for method in FORESTS]
-    return pl.DataFrame(rows, schema=SET)
+def floor_of(dims: int) -> int:
+    """floor(p^(2/3)), exactly."""
+    found = 1
+    while (found + 1) ** 3 <= dims**2:
+        found += 1
+    return found
 
 
-_MEASURED = {
+def averages(simulations: pl.DataFrame) -> pl.DataFrame:
+    """One row per setting and method: mean over the draws and its standard error."""
+    return (
+        simulations.group_by(["kind", "dims", "transform", "method"], maintain_order=True)
+        .agg(
+            pl.col("error").mean(),
+            (pl.col("error").std() / pl.len().sqrt()).fill_null(0.0).alias("standard_error"),
+            pl.col("seconds").mean(),
+        )
+        .sort("kind", "dims", "transform", maintain_order=True)
+    )
+
+
+SIMULATION = {
+    "kind": pl.String(),
+    "dims": pl.Int64(),
+    "transform": pl.String(),
+    "draw": pl.Int64(),
     "trees": pl.Int64(),
     "method": pl.String(),
     "error": pl.Float64(),
@@ -158,49 +165,3 @@ _MEASURED = {
     "curve_trees": pl.List(pl.Int64()),
     "curve_error": pl.List(pl.Float64()),
 }
-SIMULATION = {"kind": pl.String(), "dims": pl.Int64(), "transform": pl.String(), "trial": pl.Int64(), **_MEASURED}
-SET = {
-    "set": pl.String(),
-    "rows": pl.Int64(),
-    "features": pl.Int64(),
-    "classes": pl.Int64(),
-    "majority_error": pl.Float64(),
-    **_MEASURED,
-}
-
-
-def measure_settings(
-    chosen: list[Setting], measure: Callable[[Setting, Options], pl.DataFrame], options: Options, folder: Path
-) -> None:
-    """Make the file of each of these settings that has none."""
-    for setting in chosen:
-        once(folder / f"{setting.name()}.parquet", options.of_simulations(), partial(measure, setting, options))
-
-
-def measure_sets(options: Options, sets: Path, folder: Path, first: int | None) -> None:
-    """Make the file of every data set that has none, small sets first; of the `first` sets only, if given."""
-    paths = sorted(sets.glob("*.parquet"), key=lambda path: path.stat().st_size)
-    for path in paths[:first]:
-        once(folder / path.name, options.of_sets(), partial(measure_set, path, options))
-
-
-def collect(folder: Path, mark: dict[str, str]) -> pl.DataFrame | None:
-    """All results in the folder that have this mark; None without any."""
-    found = [pl.read_parquet(path) for path in sorted(folder.glob("*.parquet")) if _is_of(path, mark)]
-    return pl.concat(found) if found else None
-
-
-def once(path: Path, mark: dict[str, str], measure: Callable[[], pl.DataFrame]) -> None:
-    """Make the file of a result, unless it is there and has this mark."""
-    if path.exists() and _is_of(path, mark):
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    half = path.with_suffix(".half")
-    measure().write_parquet(half, metadata=mark)
-    half.rename(path)
-    print(path.stem, file=sys.stderr, flush=True)
-
-
-def _is_of(path: Path, mark: dict[str, str]) -> bool:
-    found = pl.read_parquet_metadata(path)
-    return all(found.get(name) == value for name, value in mark.items())

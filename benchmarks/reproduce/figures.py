@@ -1,4 +1,4 @@
-"""The figures of `randomer.py`."""
+"""The figures of Randomer forests on simulations."""
 
 from __future__ import annotations
 
@@ -27,17 +27,6 @@ COLOURS = {
 }
 # Forests whose error is drawn against the number of trees.
 CURVES = (("trunk", 2), ("trunk", 126), ("parity", 3), ("multimodal", 8))
-
-
-def draw_simulations(means: pl.DataFrame, out: Path) -> None:
-    """Figures 1 (error against p), 2 (seconds of training against p) and A2 (modified Trunk)."""
-    raw = means.filter(pl.col("transform") == "raw")
-    shown = ["trunk", "parity", "multimodal"]
-    draw_panels(raw, shown, "error", "error", out / "figure-1.png")
-    draw_panels(
-        raw.filter(pl.col("method") != "Bayes"), shown, "seconds", "CPU seconds of training", out / "figure-2.png"
-    )
-    draw_panels(raw, ["modified-trunk"], "error", "error", out / "figure-a2.png")
 
 
 def draw_transforms(means: pl.DataFrame, path: Path) -> None:
@@ -72,20 +61,6 @@ def draw_curves(simulations: pl.DataFrame, path: Path) -> None:
         axis.set(title=f"{kind}, p = {dims}", xlabel="trees", xscale="log")
     axes[0, 0].set_ylabel("out-of-bag error")
     _finish(figure, axes, path)
-
-
-def draw_scatter(sets: pl.DataFrame, out: Path) -> None:
-    """Error on every data set against that of RF; below the diagonal RF is beaten."""
-    wide = sets.pivot("method", index="set", values="error")
-    others = [method for method in FORESTS if method != "RF"]
-    figure, axes = _grid(1, len(others))
-    for axis, method in zip(axes[0], others, strict=True):
-        axis.plot([0, 1], [0, 1], color="black", linewidth=0.8)
-        axis.scatter(wide["RF"], wide[method], s=10, color=COLOURS[method], alpha=0.7, label=method)
-        top = 1.05 * float(np.nanmax(wide.select("RF", method).to_numpy()))
-        axis.set(title=f"{method} against RF", xlabel="error of RF", xlim=(0, top), ylim=(0, top), aspect="equal")
-    axes[0, 0].set_ylabel("error of the other")
-    _save(figure, out / "sets.png")
 
 
 def draw_panels(table: pl.DataFrame, kinds: list[str], what: str, label: str, path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Items of Ho 1995 on MNIST: Table 1 and Figures 1 and 2; and the picture of rotation forests."""
+"""Items of Ho 1995 on MNIST: Table 1, Figures 1 and 2, what they leave open; and the picture of rotation forests."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from tempfile import TemporaryDirectory
 
 import polars as pl
 from ho_reference import TABLE_1, TRIAL
-from ho_report import draw_figure
-from ho_runs import FIGURE_TREES, Options, Run, make_features, measure_forest, measure_single
+from ho_report import draw_figure, draw_long
+from ho_runs import FEATURES, FIGURE_TREES, Options, Run, make_features, measure_forest, measure_single
 from outcome import Given, Outcome, figure, judged, mean_and_error, save
 from shapes import METHODS, TEST_ROWS, draw
 from shapes import Run as Drawn
@@ -17,6 +17,9 @@ from shapes import Run as Drawn
 import bigforest
 
 _EPOCHS = 100
+# The paper does not say how many passes a perceptron makes.
+_PASSES = (1, 3, 10, 30, 100, 300)
+_MANY_TREES, _MANY_PASSES, _MANY_STEPS = 500, 10, (1, 10, 40, 100, 200, 300, 400, 500)
 _JUNK = (0, 2, 8, 32)
 
 
@@ -91,6 +94,79 @@ def figure_of(method: str, given: Given) -> Outcome:
         "run", "method", "features", "subspace", "rows", "ties", "trees", maintain_order=True
     ).agg(pl.col("accuracy").mean())
     return Outcome(numbers, compared, about, partial(draw_figure, mean_curves, method))
+
+
+def passes(given: Given) -> Outcome:
+    """Size and accuracy of single perceptron trees against the most passes that a perceptron makes."""
+    draws = given.draws or 5
+    found = []
+    with TemporaryDirectory() as folder:
+        _features(given, Path(folder))
+        for place in range(draws):
+            for epochs in _PASSES:
+                options = Options(epochs, given.seed_of("ho-passes", place), 2, "3GB")
+                found += [
+                    measure_single("PER", features, Path(folder), options).with_columns(
+                        draw=pl.lit(place), passes=pl.lit(epochs)
+                    )
+                    for features in FEATURES
+                ]
+    numbers = pl.concat(found).with_columns(accuracy=100.0 * pl.col("accuracy"))
+    compared = pl.concat(
+        mean_and_error(numbers, ["features", "passes"], value).with_columns(
+            value=pl.lit(value),
+            reference=pl.col("features").replace_strict(
+                {features: getattr(TABLE_1["PER", features], value) for features in FEATURES},
+                return_dtype=pl.Float64,
+            ),
+        )
+        for value in ("accuracy", "leaves")
+    )
+    about = f"{draws} seeds from {given.seed}; MNIST, where the paper has NIST."
+    compared = judged(compared)
+    return Outcome(numbers, compared, about, lambda path: _curves_of_passes(compared, path))
+
+
+def _curves_of_passes(compared: pl.DataFrame, path: Path) -> None:
+    drawn, [axes] = figure(1, 2)
+    for axis, value in zip(axes, ("accuracy", "leaves"), strict=True):
+        for place, (features, own) in enumerate(compared.filter(value=value).group_by("features", maintain_order=True)):
+            axis.errorbar(own["passes"], own["ours"], own["standard_error"], marker="o", label=features[0])
+            axis.axhline(own["reference"][0], color=f"C{place}", linestyle=":", label=f"{features[0]}, paper (NIST)")
+        title = "test accuracy, %" if value == "accuracy" else "leaves"
+        axis.set(title=title, xlabel="passes at most", xscale="log", yscale="linear" if value == "accuracy" else "log")
+        axis.set_xticks(_PASSES, [str(epochs) for epochs in _PASSES])
+        axis.minorticks_off()
+    axes[0].legend(fontsize=7)
+    save(drawn, path)
+
+
+def many_trees(given: Given) -> Outcome:
+    """Accuracy up to 500 trees: subspaces of central axes and of perceptrons beside axis and sparse-oblique forests."""
+    trees = given.trees or _MANY_TREES
+    wanted = [
+        Run("CAP", "f1", 100, trees),
+        Run("CAP", "f2", 100, trees),
+        Run("axis", "f1", 0, trees),
+        Run("axis", "f2", 0, trees),
+        Run("sparse-oblique", "f1", 0, trees),
+        Run("sparse-oblique", "f2", 0, trees),
+        Run("PER", "f1", 100, trees),
+    ]
+    with TemporaryDirectory() as folder:
+        _features(given, Path(folder))
+        options = Options(_MANY_PASSES, given.seed_of("ho-many"), 2, "3GB")
+        numbers = pl.concat(measure_forest(run, Path(folder), options) for run in wanted).with_columns(draw=pl.lit(0))
+    steps = [count for count in _MANY_STEPS if count <= trees]
+    own = numbers.filter(pl.col("trees").is_in(steps), rows="test", ties="lowest")
+    compared = judged(
+        mean_and_error(own, ["run", "trees"], "accuracy").with_columns(reference=pl.lit(None, pl.Float64))
+    )
+    about = (
+        f"One seed from {given.seed}, {trees} trees; perceptrons of at most {_MANY_PASSES} passes; ties to the lowest "
+        "class. The paper ends before."
+    )
+    return Outcome(numbers, compared, about, partial(draw_long, numbers))
 
 
 def _features(given: Given, folder: Path) -> None:

@@ -1,9 +1,8 @@
-"""What `ho1995.py` measures: single trees and forests on the digits, each a Parquet file that is made once."""
+"""What is measured of Ho 1995: single trees and forests on the digits."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -11,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from cells import once
 
 import bigforest
 
@@ -77,17 +75,6 @@ class Run:
         }
 
 
-def runs(trees: int) -> list[Run]:
-    """All forests: those of the figures, and up to `trees` trees of every method; the quick ones first."""
-    spaces = [(features, size) for features in FEATURES for size in (100, 200)]
-    wanted = [Run("CAP", features, size, trees) for features, size in spaces]
-    wanted += [Run("PER", features, 200, min(trees, FIGURE_TREES["PER"])) for features in FEATURES]
-    wanted += [Run("CAP", features, 100, min(trees, FIGURE_TREES["CAP"]), calibrated=True) for features in FEATURES]
-    wanted += [Run("axis", features, 0, trees) for features in FEATURES]
-    wanted += [Run("PER", features, 100, trees) for features in FEATURES]
-    return wanted + [Run("sparse-oblique", features, 0, trees) for features in FEATURES]
-
-
 def make_features(data: Path, folder: Path) -> None:
     """The digits as features, folder/f1-train.parquet and so on: ink put into 20 x 20, black or white."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -97,12 +84,6 @@ def make_features(data: Path, folder: Path) -> None:
             if not out.exists():
                 source = data / "mnist" / f"{images}-images-idx3-ubyte.gz"
                 bigforest.images_to_features(source, out, features=kind, size="20x20", crop=True, threshold=128)
-
-
-def result(path: Path, options: Options, make: Callable[[], pl.DataFrame]) -> pl.DataFrame:
-    """The result in a file, made if it is not there or was made with other options."""
-    once(path, {"epochs": str(options.epochs), "seed": str(options.seed)}, make)
-    return pl.read_parquet(path)
 
 
 def measure_single(method: str, features: str, folder: Path, options: Options) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""The methods that `randomer.py` compares, and one measurement of each."""
+"""The methods of Randomer forests, and one measurement of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import bigforest
 
 TARGET = "target"
 FISHERFACES = "Fisherfaces"
-PEER = "RF of scikit-learn"
 
 # d: differences of class means, r: ranks. mtry is floor(sqrt p), as many directions as ceil(p^(2/3)).
 FORESTS: dict[str, dict[str, Any]] = {
@@ -46,17 +45,6 @@ def forest_errors(method: str, frame: pl.DataFrame, options: dict[str, Any]) -> 
         "curve_trees": course["trees"].to_list(),
         "curve_error": course["error"].to_list(),
     }
-
-
-def peer_error(frame: pl.DataFrame, trees: int, seed: int) -> float:
-    """Out-of-bag error of scikit-learn's random forest with as many features per node as RF, grown to pure leaves.
-
-    It averages class shares of leaves where RF counts votes, which is the same in pure leaves.
-    """
-    from sklearn.ensemble import RandomForestClassifier
-
-    forest = RandomForestClassifier(trees, max_features="sqrt", oob_score=True, random_state=seed, n_jobs=1)
-    return float(1 - forest.fit(frame.drop(TARGET).to_numpy(), frame[TARGET].to_numpy()).oob_score_)
 
 
 def fisherfaces_errors(frame: pl.DataFrame) -> dict[str, Any]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import datetime
+import math
+import multiprocessing
+import os
 import sys
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import polars as pl
 
@@ -23,6 +26,8 @@ import bigforest
 NEAR = 2.0
 # With fewer draws a standard error is itself too uncertain for a verdict.
 FEWEST_DRAWS = 5
+_Unit = TypeVar("_Unit")
+_Result = TypeVar("_Result")
 _FORMATS = {"ours": "{:.4f}", "standard_error": "{:.4f}", "reference": "{:.4f}", "distance": "{:+.1f}"}
 
 
@@ -34,16 +39,34 @@ class NotPossibleError(Exception):
 class Given:
     """The options. None stands for what the item has of its own.
 
-    data   folder with mnist/ and uci/.
-    draws  repetitions, each with a seed of its own.
-    trees  of every forest, exactly.
-    seed   of the first draw.
+    data       folder with mnist/ and uci/.
+    draws      repetitions, each with a seed of its own.
+    trees      of every forest, exactly.
+    seed       of the first draw.
+    processes  that measure side by side; each grows on one thread.
     """
 
     data: Path
     draws: int | None
     trees: int | None
     seed: int
+    processes: int = 1
+
+    def each(self, measure: Callable[[_Unit], _Result], units: Sequence[_Unit]) -> list[_Result]:
+        """What `measure` finds of each unit, in their order; says on standard error how many are done."""
+        found: list[_Result] = []
+        if self.processes == 1:
+            for unit in units:
+                found.append(measure(unit))
+                _say_done(len(found), len(units))
+            return found
+        # Threads of bigforest may be running here, so processes are not forked.
+        started = multiprocessing.get_context("spawn")
+        with ProcessPoolExecutor(min(self.processes, len(units) or 1), started) as pool:
+            for result in pool.map(measure, units):
+                found.append(result)
+                _say_done(len(found), len(units))
+        return found
 
     def seed_of(self, *parts: object) -> int:
         """A seed for a draw of a setting, that of another setting being independent of it."""
@@ -65,6 +88,16 @@ class Given:
         if not path.is_file():
             raise NotPossibleError(f"{path} is not there; the item needs this data set")
         return pl.read_parquet(path)
+
+
+def _say_done(done: int, units: int) -> None:
+    if sys.stderr.isatty():
+        print(f"\r{done} of {units}", end="\n" if done == units else "", file=sys.stderr, flush=True)
+
+
+def seconds_of_processor() -> float:
+    """Seconds of processor of this process and of those it has waited for."""
+    return sum(os.times()[:4])
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +124,12 @@ def mean_and_error(numbers: pl.DataFrame, by: list[str], value: str = "error") -
     )
 
 
-def judged(compared: pl.DataFrame, reference_error: bool = False) -> pl.DataFrame:
+def judged(compared: pl.DataFrame, reference_draws: float = math.inf) -> pl.DataFrame:
     """With the distance from the reference in standard errors, and a verdict.
 
-    reference_error  whether the reference is a mean over as many draws, so that its error is as large as ours.
+    reference_draws  how many times as many draws as ours the reference is a mean of: its error follows from ours.
     """
-    spread = pl.col("standard_error") * (2**0.5 if reference_error else 1.0)
+    spread = pl.col("standard_error") * (1.0 + 1.0 / reference_draws) ** 0.5
     known = pl.col("reference").is_not_null() & (pl.col("standard_error") > 0)
     distance = pl.when(known).then((pl.col("ours") - pl.col("reference")) / spread)
     verdict = (
@@ -138,7 +171,7 @@ def write(name: str, what: str, command: str, found: Outcome, out: Path, begin: 
         headings[column] = (column.replace("_", " "), _FORMATS.get(column, "{}"))
     counts = compared.filter(pl.col("reference").is_not_null())["verdict"].value_counts(sort=True).rows()
     counted = ", ".join(f"{number} {verdict}" for verdict, number in counts) or "there are no reference numbers"
-    spent = time.process_time() - begin
+    spent = seconds_of_processor() - begin
     text = "\n\n".join(
         [
             f"# {what}",

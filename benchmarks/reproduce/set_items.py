@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import time
-from collections.abc import Iterator
-from functools import cache
+from collections.abc import Iterable
+from functools import cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import polars as pl
 from breiman_reference import TABLE_2
-from methods import FORESTS, TARGET
-from outcome import Given, Outcome, figure, judged, mean_and_error, save
+from methods import FORESTS, TARGET, forest_errors
+from outcome import Given, NotPossibleError, Outcome, figure, judged, mean_and_error, save
 
 import bigforest
 
@@ -23,6 +22,7 @@ _DRAWN_ROWS, _DRAWN_TEST, _DRAWN_FEATURES = 300, 3000, 20
 _SETS_OF_TOMASI = ("glass", "sonar", "vowel", "ionosphere", "vehicle", "ecoli", "twonorm", "ringnorm")
 # Sets with more rows are not among those of Figure 4, so that a run takes minutes.
 _MOST_ROWS = 1000
+_SET_DRAWS, _SET_TREES = 5, 200
 
 
 def drawn_set(name: str, rows: int, random: np.random.Generator) -> pl.DataFrame:
@@ -43,22 +43,47 @@ def drawn_set(name: str, rows: int, random: np.random.Generator) -> pl.DataFrame
     )
 
 
-def splits(
-    given: Given, names: tuple[str, ...], draws: int
-) -> Iterator[tuple[str, int, int, pl.DataFrame, pl.DataFrame]]:
-    """Name of the set, number and seed of the draw, the rows to train on, and those of the test."""
+class Draw(NamedTuple):
+    """A set, or a distribution, and the number of a draw of its rows."""
+
+    given: Given
+    name: str
+    draw: int
+
+    @property
+    def seed(self) -> int:
+        """Of the draw and of the forests."""
+        return self.given.seed_of(self.name, self.draw)
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """What is said of each of its results."""
+        return {"set": self.name, "draw": self.draw}
+
+    def parts(self) -> tuple[pl.DataFrame, pl.DataFrame]:
+        """The rows to train on, and those of the test."""
+        random = np.random.default_rng(self.seed)
+        file = TABLE_2[self.name].file
+        if file is None:
+            return drawn_set(self.name, _DRAWN_ROWS, random), drawn_set(self.name, _DRAWN_TEST, random)
+        whole = self.given.table(file)
+        order = random.permutation(whole.height)
+        cut = whole.height // _HELD_OUT
+        return whole[order[cut:]], whole[order[:cut]]
+
+    def train(self, frame: pl.DataFrame, **options: Any) -> Any:
+        """A forest on one thread with these options, its leaves not shrunk."""
+        return bigforest.train(frame, TARGET, task="classification", seed=self.seed, shrink="off", threads=1, **options)
+
+
+def _draws(given: Given, names: Iterable[str], draws: int) -> list[Draw]:
+    """All draws of these sets. Raises NotPossibleError before any is measured."""
+    names = list(names)
     for name in names:
         file = TABLE_2[name].file
-        whole = None if file is None else given.table(file)
-        for draw in range(draws):
-            seed = given.seed_of(name, draw)
-            random = np.random.default_rng(seed)
-            if whole is None:
-                yield name, draw, seed, drawn_set(name, _DRAWN_ROWS, random), drawn_set(name, _DRAWN_TEST, random)
-                continue
-            order = random.permutation(whole.height)
-            cut = whole.height // _HELD_OUT
-            yield name, draw, seed, whole[order[cut:]], whole[order[:cut]]
+        if file is not None:
+            given.table(file)
+    return [Draw(given, name, draw) for name in names for draw in range(draws)]
 
 
 def error_of(forest: Any, test: pl.DataFrame) -> float:
@@ -69,26 +94,7 @@ def error_of(forest: Any, test: pl.DataFrame) -> float:
 def breiman_2001(given: Given) -> Outcome:
     """Forest-RI with one feature per node, the better of two numbers of features, AdaBoost, and one tree."""
     draws, trees, boosted = given.draws or 100, given.trees or 100, given.trees or 50
-    rows: list[dict[str, Any]] = []
-    for name, draw, seed, train, test in splits(given, tuple(TABLE_2), draws):
-        more = int(math.log2(train.width - 1) + 1)
-        same: dict[str, Any] = {"task": "classification", "seed": seed, "shrink": "off"}
-        forests = {
-            count: bigforest.train(
-                train, TARGET, task="classification", trees=trees, seed=seed, vote="hard", mtry=count
-            )
-            for count in {1, more}
-        }
-        best = min(forests, key=lambda count: (forests[count].oob.error, count))
-        errors = {
-            "AdaBoost": error_of(
-                bigforest.train(train, TARGET, sampling="adaboost", trees=boosted, mtry="all", **same), test
-            ),
-            "selection": error_of(forests[best], test),
-            "F = 1": error_of(forests[1], test),
-            "one tree": error_of(bigforest.train(train, TARGET, family="tree", **same), test),
-        }
-        rows += [{"set": name, "draw": draw, "method": method, "error": error} for method, error in errors.items()]
+    rows = _flat(given.each(partial(_forest_ri, trees, boosted), _draws(given, TABLE_2, draws)))
     known = [
         {"set": name, "method": method, "reference": value}
         for name, own in TABLE_2.items()
@@ -101,22 +107,47 @@ def breiman_2001(given: Given) -> Outcome:
     return _of_sets(rows, known, about)
 
 
+def _forest_ri(trees: int, boosted: int, own: Draw) -> list[dict[str, Any]]:
+    train, test = own.parts()
+    more = int(math.log2(train.width - 1) + 1)
+    forests = {count: own.train(train, trees=trees, vote="hard", mtry=count) for count in {1, more}}
+    best = min(forests, key=lambda count: (forests[count].oob.error, count))
+    errors = {
+        "AdaBoost": error_of(own.train(train, sampling="adaboost", trees=boosted, mtry="all"), test),
+        "selection": error_of(forests[best], test),
+        "F = 1": error_of(forests[1], test),
+        "one tree": error_of(own.train(train, family="tree"), test),
+    }
+    return [own.told | {"method": method, "error": error} for method, error in errors.items()]
+
+
 def arcing(given: Given) -> Outcome:
     """Bagging, arc-x4 and AdaBoost of whole trees with all features (Breiman 1998), test errors in percent."""
     draws, trees = given.draws or 100, given.trees or 50
-    ways = {"bagging": "uniform", "arc-x4": "arc-x4", "AdaBoost": "adaboost"}
-    rows: list[dict[str, Any]] = []
-    for name, draw, seed, train, test in splits(given, tuple(TABLE_2), draws):
-        for method, sampling in ways.items():
-            same = {"task": "classification", "seed": seed, "mtry": "all", "vote": "hard", "shrink": "off"}
-            forest = bigforest.train(train, TARGET, sampling=sampling, trees=trees, **same)
-            rows.append({"set": name, "draw": draw, "method": method, "error": error_of(forest, test)})
+    rows = _flat(given.each(partial(_arced, trees), _draws(given, TABLE_2, draws)))
     known = [{"set": name, "method": "AdaBoost", "reference": own.adaboost} for name, own in TABLE_2.items()]
     about = (
         f"{draws} draws, seed {given.seed}; {trees} trees with all features; test errors in percent. The reference, of "
         "Breiman 2001 for AdaBoost, is recalled; the table of Breiman 1998 was not at hand."
     )
     return _of_sets(rows, known, about)
+
+
+def _arced(trees: int, own: Draw) -> list[dict[str, Any]]:
+    train, test = own.parts()
+    ways = {"bagging": "uniform", "arc-x4": "arc-x4", "AdaBoost": "adaboost"}
+    return [
+        own.told
+        | {
+            "method": method,
+            "error": error_of(own.train(train, sampling=sampling, trees=trees, mtry="all", vote="hard"), test),
+        }
+        for method, sampling in ways.items()
+    ]
+
+
+def _flat(parts: list[list[dict[str, Any]]]) -> list[dict[str, Any]]:
+    return [row for part in parts for row in part]
 
 
 def _of_sets(rows: list[dict[str, Any]], known: list[dict[str, Any]], about: str) -> Outcome:
@@ -145,24 +176,7 @@ def _bars(found: pl.DataFrame, path: Path) -> None:
 def tomasi(given: Given) -> Outcome:
     """One feature per node against several: error out of bag against test error, strength and correlation."""
     draws, trees = given.draws or 10, given.trees or 100
-    rows: list[dict[str, Any]] = []
-    for name, draw, seed, train, test in splits(given, _SETS_OF_TOMASI, draws):
-        for count in (1, int(math.log2(train.width - 1) + 1), train.width - 1):
-            same = {
-                "task": "classification",
-                "vote": "hard",
-                "trees": trees,
-                "seed": seed,
-                "mtry": count,
-                "shrink": "off",
-            }
-            forest = bigforest.train(train, TARGET, **same)
-            told = forest.explain(train, parts="strength")["strength"].row(0, named=True)
-            error, outside = error_of(forest, test), 100.0 * forest.oob.error
-            rows.append(
-                {"set": name, "F": count, "draw": draw, "test": error, "out_of_bag": outside, "off": outside - error}
-                | {"strength": told["strength"], "correlation": told["correlation"]}
-            )
+    rows = _flat(given.each(partial(_by_features, trees), _draws(given, _SETS_OF_TOMASI, draws)))
     numbers = pl.DataFrame(rows)
     off = mean_and_error(numbers, ["set", "F"], "off").with_columns(reference=pl.lit(0.0))
     more = numbers.group_by("set", "F", maintain_order=True).agg(
@@ -174,6 +188,21 @@ def tomasi(given: Given) -> Outcome:
         "error out of bag less that of the test set, in percent of the rows; the reference is that they are equal."
     )
     return Outcome(numbers, found, about, lambda path: _tomasi_picture(more, path))
+
+
+def _by_features(trees: int, own: Draw) -> list[dict[str, Any]]:
+    train, test = own.parts()
+    rows = []
+    for count in (1, int(math.log2(train.width - 1) + 1), train.width - 1):
+        forest = own.train(train, vote="hard", trees=trees, mtry=count)
+        told = forest.explain(train, parts="strength")["strength"].row(0, named=True)
+        error, outside = error_of(forest, test), 100.0 * forest.oob.error
+        rows.append(
+            own.told
+            | {"F": count, "test": error, "out_of_bag": outside, "off": outside - error}
+            | {"strength": told["strength"], "correlation": told["correlation"]}
+        )
+    return rows
 
 
 def _tomasi_picture(more: pl.DataFrame, path: Path) -> None:
@@ -192,29 +221,60 @@ def _tomasi_picture(more: pl.DataFrame, path: Path) -> None:
 @cache
 def _measured_sets(given: Given) -> pl.DataFrame:
     """Out-of-bag errors and seconds of processor of each method on sets of at most 1,000 rows."""
-    draws, trees = given.draws or 1, given.trees or 500
-    paths = sorted(given.folder("uci").glob("*.parquet"), key=lambda path: path.stat().st_size)
-    rows: list[dict[str, Any]] = []
-    for path in paths:
-        frame = pl.read_parquet(path)
-        if frame.height > _MOST_ROWS:
-            continue
-        for draw in range(draws):
-            seed = given.seed_of(path.stem, draw)
-            for method, options in FORESTS.items():
-                begin = time.process_time()
-                drawn = {"vote": "hard", "shrink": "off", "threads": 1, "trees": trees, "seed": seed}
-                forest = bigforest.train(frame, TARGET, **drawn, **options)
-                about = {"set": path.stem, "rows": frame.height, "features": frame.width - 1, "draw": draw}
-                seconds = time.process_time() - begin
-                rows.append(about | {"method": method, "error": forest.oob.error, "seconds": seconds})
-    return pl.DataFrame(rows)
+    folder = given.folder("uci")
+    paths = sorted(folder.glob("*.parquet"), key=lambda path: path.stat().st_size, reverse=True)
+    official = _official_rows(folder)
+    sizes = {path: pl.scan_parquet(path).select(pl.len()).collect().item() for path in paths}
+    wanted = [
+        _Set(given, path, draw, part, rows)
+        for path in paths
+        for part, rows in _parts_of(sizes[path], official.get(path.stem)).items()
+        if rows <= _MOST_ROWS
+        for draw in range(given.draws or _SET_DRAWS)
+    ]
+    return pl.DataFrame(_flat(given.each(_set_errors, wanted)))
+
+
+class _Set(NamedTuple):
+    """The first rows of a set, which part these are, and the number of a seed."""
+
+    given: Given
+    path: Path
+    draw: int
+    part: str
+    rows: int
+
+
+def _official_rows(folder: Path) -> dict[str, int]:
+    """Rows of the official training part, which come first, of the sets that have one."""
+    index = folder / "index.csv"
+    if not index.is_file():
+        raise NotPossibleError(f"{index} is not there; it says which rows are the official training part")
+    known = pl.read_csv(index).filter(pl.col("n_train_official").is_not_null())
+    return dict(known.select("name", "n_train_official").rows())
+
+
+def _parts_of(rows: int, official: int | None) -> dict[str, int]:
+    """The parts of a set that forests are grown on: the draft has the official training part, where there is one."""
+    return {"draft": official or rows} | ({"all": rows} if official else {})
+
+
+def _set_errors(own: _Set) -> list[dict[str, Any]]:
+    given, frame = own.given, pl.read_parquet(own.path)[: own.rows]
+    drawn = {"trees": given.trees or _SET_TREES, "seed": given.seed_of(own.path.stem, own.draw)}
+    about = {"set": own.path.stem, "part": own.part, "rows": own.rows, "features": frame.width - 1, "draw": own.draw}
+    found = {method: forest_errors(method, frame, drawn) for method in FORESTS}
+    return [
+        about | {"method": method, "error": errors["error"], "seconds": errors["seconds"]}
+        for method, errors in found.items()
+    ]
 
 
 def figure_4(given: Given, picture: str) -> Outcome:
     """Randomer forests on data sets of at most 1,000 rows."""
-    draws, trees = given.draws or 1, given.trees or 500
-    numbers = _measured_sets(given)
+    draws, trees = given.draws or _SET_DRAWS, given.trees or _SET_TREES
+    measured = _measured_sets(given)
+    numbers = measured.filter(part="draft")
     forest_error = numbers.filter(method="RF").select("set", "draw", base=pl.col("error"))
     paired = numbers.join(forest_error, on=["set", "draw"]).with_columns(less=pl.col("error") - pl.col("base"))
     by_set = paired.group_by("set", "method", maintain_order=True).agg(pl.col("less", "error", "seconds").mean())
@@ -223,12 +283,17 @@ def figure_4(given: Given, picture: str) -> Outcome:
     )
     means = by_set.group_by("method", maintain_order=True).agg(pl.col("error", "seconds").mean())
     found = judged(found).join(means.with_columns(pl.all().exclude("method").round(4)), on="method")
+    whole = measured.filter(pl.col("part") == "all")
+    whole = pl.concat([whole, numbers.join(whole, on="set", how="anti")])
+    all_rows = whole.group_by("method").agg(pl.col("error").mean().round(4).alias("error_all_rows"))
+    found = found.join(all_rows, on="method", how="left", maintain_order="left")
     about = (
-        f"{by_set['set'].n_unique()} sets of at most {_MOST_ROWS} rows, {draws} draw(s), seed {given.seed}, {trees} "
-        "trees. Ours is the mean of the paired differences to RF, over sets; the reference is no difference."
+        f"{by_set['set'].n_unique()} sets of at most {_MOST_ROWS} rows, {draws} seed(s) from {given.seed}, {trees} "
+        "trees. Ours is the mean of the paired differences to RF, over sets; the reference is no difference. Of sets "
+        "with an official training part it is that part, as in the draft; the last column is of all rows."
     )
     draw_it = _ellipses if picture == "a" else _differences
-    return Outcome(numbers, found, about, lambda path: draw_it(numbers, path))
+    return Outcome(measured, found, about, lambda path: draw_it(numbers, path))
 
 
 def _ellipses(numbers: pl.DataFrame, path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import numpy as np
@@ -63,18 +62,6 @@ def test_config_of__a_family_has_defaults_of_its_own() -> None:
     assert not TrainConfig.of(family="rotation", rotation="pca-classes").bootstrap
     assert TrainConfig.of() == TrainConfig()
     assert TrainConfig.from_json(tree.to_json()) == tree
-
-
-def test_from_json__forests_from_before_an_option_have_its_default() -> None:
-    config = TrainConfig.of(family="rotation", rotation="pca")
-    entries = json.loads(config.to_json())
-    del entries["axis_features"]
-    assert TrainConfig.from_json(json.dumps(entries)) == config
-    with pytest.raises(ConfigError, match="missing or unknown"):
-        TrainConfig.from_json(json.dumps(entries | {"other": 1}))
-    del entries["rotation"]
-    with pytest.raises(ConfigError, match="missing or unknown"):
-        TrainConfig.from_json(json.dumps(entries))
 
 
 def test_train__more_features_in_a_set_than_there_are() -> None:

@@ -278,7 +278,7 @@ def _parse(metadata: bytes) -> tuple[object, object, Header | str]:
     version, kind = raw["version"], raw["kind"]
     try:
         spec, config = (json.dumps(raw[name], sort_keys=True) for name in ("spec", "config"))
-        return version, kind, Header(DataSpec.from_json(spec), TrainConfig.from_json(config), spec + config)
+        return version, kind, header_of(DataSpec.from_json(spec), TrainConfig.from_json(config))
     except (KeyError, TypeError, BigForestError) as error:
         return version, kind, str(error)
 
