@@ -250,8 +250,8 @@ def _official_rows(folder: Path) -> dict[str, int]:
     index = folder / "index.csv"
     if not index.is_file():
         raise NotPossibleError(f"{index} is not there; it says which rows are the official training part")
-    known = pl.read_csv(index).filter(pl.col("n_train_official").is_not_null())
-    return dict(known.select("name", "n_train_official").rows())
+    known = pl.read_csv(index).with_columns(pl.col("n_train_official").cast(pl.Int64, strict=False))
+    return dict(known.select("name", "n_train_official").drop_nulls().rows())
 
 
 def _parts_of(rows: int, official: int | None) -> dict[str, int]:
