@@ -106,6 +106,9 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         Random Gaussian axes, or principal components of disjoint sets of features. The components of each set are those
         of a sample of the rows (Rodriguez 2006): "pca" samples three quarters of all rows, "pca-classes" three quarters
         of the rows in the tree's bag that are of some classes, drawn for each set. Only of the family rotation.
+    axis_features : int or None, default=None
+        Features of a set that has principal components of its own. The last set of a tree may be smaller. Of 1, the
+        features stay as they are. None: 3. Only of the family rotation.
     subspace : str, int or None, default=None
         Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of all.
         Only of the families subspace-cap and subspace-perceptron.
@@ -246,6 +249,7 @@ class BigForestClassifier(ClassifierMixin, BaseBigForest):  # type: ignore[misc]
         axes: int | None = None,
         orthogonal: bool = True,
         rotation: Literal["random", "pca", "pca-classes"] = "random",
+        axis_features: int | None = None,
         subspace: str | int | None = None,
         subspace_per: Literal["tree", "node"] = "tree",
         steps: int = 50,
