@@ -75,7 +75,15 @@ TARGETS = (
     Target(
         "bigforest/sklearn/classifier.py",
         "BigForestClassifier",
-        ("family", *_NUMBERS, "sampling", "vote", *_SPARSE, *("axes", "orthogonal", "rotation", "axis_features"), *_SUBSPACES),
+        (
+            "family",
+            *_NUMBERS,
+            "sampling",
+            "vote",
+            *_SPARSE,
+            *("axes", "orthogonal", "rotation", "axis_features"),
+            *_SUBSPACES,
+        ),
         _IN_SKLEARN,
     ),
     Target("bigforest/sklearn/regressor.py", "BigForestRegressor", (*_NUMBERS, "keep_targets"), _IN_SKLEARN),
