@@ -44,7 +44,7 @@ def table_1(given: Given) -> Outcome:
         parts.append(means.with_columns(pl.lit(value).alias("value"), pl.Series("reference", known, pl.Float64)))
     about = (
         f"{draws} seeds from {given.seed}, at most {_EPOCHS} passes of a perceptron; MNIST, where the paper has NIST, "
-        "so that numbers are expected to differ. Trees of CAP draw nothing, so that all seeds give the same."
+        "so that numbers are expected to differ. A seed draws the order of the rows, which trees of CAP do not depend on."
     )
     compared = judged(pl.concat(parts))
     return Outcome(numbers, compared, about, lambda path: _bars(compared, path))
@@ -122,7 +122,7 @@ def passes(given: Given) -> Outcome:
         )
         for value in ("accuracy", "leaves")
     )
-    about = f"{draws} seeds from {given.seed}; MNIST, where the paper has NIST."
+    about = f"{draws} seeds from {given.seed}, each an order of the rows; MNIST, where the paper has NIST."
     compared = judged(compared)
     return Outcome(numbers, compared, about, lambda path: _curves_of_passes(compared, path))
 
