@@ -44,7 +44,7 @@ def table_1(given: Given) -> Outcome:
         parts.append(means.with_columns(pl.lit(value).alias("value"), pl.Series("reference", known, pl.Float64)))
     about = (
         f"{draws} seeds from {given.seed}, at most {_EPOCHS} passes of a perceptron; MNIST, where the paper has NIST, "
-        "so that numbers are expected to differ. A seed draws the order of the rows, which trees of CAP do not depend on."
+        "so that numbers are expected to differ. A seed draws the order of the rows; trees of CAP do not depend on it."
     )
     compared = judged(pl.concat(parts))
     return Outcome(numbers, compared, about, lambda path: _bars(compared, path))
