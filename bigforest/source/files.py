@@ -48,6 +48,21 @@ _MEANT = {
 Schema = dict[str, pl.DataType]
 
 
+class SeparatedPath(str):
+    """A path of CSV files whose values are separated by a character that was said.
+
+    separator  the character; that of plain paths is found from the header of each file.
+    """
+
+    separator: str
+
+    def __new__(cls, path: str | Path, separator: str) -> SeparatedPath:
+        """The path as it is."""
+        own = super().__new__(cls, path)
+        own.separator = separator
+        return own
+
+
 def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[str, list[Path], int]:
     """A short name for the table at `path` (a file, a folder or a glob), the Parquet files it is in, and the memory it
     took to make them (Source.spooled).
@@ -56,6 +71,7 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
     `open_source` does.
     """
     name, files = find_files(path)
+    mark = path.separator if isinstance(path, SeparatedPath) else None
     kinds = {KINDS[file.suffix.lower()] for file in files}
     if len(kinds) > 1:
         raise DataError(f"{path}: files of several kinds ({', '.join(sorted(kinds))}); give a glob of one kind")
@@ -71,7 +87,7 @@ def parquet_files(path: str | Path, scratch: Path, memory: int | None) -> tuple[
             return name, files, 0
         scans = [(scan_parquet([file]), schema) for file, schema in zip(files, schemas, strict=True)]
     else:
-        scans = [_scan_file(file, kind, scratch) for file in files]
+        scans = [_scan_file(file, kind, scratch, mark) for file in files]
         _check_same_columns(files, [schema for _, schema in scans], inferred=kind in ("CSV", "NDJSON"))
     order = columns_named(scans[0][1])
     parts = [scan.select(order) for scan, _ in scans]
@@ -164,14 +180,16 @@ def _plain_parent(pattern: Path) -> str:
     return plain.resolve().name or "data"
 
 
-def _scan_file(file: Path, kind: str, scratch: Path) -> tuple[pl.LazyFrame, Schema]:
-    """The lazy scan of one file and its schema."""
+def _scan_file(file: Path, kind: str, scratch: Path, mark: str | None) -> tuple[pl.LazyFrame, Schema]:
+    """The lazy scan of one file and its schema; `mark` separates values in CSV, if it is known."""
     if kind in ("CSV", "NDJSON"):
         _check_filled(file)
     if kind == "CSV":
-        _check_header(file)
+        mark = mark or _separator(file)
+        # Polars would rename the second column of a name silently.
+        check_names(_names(file, mark), str(file))
     try:
-        scan = _lazy_scan(file, kind, scratch)
+        scan = _lazy_scan(file, kind, scratch, mark)
         return scan, dict(scan.collect_schema())
     except pl.exceptions.DuplicateError as error:
         raise DataError(f"{file}: duplicate column names ({reason(error)}); rename or drop them") from error
@@ -192,14 +210,14 @@ def _check_filled(file: Path) -> None:
         raise DataError(f"{file}: the file begins with zero bytes and is no text; check that it was written")
 
 
-def _lazy_scan(file: Path, kind: str, scratch: Path) -> pl.LazyFrame:
+def _lazy_scan(file: Path, kind: str, scratch: Path, mark: str | None) -> pl.LazyFrame:
     if kind == "Arrow":
         return scan_parquet(_spool_arrow(file, scratch))
     # Types are inferred from all rows: it costs a second pass, but a type never depends on where a value
     # stands.
     if kind == "NDJSON":
         return pl.scan_ndjson(str(file), infer_schema_length=None)
-    mark = _separator(file)
+    assert mark is not None
     inferred = pl.scan_csv(str(file), glob=False, separator=mark, infer_schema_length=None, try_parse_dates=True)
     found = inferred.collect_schema()
     # A scan that has inferred its types holds all it has read for them until it ends; this one knows them.
@@ -224,11 +242,6 @@ def _names(file: Path, separator: str) -> list[str]:
             return next(csv.reader(lines, delimiter=separator), [])
     except (UnicodeDecodeError, csv.Error, OSError) as error:
         raise DataError(f"{file}: not a readable CSV file in UTF-8: {error}") from error
-
-
-def _check_header(file: Path) -> None:
-    """Raise DataError when a CSV file names a column twice, where Polars would rename the second one silently."""
-    check_names(_names(file, _separator(file)), str(file))
 
 
 def _check_same_columns(files: Sequence[Path], schemas: Sequence[Schema], *, inferred: bool) -> None:

@@ -46,7 +46,7 @@ COMMANDS = [
 # Where the command line and the function of the same name may differ: what only a terminal has.
 # What a distributed.Client, which the keyword `scheduler` takes, knows already.
 CONNECTION = {"scheduler_file", "tls_ca", "tls_cert", "tls_key"}
-SCREEN_ONLY = {"json", "quiet", "context", "config_file"}
+SCREEN_ONLY = {"json", "quiet", "context", "config_file", "separator"}
 
 
 @pytest.fixture

@@ -11,9 +11,11 @@ from types import SimpleNamespace
 
 import polars as pl
 import pytest
+import typer
 
 import bigforest
 from bigforest.schema.train_options import OPTIONS
+from cli.app import app
 from tests.commands import Run, folder, run
 
 __all__ = ["folder", "run"]  # fixtures
@@ -25,6 +27,11 @@ def stdin(monkeypatch: pytest.MonkeyPatch) -> io.BytesIO:
     content = io.BytesIO()
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=content))
     return content
+
+
+def bigforest_commands() -> list[str]:
+    """The names of all commands."""
+    return sorted(typer.main.get_group(app).commands)
 
 
 def things() -> pl.DataFrame:
@@ -100,6 +107,32 @@ def test_csv__of_any_separator_with_dates(folder: Path, run: Run, mark: str) -> 
     assert run.json("train", "t.csv", "--trees", "2", "--out", "f")["features"] == frame.width - 1
     features = bigforest.read_forest("f").features
     assert features.filter(name="day")["dtype"].item() == "Date"
+
+
+@pytest.mark.parametrize(("name", "mark"), [("~", "~"), ("tab", "\t"), (";", ";")])
+def test_separator__holds_for_every_table_of_a_command(folder: Path, run: Run, name: str, mark: str) -> None:
+    text = things().drop("target").with_columns(text=pl.lit("a,b;c|d"), target=things()["target"])
+    text.write_csv("t.csv", separator=mark)
+    said = ("--separator", name, "--quiet")
+    run("train", "t.csv", *said, "--validate", "t.csv", "--trees", "2", "--out", "f")
+    assert (run.code, run.err) == (0, "")
+    plain = bigforest.train(text, trees=2)
+    assert bigforest.read_forest("f").nodes.collect().equals(plain.nodes.collect())
+    run("predict", "f", "t.csv", *said, "--out", "p.parquet")
+    assert (run.code, run.err) == (0, "")
+    assert pl.read_parquet("p.parquet").equals(plain.predict(text))
+
+
+@pytest.mark.parametrize("mark", ["", "ab", "é", '"', "\n"])
+def test_separator__is_one_character(folder: Path, run: Run, mark: str) -> None:
+    run("train", "things.parquet", "--separator", mark, "--out", "f")
+    assert run.code == 2 and "it must be one character of ASCII, or tab" in " ".join(run.err.split())
+
+
+def test_separator__is_for_every_command_that_reads_a_table(run: Run) -> None:
+    with_it = {name for name in bigforest_commands() if "--separator" in run(name, "--help").out}
+    readers = "train compare predict explain plot report encode plan prune calibrate shrink validate"
+    assert with_it == set(readers.split())
 
 
 def test_config__of_a_forest_grows_it_again(folder: Path, run: Run) -> None:
