@@ -44,6 +44,7 @@ CONFIG: dict[str, Choice] = {
     "orthogonal": option(bool | None, None, None, "rotation: make random axes orthogonal.  [default: on]", panel="one family only"),
     "rotation": option(str | None, None, "random|pca|pca-classes", "rotation: random Gaussian axes, or principal components of disjoint sets of features.  [default: random]", panel="one family only"),
     "axis_features": option(int | None, None, "N", "rotation: features of a set that has principal components of its own.  [default: 3]", panel="one family only"),
+    "axes_from": option(list[str] | None, None, "COL|auto", "rotation: feature that axes are made from, or auto, which chooses them; any other is an axis of its own. Repeat for more.  [default: all features]", panel="one family only"),
     "subspace": option(str | None, None, "INT|INT,INT", "subspace-cap, subspace-perceptron: features of a subspace; of several sizes the trees have one each, in turn.  [default: 100, and at most half of all]", panel="one family only", read=number_or_word),
     "subspace_per": option(str | None, None, "tree|node", "subspace-cap, subspace-perceptron: each tree has a subspace that no other has, or each node draws one.  [default: tree]", panel="one family only"),
     "steps": option(int | None, None, "N", "subspace-cap, subspace-perceptron: parts of the way between two class means, searched for the best cut.  [default: 50]", panel="one family only"),

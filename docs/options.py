@@ -81,7 +81,7 @@ TARGETS = (
             "sampling",
             "vote",
             *_SPARSE,
-            *("axes", "orthogonal", "rotation", "axis_features"),
+            *("axes", "orthogonal", "rotation", "axis_features", "axes_from"),
             *_SUBSPACES,
         ),
         _IN_SKLEARN,

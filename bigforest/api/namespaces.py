@@ -69,6 +69,7 @@ class FrameNamespace:
         orthogonal: bool = True,
         rotation: Literal["random", "pca", "pca-classes"] = "random",
         axis_features: int | None = None,
+        axes_from: str | Sequence[str] = (),
         subspace: str | int | None = None,
         subspace_per: Literal["tree", "node"] = "tree",
         steps: int = 50,
@@ -219,6 +220,11 @@ class FrameNamespace:
         axis_features : int or None, default=None
             Features of a set that has principal components of its own. The last set of a tree may be smaller. Of 1, the
             features stay as they are. None: 3. Only of the family rotation.
+        axes_from : str or Sequence[str], default=()
+            Feature that axes are made from, or auto, which chooses them; any other is an axis of its own. Columns that
+            mean nothing spoil every axis they are part of. auto ranks the features by what splits on them gain out of
+            bag, and takes the leading ones of which small forests err least out of bag, or all. Empty: all features.
+            Only of the family rotation.
         subspace : str, int or None, default=None
             Features of a subspace; of several sizes the trees have one each, in turn. None: 100, and at most half of
             all. Only of the families subspace-cap and subspace-perceptron.

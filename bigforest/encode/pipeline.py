@@ -72,7 +72,7 @@ def encode(
     config = config.settled(task)
     roles = check_roles(config, found, name)
     kinds = feature_kinds(found, name, [*exclude, *roles], config.categories)
-    check_features(config, len(kinds))
+    check_features(config, kinds)
     sizes = {one: value_bytes(found[one].dtype) for one in kinds}
     plan = plan_encode(source.rows, sizes, resources, [one for one, kind in kinds.items() if kind == "category"])
     with (

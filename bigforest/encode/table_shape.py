@@ -49,7 +49,7 @@ def shape_of(
     name = find_target({one: leaf.dtype for one, leaf in found.items()}, target)
     known = _statistics(data) if table.files else _counted(table, found)
     kinds = feature_kinds(found, name, [*exclude, *check_roles(config, found, name)], config.categories)
-    check_features(config, len(kinds))
+    check_features(config, kinds)
     most = []
     for feature, kind in kinds.items():
         values = _most_values(table.rows, found[feature].dtype, known.get(feature, UNKNOWN))

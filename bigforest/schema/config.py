@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -45,6 +46,7 @@ class TrainConfig(TrainOptions):
     # What other modules of the package ask for is not for users.
     _INTERNAL = frozenset(
         {
+            *("axis_count", "rotated_count", "chooses_axes"),
             *("boosts", "criterion", "draw_rule", "drawn_features", "drawn_projections", "draws_by_class"),
             *("in_subspaces", "leaf_rule", "settled", "subspace_size", "subspace_sizes", "tie_rule"),
             *("weighs_trees", "with_defaults"),
@@ -55,9 +57,10 @@ class TrainConfig(TrainOptions):
         return sorted({*object.__dir__(self)} - self._INTERNAL)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "categories", names_of(self.categories, "categories"))
+        object.__setattr__(self, "axes_from", names_of(self.axes_from, "axes_from"))
         check(self, OPTIONS, options_of(self.family))
         self.drawn_projections(1)
-        object.__setattr__(self, "categories", names_of(self.categories))
         object.__setattr__(self, "class_weight", weights_of(self.class_weight))
         object.__setattr__(self, "subspace", subspace_of(self.subspace))
         check_rules(self)
@@ -115,7 +118,7 @@ class TrainConfig(TrainOptions):
 
     def _with_defaults(self, task: Task) -> TrainConfig:
         config = replace(self, task=task, impurity=replace(self, task=task).criterion)
-        if task == "regression":  # what else is not said is chosen, see training/number_defaults.py
+        if task == "regression":  # what else is not said is chosen, see training/choose.py
             return config
         return config.with_defaults()
 
@@ -180,6 +183,15 @@ class TrainConfig(TrainOptions):
         sizes = self.subspace_sizes(features)
         return sizes[tree % len(sizes)]
 
+    def rotated_count(self, features: int) -> int:
+        """Features that axes are made of, when the table has `features` of them; at most, before they are chosen."""
+        return len(self.axes_from) if self.axes_from and not self.chooses_axes else features
+
+    def axis_count(self, features: int) -> int:
+        """Axes of a tree's table when the table has `features` features: the rotated, and each other one of its own."""
+        rotated = self.rotated_count(features)
+        return (self.axes or rotated) + features - rotated
+
     def drawn_features(self, features: int) -> int:
         """Number of features drawn per node when the table has `features` of them; at least 1, at most all."""
         rule = self.draw_rule
@@ -230,16 +242,18 @@ class TrainConfig(TrainOptions):
         return cls(**values)
 
 
-def check_features(config: TrainConfig, features: int) -> None:
-    """Raise ConfigError where options ask for more features than the table has."""
-    drawn_from = features if config.axes is None else config.axes
+def check_features(config: TrainConfig, names: Collection[str]) -> None:
+    """Raise ConfigError where options ask for features that a table with features of these names has not."""
+    features, drawn_from = len(names), config.axis_count(len(names))
+    for name in () if config.chooses_axes else config.axes_from:
+        if name not in names:
+            raise ConfigError(f"{name!r} is no feature, so no axes can be made from it; leave it out of axes_from")
     if isinstance(config.mtry, int) and config.mtry > drawn_from:
         what = f"the table has {features} features" if config.axes is None else f"a rotated table has {drawn_from} axes"
         raise ConfigError(f"{what} and a node cannot draw {config.mtry} of them; lower mtry, or make it all")
-    if config.axis_features is not None and config.axis_features > features:
-        raise ConfigError(
-            f"the table has {features} features and a set of them cannot have {config.axis_features}; lower "
-            "axis_features"
-        )
+    rotated = config.rotated_count(features)
+    if config.axis_features is not None and config.axis_features > rotated:
+        what = f"the table has {features}" if rotated == features else f"axes are made from {rotated}"
+        raise ConfigError(f"{what} features and a set of them cannot have {config.axis_features}; lower axis_features")
     if config.in_subspaces:
         config.subspace_sizes(features)

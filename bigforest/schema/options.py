@@ -47,14 +47,17 @@ BY_CLASS = ("stratified", "balanced")
 
 _SIZE = re.compile("[1-9][0-9]{0,9}")
 
+# What axes_from is where features are to be chosen.
+AUTO = "auto"
+
 SUBSPACE_FAMILIES = ("subspace-cap", "subspace-perceptron")
 
 
-def names_of(categories: Any) -> tuple[str, ...]:
-    """The columns that are categories, from one name or several. Raises ConfigError."""
-    names = [categories] if isinstance(categories, str) else categories
+def names_of(given: Any, option: str) -> tuple[str, ...]:
+    """The columns of an option, from one name or several. Raises ConfigError."""
+    names = [given] if isinstance(given, str) else given
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
-        raise ConfigError(f"categories must be names of columns, not {names!r}")
+        raise ConfigError(f"{option} must be names of columns, not {names!r}")
     return tuple(names)
 
 

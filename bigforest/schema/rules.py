@@ -71,6 +71,10 @@ def _check_family(config: TrainOptions) -> None:
         raise ConfigError("mean_difference_scope is of the means that mean_difference offers; choose some, or drop it")
     if config.has_components and config.axes is not None:
         raise ConfigError(f"{config.rotation} keeps as many axes as features; drop axes, or choose random axes")
+    if config.chooses_axes and config.axes is not None:
+        raise ConfigError("axes_from auto has as many axes as the table has features; drop axes, or name the features")
+    if len(set(config.axes_from)) < len(config.axes_from):
+        raise ConfigError(f"axes_from must be different columns, not {list(config.axes_from)!r}")
     if config.has_components and not config.orthogonal:
         raise ConfigError("principal components are orthogonal; drop orthogonal, or choose random axes")
     if config.axis_features is not None and not config.has_components:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from bigforest.schema.declaration import BAGS, COLUMNS, TREES, Option, declared
 from bigforest.schema.options import (
+    AUTO,
     BOOSTED,
     BY_CLASS,
     MAX_AXES,
@@ -416,6 +417,21 @@ class TrainOptions:
             more="The last set of a tree may be smaller. Of 1, the features stay as they are.",
         ),
     ] = None
+    axes_from: Annotated[
+        tuple[str, ...],
+        Option(
+            families=("rotation",),
+            metavar="COL|auto",
+            unset="all features",
+            accepts="str | Sequence[str]",
+            help="Feature that axes are made from, or auto, which chooses them; any other is an axis of its own.",
+            more=(
+                "Columns that mean nothing spoil every axis they are part of. auto ranks the features by what splits "
+                "on them gain out of bag, and takes the leading ones of which small forests err least out of bag, or "
+                "all."
+            ),
+        ),
+    ] = ()
     subspace: Annotated[
         str | int | None,
         Option(
@@ -488,6 +504,11 @@ class TrainOptions:
     def subset_features(self) -> int:
         """Features of a set that has principal components of its own: those of Rodriguez 2006 unless given."""
         return 3 if self.axis_features is None else self.axis_features
+
+    @property
+    def chooses_axes(self) -> bool:
+        """Whether the features that axes are made from are to be chosen."""
+        return self.axes_from == (AUTO,)
 
     @property
     def in_subspaces(self) -> bool:

@@ -19,7 +19,7 @@ from bigforest.sampling.boosting import check_rows
 from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.store.store import Store
-from bigforest.training.number_defaults import choose_estimate, is_open, most_chosen
+from bigforest.training.choose import choose_estimate, chooses, most_of
 
 # What the stages need, in the order in which they run.
 _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] = (
@@ -35,8 +35,8 @@ _STAGES: tuple[Callable[[Shape, TrainConfig, Resources], MemoryEstimate], ...] =
 def estimates(table: Source | Store, shape: Shape, config: TrainConfig, resources: Resources) -> list[MemoryEstimate]:
     """What the stages of a run need; a kept store is not encoded, and without bootstrap nothing is out of bag."""
     skipped = {"encode"} if isinstance(table, Store) else set()
-    if is_open(config, shape.features, shape.rows):
-        config = most_chosen(config)
+    if chooses(config, shape.features, shape.rows):
+        config = most_of(config, shape.features, shape.rows)
     else:
         skipped.add("choose")
     if not config.bootstrap:

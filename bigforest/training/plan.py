@@ -20,8 +20,8 @@ from bigforest.schema.config import TrainConfig
 from bigforest.source import Source
 from bigforest.storage.paths import free_bytes
 from bigforest.store.store import Store
+from bigforest.training.choose import visits_to_choose
 from bigforest.training.memory import check_boosting, estimates, most_needed, settled_for
-from bigforest.training.number_defaults import visits_to_choose
 from bigforest.training.projection import MEASURED, Machines, Projection, project
 
 # Nanoseconds of one thread, measured on 2 cores of an AMD EPYC with 500,000 rows of 16 float32 and noisy classes.
@@ -144,7 +144,7 @@ def _seconds(shape: Shape, config: TrainConfig, resources: Resources, found: boo
     total = {
         "read": shape.rows * shape.features * _READ_CELL,
         "encode": shape.rows * shape.features * _ENCODE_CELL,
-        "choose": visits_to_choose(shape) * _GROW_VISIT,
+        "choose": visits_to_choose(shape, config) * _GROW_VISIT,
         "grow": visits * _GROW_VISIT,
         "oob": config.trees * shape.rows * (_FOUND_ROW_TREE if found else _OOB_ROW_TREE),
         "targets": config.trees * shape.rows * _TARGETS_ROW_TREE,

@@ -34,14 +34,15 @@ from bigforest.oob.pipeline import write_oob
 from bigforest.predict.forest import is_forest, read_forest
 from bigforest.revise.validate import check_validation, write_validation
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import AUTO
 from bigforest.source import Source, open_source
 from bigforest.storage.atomic import disk_full, install, remove
 from bigforest.storage.paths import as_path, free_bytes, local_workdir, remove_half_made
 from bigforest.store.store import Store
 from bigforest.training.boosting import grow_boosted
+from bigforest.training.choose import choose
 from bigforest.training.early_stopping import grow_until_settled
 from bigforest.training.job import TrainingJob, make_store
-from bigforest.training.number_defaults import choose_defaults
 from bigforest.training.resumable_run import ResumableRun, begin, go_on, reopen
 from bigforest.training.run_state import RunState, versions
 from bigforest.training.weighing import grow_trees
@@ -67,7 +68,7 @@ def train_temporary(task: TrainingJob, home: Path, resources: Resources, clock: 
     temporary.mkdir()
     validation = _validation(task, temporary)
     store, config = make_store(task, home / "table.store", temporary, resources, clock)
-    config = choose_defaults(store, config, resources, clock)
+    config = choose(store, config, resources, clock)
     forest = home / "forest"
     forest.mkdir()
     origin = Origin(task.location, task.exclude, store.fingerprint)
@@ -165,6 +166,8 @@ def _check_options(out: Path, state: RunState, task: TrainingJob) -> None:
     """Raise ConfigError naming the first option that was given and is not that of the run."""
     there: dict[str, Any] = asdict(state.config)
     given = asdict(replace(state.config, **task.options))
+    if given["axes_from"] == (AUTO,):
+        given["axes_from"] = there["axes_from"]  # what was chosen
     if task.target is not None and state.target is not None:
         there["target"], given["target"] = state.target, task.target
     if task.exclude:
@@ -237,7 +240,7 @@ def _run_store(run: ResumableRun, data: Any, resources: Resources, clock: Clock)
         with local_workdir(run.temporary) as here:
             made = here / "table.store"
             store, config = make_store(task, made, run.temporary, resources, clock)
-            config = choose_defaults(store, config, resources, clock)
+            config = choose(store, config, resources, clock)
             if state.fingerprint not in (None, store.fingerprint):
                 raise DataError(
                     f"the table is not the one that {run.out} was begun with: columns or values differ; give the same "

@@ -133,6 +133,7 @@ def test_train__kept_store(expected: dict[str, pl.DataFrame], tmp_path: Path) ->
         {"family": "sparse-oblique", "projection_kind": "gaussian", "ranks": True, "impurity": "entropy"},
         {"family": "rotation", "axes": 3},
         {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2},
+        {"family": "rotation", "axes_from": ("delay", "distance")},
     ],
 )
 def test_train__any_options_on_four_threads_and_many_files(options: dict[str, Any], tmp_path: Path) -> None:

@@ -57,11 +57,13 @@ SPARSE = {"family": "sparse-oblique"}
 MEANS = {**SPARSE, "mean_difference": "all", "mean_difference_scope": "node", "projection_kind": "gaussian"}
 ROTATION = {"family": "rotation", "axes": 3}
 PRINCIPAL = {"family": "rotation", "rotation": "pca"}
+SOME = {"family": "rotation", "axes_from": ("x0", "x2"), "axes": 3}
+SOME_PRINCIPAL = {"family": "rotation", "rotation": "pca", "axes_from": ("x0", "x2")}
 OF_CLASSES = {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2}
 
 
 @pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
-@pytest.mark.parametrize("options", [SPARSE, MEANS, ROTATION, PRINCIPAL, OF_CLASSES])
+@pytest.mark.parametrize("options", [SPARSE, MEANS, ROTATION, SOME, PRINCIPAL, SOME_PRINCIPAL, OF_CLASSES])
 def test_passes__over_several_blocks(tmp_path: Path, options: dict[str, Any]) -> None:
     store = store_of(wide_table(140_000, 3), tmp_path)
     config = TrainConfig.of(trees=2, seed=7, max_depth=8, **options)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,8 +34,14 @@ from tests.thorough import examples
 COMPILED = not numba.config.DISABLE_JIT
 
 
-def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
-    """Assert that bigforest grows the oracle's tree on the oracle's axes (its own, if they are principal ones)."""
+def check_rotation(data: Data, config: TrainConfig, tree: int = 0, some: Collection[int] = ()) -> None:
+    """Assert that bigforest grows the oracle's tree on the oracle's axes (its own, if they are principal ones).
+
+    some  features that axes are made from; all if there are none.
+    """
+    some = sorted({feature % data.values.shape[1] for feature in some}) or range(data.values.shape[1])
+    if len(some) < data.values.shape[1]:
+        config = replace(config, axes_from=tuple(f"x{feature}" for feature in some))
     with tempfile.TemporaryDirectory() as folder:
         store = store_of(frame_of(data), Path(folder), config.max_bins)
         found = grow_tree(store, config, tree)
@@ -42,8 +49,9 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
         axes = ROTATION.tree_axes(Sampler.of(store, config), tree, feature_scale(store, "zscore")).tolist()
     if config.rotation == "random":
         scale = scales(table, "zscore")
-        count = config.axes or len(scale)
-        drawn = random_axes(config.seed, tree, count, len(scale), config.orthogonal)
+        drawn = random_axes(config.seed, tree, config.axes or len(some), len(some), config.orthogonal)
+        drawn = [[axis[some.index(k)] if k in some else 0.0 for k in range(len(scale))] for axis in drawn]
+        drawn += [[float(k == own) for k in range(len(scale))] for own in range(len(scale)) if own not in some]
         assert axes == [[a * s for a, s in zip(axis, scale, strict=True)] for axis in drawn]
     weights = bag_of(data.target.tolist(), tree, config)
     expected = grow(rotated(table, axes, np.flatnonzero(weights).tolist()), weights, config, tree, quick_split)
@@ -58,9 +66,9 @@ def check_rotation(data: Data, config: TrainConfig, tree: int = 0) -> None:
 
 
 @settings(max_examples=examples(200 if COMPILED else 20))
-@given(data=tables(), config=rotation_configs(), tree=st.integers(0, 2))
-def test_grow_tree__random_tables_and_options(data: Data, config: TrainConfig, tree: int) -> None:
-    check_rotation(data, config, tree)
+@given(data=tables(), config=rotation_configs(), tree=st.integers(0, 2), some=st.sets(st.integers(0, 4)))
+def test_grow_tree__random_tables_and_options(data: Data, config: TrainConfig, tree: int, some: set[int]) -> None:
+    check_rotation(data, config, tree, some)
 
 
 def check_moments(data: Data, config: TrainConfig, tree: int) -> None:

@@ -10,17 +10,14 @@ import numba
 import numpy as np
 import polars as pl
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bigforest as bf
 from bigforest.common.events import Notice, StageFinished
 from bigforest.execution.resources import Resources
-from bigforest.sampling.bags import BLOCK_ROWS, Sampler
 from bigforest.schema.config import TrainConfig
 from bigforest.training import number_defaults as defaults
-from tests.naive.number_defaults import Trees, gain, loss
-from tests.thorough import cases, examples
+from bigforest.training.choose import choose
+from tests.thorough import cases
 
 compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
 
@@ -38,59 +35,6 @@ def noise(rows: int) -> pl.DataFrame:
     """A number that follows from no feature: the fewer a node draws, the better."""
     draw = np.random.default_rng(3)
     return pl.DataFrame({f"x{k}": draw.normal(size=rows) for k in range(6)} | {"y": draw.normal(size=rows)})
-
-
-def errors_of(trees: Trees, rows: int) -> defaults.Errors:
-    found = defaults.Errors(np.zeros(rows), np.zeros(rows), np.zeros(rows))
-    for tree in trees:
-        for row, error in tree.items():
-            found.total[row] += error
-            found.squares[row] += error**2
-            found.trees[row] += 1
-    return found
-
-
-@given(st.data())
-@settings(max_examples=examples(200))
-def test_is_better__is_what_the_naive_one_says(data: st.DataObject) -> None:
-    rows = data.draw(st.integers(1, 8))
-    bags = data.draw(st.lists(st.sets(st.integers(0, rows - 1)), min_size=1, max_size=5))
-    values = st.integers(-9, 9).map(float)
-    half, every = ([{row: data.draw(values) for row in sorted(bag)} for bag in bags] for _ in range(2))
-    weights = data.draw(st.none() | st.lists(st.integers(1, 9).map(float), min_size=rows, max_size=rows))
-    own = None if weights is None else np.array(weights)
-    found = defaults.is_better(errors_of(every, rows), errors_of(half, rows), own)
-    wanted = gain(half, every, weights or [1.0] * rows)
-    if wanted is not None and abs(wanted[0] - wanted[1]) < 1e-9:
-        return  # a tie but for rounding
-    assert found == (wanted is not None and wanted[0] > wanted[1])
-
-
-@compiled
-@pytest.mark.parametrize("rule", [defaults.Rule("half", 3), defaults.Rule("all", 1)])
-def test_judge__trees_err_as_those_of_a_forest_do(rule: defaults.Rule, tmp_path: Path) -> None:
-    frame = product(1200).with_columns(
-        x0=pl.when(pl.col("x1") < 1.5).then("x0"), c=pl.col("x2").round(0).cast(pl.String)
-    )
-    store = bf.encode_store(frame, tmp_path / "store", target="y")
-    config = TrainConfig.of(trees=4, shrink="off").settled("regression")
-    found = defaults.judge(store, config, rule, range(4))
-
-    forest = bf.train(store, trees=4, shrink="off", **rule._asdict(), keep_votes=True)
-    leaves = forest.nodes.select("tree", "node", "value").collect()
-    votes = forest.oob.votes.collect().join(leaves, left_on=["tree", "leaf"], right_on=["tree", "node"])
-    truth = frame["y"].to_numpy()
-    trees = [
-        {row: value - truth[row] for row, value in votes.filter(tree=tree).select("row", "value").iter_rows()}
-        for tree in range(4)
-    ]
-    wanted = errors_of(trees, frame.height)
-    assert np.array_equal(found.trees, wanted.trees)
-    assert np.allclose(found.total, wanted.total, atol=1e-9)
-    assert np.allclose(found.squares, wanted.squares, atol=1e-9)
-    judged = found.trees > 1
-    losses = (found.total**2 - found.squares)[judged] / (found.trees * (found.trees - 1))[judged]
-    assert np.allclose(losses, [loss(trees, row) for row in np.flatnonzero(judged)], atol=1e-9)
 
 
 @compiled
@@ -175,42 +119,6 @@ def test_is_open__not_of_classes_nor_a_single_feature() -> None:
     assert not defaults.is_open(TrainConfig.of().settled("regression"), 1, 1000)
 
 
-@pytest.mark.parametrize("rows", [1000, 4001, 16 * BLOCK_ROWS, 16 * BLOCK_ROWS + 1, 40 * BLOCK_ROWS + 9])
-@pytest.mark.parametrize("features", [2, 100, 3000])
-def test_rows_to_judge__are_drawn_from_few_blocks(rows: int, features: int) -> None:
-    found = defaults.rows_to_judge(rows, features)
-    assert found.size <= rows
-    assert found.size * features <= max(1 << 22, 4000 * 65)
-    assert (np.diff(found) > 0).all()
-    assert found[0] >= 0
-    assert found[-1] < rows
-    assert np.unique(found // BLOCK_ROWS).size <= 17
-    assert np.array_equal(found, defaults.rows_to_judge(rows, features))
-    if rows > 4000 and features == 2:
-        assert found.size >= min(rows, 4000) - 16
-
-
-def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:
-    frame = product(300).with_columns(
-        x1=pl.when(pl.col("x2") < 1).then("x1"),
-        c=pl.col("x3").round(0).cast(pl.String),
-        g=pl.int_range(300) // 4,
-        w=pl.int_range(300) % 5 + 1,
-    )
-    store = bf.encode_store(frame, tmp_path / "store", target="y", group="g", weight="w")
-    rows = np.array([0, 7, 8, 150, 299])
-    some = store.of_rows(rows)
-    assert np.array_equal(some.values(0, 5), store.values(0, 300)[rows], equal_nan=True)
-    assert np.array_equal(some.target, store.target[rows])
-    assert np.array_equal(some.groups_of(0, 5), store.groups_of(0, 300)[rows])
-    assert np.array_equal(some.weights_of(0, 5), store.weights_of(0, 300)[rows])
-    assert (some.rows, some.fingerprint == store.fingerprint) == (5, False)
-    config = TrainConfig.of(group="g", weight="w").settled("regression")
-    assert Sampler.of(some, config).bag(0).size == 5
-    for array in (*some.codes[:3], some.target):
-        assert not array.flags.writeable
-
-
 @compiled
 def test_plan__counts_what_choosing_takes() -> None:
     frame = product(5000)
@@ -225,10 +133,10 @@ def test_plan__counts_what_choosing_takes() -> None:
     assert small <= large == bf.plan_training(frame, "y", memory="300MB").smallest
 
 
-def test_choose_defaults__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
+def test_choose__gives_what_is_not_open_its_default(tmp_path: Path) -> None:
     store = bf.encode_store(product(100), tmp_path / "store", target="y")
     config = TrainConfig.of().settled("regression")
-    found = defaults.choose_defaults(store, config, Resources(threads=1), lambda _: None)
+    found = choose(store, config, Resources(threads=1), lambda _: None)
     assert (found.mtry, found.min_leaf) == ("half", 2)
     given = TrainConfig.of(mtry="all").settled("regression")
-    assert defaults.choose_defaults(store, given, Resources(threads=1), lambda _: None).min_leaf == 2
+    assert choose(store, given, Resources(threads=1), lambda _: None).min_leaf == 2

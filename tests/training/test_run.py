@@ -315,6 +315,7 @@ FAMILIES: list[dict[str, Any]] = [
     {"family": "rotation"},
     {"family": "rotation", "rotation": "pca", "feature_fraction": 0.5},
     {"family": "rotation", "rotation": "pca-classes", "bootstrap": True, "axis_features": 2},
+    {"family": "rotation", "axes_from": "auto"},
 ]
 
 

@@ -51,16 +51,22 @@ class Grid(NamedTuple):
         return span / _STEPS if 0.0 < span < math.inf else 0.0
 
 
-def principal_axes_of(sampler: Sampler, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Axes of principal components of the rows of a store."""
-    store = sampler.store
-    ends = [store.low(feature)[[0, -1]] for feature in range(scale.size)]
+def principal_axes_of(
+    sampler: Sampler, tree: int, rotated: NDArray[np.intp], scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Axes of principal components of the rows of a store.
+
+    rotated, scale  positions of the features that they are made of, and the scale of each of these.
+    """
+    store, features = sampler.store, rotated.tolist()
+    ends = [store.low(feature)[[0, -1]] for feature in features]
     grid = Grid(*np.array(ends).T)
     sums = np.zeros(moments_shape(sampler.config, scale.size), np.int64)
     for start in range(0, store.rows, BLOCK_ROWS):
         rows = range(start, min(start + BLOCK_ROWS, store.rows))
 
-        def values(feature: int, rows: range = rows) -> NDArray[np.float64]:
+        def values(place: int, rows: range = rows) -> NDArray[np.float64]:
+            feature = features[place]
             decoded: NDArray[np.float64] = store.low(feature)[store.feature_codes(feature)[rows.start : rows.stop]]
             return decoded
 

@@ -13,7 +13,7 @@ from bigforest.grow.families.family import TreeCall
 from bigforest.grow.families.oblique.family import MEASURED, ProjectionFamily, decoded_bytes, value_bytes
 from bigforest.grow.families.rotation.components import moments_shape, principal_axes_of
 from bigforest.grow.families.rotation.passes import RotationPasses
-from bigforest.grow.families.rotation.trees import in_terms, random_axes, rotate
+from bigforest.grow.families.rotation.trees import in_terms, random_axes, rotate, rotated_features, with_others
 from bigforest.grow.families.sparse_oblique.trees import feature_scale
 from bigforest.grow.out_of_core.projection_search import Spans
 from bigforest.grow.shared.criteria import criterion_of
@@ -35,7 +35,8 @@ class RotationFamily(ProjectionFamily):
     compiling = (142, 15.0)
 
     def axes(self, config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The axes of a tree where they do not follow from the rows, float64 [axes, features], see tree_axes."""
+        """The axes of a tree where they do not follow from the rows, float64 [axes, features], see tree_axes; of the
+        features that axes are made of alone."""
         return random_axes(config, tree, scale)
 
     def tree_axes(self, sampler: Sampler, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -43,17 +44,22 @@ class RotationFamily(ProjectionFamily):
 
         scale  float64 [features], 1 / deviation of each feature, 0 where it has none.
         """
-        if sampler.config.has_components:
-            return principal_axes_of(sampler, tree, scale)
-        return self.axes(sampler.config, tree, scale)
+        config = sampler.config
+        rotated = rotated_features(sampler.store.spec, config)
+        if config.has_components:
+            axes = principal_axes_of(sampler, tree, rotated, scale[rotated])
+        else:
+            axes = self.axes(config, tree, scale[rotated])
+        return with_others(axes, rotated, scale)
 
     def drawn_from(self, features: int, config: TrainConfig) -> int:
         """See Family: the axes of a rotated table."""
-        return config.axes or features
+        return config.axis_count(features)
 
     def max_terms(self, features: int, config: TrainConfig) -> float:
         """See Family."""
-        return min(config.subset_features, features) if config.has_components else features
+        rotated = config.rotated_count(features)
+        return min(config.subset_features, rotated) if config.has_components else rotated
 
     def tree_memory(self, shape: Shape, config: TrainConfig, rows: int, splits: int) -> TreeMemory:
         """See Family."""
@@ -95,12 +101,15 @@ class RotationFamily(ProjectionFamily):
 
     def passes(self, store: Store, config: TrainConfig, spans: Spans, most: int) -> RotationPasses:
         """See ProjectionFamily."""
-        return RotationPasses(config, feature_scale(store, "zscore", most), spans, self.axes)
+        rotated = rotated_features(store.spec, config)
+        return RotationPasses(config, feature_scale(store, "zscore", most), spans, rotated, self.axes)
 
 
 def _sums_bytes(shape: Shape, config: TrainConfig) -> int:
     """Bytes of the sums that principal components follow from, twice while those of blocks are added."""
-    return 2 * 8 * math.prod(moments_shape(config, shape.features)) if config.has_components else 0
+    if not config.has_components:
+        return 0
+    return 2 * 8 * math.prod(moments_shape(config, config.rotated_count(shape.features)))
 
 
 def _sampled_bytes(shape: Shape, config: TrainConfig) -> int:

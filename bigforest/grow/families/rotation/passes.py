@@ -13,7 +13,7 @@ from bigforest.grow.families.oblique.base import SubtreeScratch
 from bigforest.grow.families.oblique.requests import ProjectionRequest, ProjectionResponse, range_question
 from bigforest.grow.families.oblique.upper_tree import Ends
 from bigforest.grow.families.rotation.components import Grid, moments, principal_axes
-from bigforest.grow.families.rotation.trees import in_terms
+from bigforest.grow.families.rotation.trees import in_terms, with_others
 from bigforest.grow.out_of_core.decoded_table import DecodedTable, column_of
 from bigforest.grow.out_of_core.node_stats import Counts, NodeStats
 from bigforest.grow.out_of_core.projection_search import AxisSearch, Spans, projection_range
@@ -49,17 +49,19 @@ class TreeAxes(NamedTuple):
 
 
 class RotationPasses(NamedTuple):
-    """The family. scale: float64 [features], and axes: see RotationFamily."""
+    """The family. scale: float64 [features], and axes: see RotationFamily; rotated: positions of the features that axes
+    are made of."""
 
     config: TrainConfig
     scale: NDArray[np.float64]
     spans: Spans
+    rotated: NDArray[np.intp]
     axes: Callable[[TrainConfig, int, NDArray[np.float64]], NDArray[np.float64]]
 
     @property
     def columns(self) -> int:
         """See Family."""
-        return self.config.axes or self.scale.size
+        return self.config.axis_count(self.scale.size)
 
     @property
     def steps(self) -> Steps:
@@ -73,20 +75,27 @@ class RotationPasses(NamedTuple):
 
     def sample(self, sampler: Sampler, tree: int, rows: range, cells: BlockValues) -> NDArray[np.int64]:
         """See Family: the moments of each subset of features."""
-        return moments(sampler, tree, rows, Grid(*self.spans), lambda feature: column_of(cells, feature, len(rows)))
+        features = self.rotated.tolist()
+        return moments(sampler, tree, rows, self._grid, lambda place: column_of(cells, features[place], len(rows)))
 
     def survey(self, tree: int, stats: NodeStats, sample: NDArray[np.int64] | None) -> ProjectionRequest:
         """See Family: whether all projections of the bag are finite."""
+        scale = self.scale[self.rotated]
         if sample is None:
-            weight = self.axes(self.config, tree, self.scale)
+            axes = self.axes(self.config, tree, scale)
         else:
-            weight = principal_axes(self.config, tree, self.scale, Grid(*self.spans), sample)
+            axes = principal_axes(self.config, tree, scale, self._grid, sample)
+        weight = with_others(axes, self.rotated, self.scale)
         used = [axis != 0.0 for axis in weight]
         parts = zip(weight, used, strict=True)
-        ends = [projection_range(axis[own], self.spans.low[own], self.spans.high[own]) for axis, own in parts]
+        ends = [projection_range(axis[here], self.spans.low[here], self.spans.high[here]) for axis, here in parts]
         low, high = np.array(ends).T.copy()
-        axes = TreeAxes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
-        return range_question(tree, stats, axes, self.columns)
+        own = TreeAxes(weight, Spans(low, high), np.zeros(self.columns, np.bool_))
+        return range_question(tree, stats, own, self.columns)
+
+    @property
+    def _grid(self) -> Grid:
+        return Grid(self.spans.low[self.rotated], self.spans.high[self.rotated])
 
     def own(
         self, tree: int, request: ProjectionRequest | None, total: Counts, response: ProjectionResponse | None

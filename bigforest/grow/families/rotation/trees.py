@@ -15,10 +15,35 @@ from bigforest.kernels.common.layout import LEAF, OBLIQUE, Codes, Terms
 from bigforest.kernels.common.rng import PURPOSE_AXES, stream_key
 from bigforest.kernels.oblique.rotation import draw_axes, project_rows
 from bigforest.schema.config import TrainConfig
+from bigforest.schema.dataspec import DataSpec
 from bigforest.store.store import Dictionaries, Store
 
 # Rows that are decoded and projected together: their values stay in the cache.
 _BLOCK = 4096
+
+
+def rotated_features(spec: DataSpec, config: TrainConfig) -> NDArray[np.intp]:
+    """Positions of the features that axes are made of, ascending; axes_from has no rule any more."""
+    wanted = set(config.axes_from)
+    return np.array(
+        [place for place, feature in enumerate(spec.features) if not wanted or feature.name in wanted], np.intp
+    )
+
+
+def with_others(
+    axes: NDArray[np.float64], rotated: NDArray[np.intp], scale: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """Axes of some features, float64 [axes, rotated], as axes of all. The others follow, an axis each.
+
+    scale  float64 [features], see RotationFamily.tree_axes.
+    """
+    if rotated.size == scale.size:
+        return axes
+    others = np.setdiff1d(np.arange(scale.size), rotated)
+    found = np.zeros((len(axes) + others.size, scale.size))
+    found[: len(axes), rotated] = axes
+    found[len(axes) + np.arange(others.size), others] = scale[others]
+    return found
 
 
 def random_axes(config: TrainConfig, tree: int, scale: NDArray[np.float64]) -> NDArray[np.float64]:

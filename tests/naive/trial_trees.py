@@ -1,19 +1,22 @@
-"""Whether other trees are better than plain ones, from the errors of single trees (Breiman 2001, section 11)."""
+"""Whether other trees are better than plain ones, from the errors of single trees (Breiman 2001, section 11); and what
+splits gain out of bag (Li et al. 2019)."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from itertools import permutations
+from itertools import pairwise, permutations
 
-# Of each tree the errors of the rows that it left out, by row.
-Trees = Sequence[Mapping[int, float]]
+import numpy as np
+
+# Of each tree the errors of the rows that it left out, by row; each error has a number for every output.
+Trees = Sequence[Mapping[int, Sequence[float]]]
 
 
 def loss(trees: Trees, row: int) -> float | None:
     """The mean product of the errors of two different trees; None where no two left the row out."""
     errors = [tree[row] for tree in trees if row in tree]
-    products = [one * other for one, other in permutations(errors, 2)]
+    products = [math.fsum(a * b for a, b in zip(one, other, strict=True)) for one, other in permutations(errors, 2)]
     return math.fsum(products) / len(products) if products else None
 
 
@@ -27,3 +30,18 @@ def gain(plain: Trees, other: Trees, weights: Sequence[float]) -> tuple[float, f
     total = math.fsum(weight for _, weight in gains)
     mean = math.fsum(own * weight for own, weight in gains) / total
     return mean, math.sqrt(math.fsum(((own - mean) * weight / total) ** 2 for own, weight in gains))
+
+
+def gains_by_feature(
+    paths: Sequence[Sequence[tuple[int, Sequence[float]]]], truth: Sequence[Sequence[float]], features: int
+) -> list[float]:
+    """What splits on each feature gain out of bag in a tree.
+
+    paths  of each row out of bag, the nodes from the root to its leaf: the feature (of the leaf -1) and the answer.
+    truth  of each of these rows.
+    """
+    gains = [0.0] * features
+    for path, wanted in zip(paths, truth, strict=True):
+        for (feature, before), (_, after) in pairwise(path):
+            gains[feature] += float((np.array(after) - np.array(before)) @ np.array(wanted))
+    return gains

@@ -1,0 +1,115 @@
+"""The features that the axes of rotation trees are made from, where `axes_from` is auto.
+
+A column that means nothing is part of every axis and spoils it. Features are ranked by what splits on them gain out of
+bag in axis trees. The leading ones, half as many each time, are tried as those that axes are made from, and the subset
+of which trial trees err least is taken, where that is better than all features by a standard error.
+
+The gain of a split is that of Li, Wang, Basu, Kumbier and Yu 2019 (A debiased MDI feature importance measure for
+random forests), section 3: answers are those of the bag and the truth that of rows out of bag, so that a feature that
+means nothing gains nothing on average, however many values it has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.events import Listener, Notice
+from bigforest.execution.resources import Resources
+from bigforest.kernels.common.layout import LEAF
+from bigforest.schema.config import TrainConfig
+from bigforest.schema.options import AUTO
+from bigforest.store.store import Store
+from bigforest.training.trial_trees import (
+    Trial,
+    gain_of,
+    is_better,
+    judge,
+    summed,
+    trial_config,
+    trials,
+    try_each,
+    weights_to_judge,
+)
+
+
+def most_axes(config: TrainConfig) -> TrainConfig:
+    """The configuration with what takes most memory of all that may be chosen: axes from all features."""
+    return replace(config, axes_from=())
+
+
+def choose_axes(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
+    """The configuration with the names of the features that axes are made from; none stands for all."""
+    names = [feature.name for feature in store.spec.features]
+    if len(names) == 1:
+        return replace(config, axes_from=())
+    ranks = trial_config(_of_axis_trees(config))
+    gains: NDArray[np.float64] = np.sum(try_each(gains_of, [ranks], store, resources, listener)[0], axis=0)
+    order = np.argsort(-gains, kind="stable").tolist()
+    subsets = [sorted(order[:size]) for size in subset_sizes(len(names))]
+    if config.axis_features is not None:
+        subsets = [own for own in subsets if len(own) >= config.axis_features]
+    ways = [replace(config, axes_from=_named(names, own)) for own in subsets]
+    found = [summed(parts) for parts in try_each(judge, list(map(trial_config, ways)), store, resources, listener)]
+    weight = weights_to_judge(store)
+    best = max(range(len(found)), key=lambda place: gain_of(found[place], found[0], weight)[0])
+    if not is_better(found[best], found[0], weight):
+        return ways[0]
+    kept = [names[place] for place in order[: len(subsets[best])]]
+    told = ", ".join(kept[:5]) + (f" and {len(kept) - 5} more" if len(kept) > 5 else "")
+    listener(Notice(f"axes are made from {told}, which is better out of bag here than from all features"))
+    return ways[best]
+
+
+def subset_sizes(features: int) -> list[int]:
+    """How many of the leading features are tried: all, and half as many each time, down to one."""
+    sizes = [features]
+    while sizes[-1] > 1:
+        sizes.append(sizes[-1] // 2)
+    return sizes
+
+
+def gains_of(store: Store, config: TrainConfig, trees: range) -> NDArray[np.float64]:
+    """Task: what splits on each feature gain out of bag in some trees, float64 [features]."""
+    found = np.zeros(len(store.spec.features))
+    for trial in trials(store, config, trees):
+        answers = trial.answers
+        roots = np.flatnonzero(trial.trees.depth == 0)
+        sums = _sums_below(trial, roots)
+        tree = np.searchsorted(roots, np.arange(len(answers)), side="right") - 1
+        inner = np.flatnonzero(trial.trees.feature != LEAF)
+        for side in (trial.trees.left, trial.trees.right):
+            child = roots[tree[inner]] + side[inner]
+            gain = ((answers[child] - answers[inner]) * sums[child]).sum(axis=1)
+            np.add.at(found, trial.trees.feature[inner], gain)
+    return found
+
+
+def _sums_below(trial: Trial, roots: NDArray[np.int64]) -> NDArray[np.float64]:
+    """The sum of the truth of the rows out of bag that come to each node, float64 [nodes, outputs]."""
+    nodes = trial.trees
+    sums = np.zeros((nodes.feature.size, trial.truth.shape[1]))
+    for root, out in zip(roots, trial.left_out, strict=True):
+        np.add.at(sums, root + out.leaves, trial.truth[out.rows])
+    tree = np.searchsorted(roots, np.arange(nodes.feature.size), side="right") - 1
+    inner = np.flatnonzero(nodes.feature != LEAF)
+    for depth in range(int(nodes.depth.max()) - 1, -1, -1):
+        here = inner[nodes.depth[inner] == depth]
+        base = roots[tree[here]]
+        sums[here] = sums[base + nodes.left[here]] + sums[base + nodes.right[here]]
+    return sums
+
+
+def _of_axis_trees(config: TrainConfig) -> TrainConfig:
+    """The configuration of axis trees on the same rows, with the defaults of what rotation trees alone have."""
+    plain = TrainConfig()
+    own = ("rotation", "axis_features", "axes", "orthogonal", "axes_from")
+    return replace(config, family="axis", mtry=None, **{name: getattr(plain, name) for name in own}).with_defaults()
+
+
+def _named(names: list[str], subset: list[int]) -> tuple[str, ...]:
+    """The names of a subset; none where it is of all, and never the word that stands for a choice."""
+    chosen = tuple(names[place] for place in subset)
+    return () if len(chosen) == len(names) or chosen == (AUTO,) else chosen

@@ -1,0 +1,47 @@
+"""Options that are chosen by trial trees between encoding and growing: whether there are any, and what that takes."""
+
+from __future__ import annotations
+
+from bigforest.common.events import Listener
+from bigforest.common.memory_estimate import MemoryEstimate, Shape
+from bigforest.execution.resources import Resources
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+from bigforest.training.axes_choice import choose_axes, most_axes, subset_sizes
+from bigforest.training.number_defaults import choose_rule, is_open, most_chosen
+from bigforest.training.trial_trees import trial_estimate, visits_of
+
+# Ways of growing trees that the rules of numbers are, in looks at all features: half of them, and all.
+_RULES = 1.5
+
+
+def chooses(config: TrainConfig, features: int, rows: int) -> bool:
+    """Whether there is something to choose, for a configuration that has a task, and a table of this size."""
+    return config.chooses_axes or is_open(config, features, rows)
+
+
+def most_of(config: TrainConfig, features: int, rows: int) -> TrainConfig:
+    """The configuration with what takes most memory of all that may be chosen."""
+    if is_open(config, features, rows):
+        config = most_chosen(config)
+    return most_axes(config) if config.chooses_axes else config
+
+
+def choose(store: Store, config: TrainConfig, resources: Resources, listener: Listener) -> TrainConfig:
+    """The configuration, settled for the target of the store, with all that was not given."""
+    if is_open(config, len(store.spec.features), store.rows):
+        config = choose_rule(store, config, resources, listener)
+    config = config.with_defaults()
+    return choose_axes(store, config, resources, listener) if config.chooses_axes else config
+
+
+def choose_estimate(shape: Shape, config: TrainConfig, resources: Resources) -> MemoryEstimate:
+    """What choosing needs, see common/memory_estimate.py."""
+    del config
+    return trial_estimate(shape, resources)
+
+
+def visits_to_choose(shape: Shape, config: TrainConfig) -> float:
+    """How often trial trees look at a feature of a row, about."""
+    ways = 1 + len(subset_sizes(shape.features)) if config.chooses_axes else _RULES
+    return visits_of(shape, ways)

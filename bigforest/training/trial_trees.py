@@ -1,0 +1,216 @@
+"""Small trees that are grown before a forest to choose among its options, and judged on rows out of bag.
+
+All ways of growing them are tried on the same bags of some rows. An error is the difference of what a tree answers and
+the truth: of a number, or of the share of each class and 1 or 0. Of a row that two trees left out, the product of their
+errors is on average what a forest of very many such trees is wrong by, squared (Breiman 2001, section 11): the mean
+over the pairs of trees of a row estimates its squared error. A way is better than another where that is lower by a
+standard error. What is found is a function of the table and of the options but for trees and seed, so that forests of
+different seeds can be merged. Oracle: tests/naive/trial_trees.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from bigforest.common.events import Listener, stage
+from bigforest.common.memory_estimate import BASE_BYTES, MemoryEstimate, Shape
+from bigforest.execution.compiling import compiling
+from bigforest.execution.resources import Resources
+from bigforest.forest.format.nodes import TreeArrays
+from bigforest.grow.forest import compile_for
+from bigforest.grow.in_memory import forget_shared, grow_trees
+from bigforest.grow.shared.left_out import LeftOut
+from bigforest.grow.shared.memory import extra_bytes, tree_bytes
+from bigforest.grow.warm_up import kernels_of
+from bigforest.sampling.bags import BLOCK_ROWS, block_count
+from bigforest.schema.config import TrainConfig
+from bigforest.store.store import Store
+
+T = TypeVar("T")
+
+# Trees of each way, in tasks of some of them.
+TREES = 16
+_TASK_TREES = 4
+# Rows that they are grown and judged on: this many, fewer of wide tables, or a share of a large table, within limits.
+_ROWS = 4_000
+_CELLS = 1 << 18
+_SHARE = 32
+_MOST_CELLS = 1 << 22
+# Rows of large tables are drawn from so many blocks of theirs, so that not all of a store is read.
+_BLOCKS = 16
+# Bytes of a cell: its code by columns and by rows; of a number of an error.
+_CELL_BYTES = 8
+_ERROR_BYTES = 24
+
+
+class Errors(NamedTuple):
+    """Of each row: the sums of the errors of the trees that left it out, float64 [rows, outputs], the sum of their
+    squares, and how many such trees there are, float64 [rows]."""
+
+    total: NDArray[np.float64]
+    squares: NDArray[np.float64]
+    trees: NDArray[np.float64]
+
+
+class Trial(NamedTuple):
+    """Trees grown together, the rows that each left out, and the truth, float64 [rows, outputs]."""
+
+    trees: TreeArrays
+    left_out: Sequence[LeftOut]
+    truth: NDArray[np.float64]
+
+    @property
+    def answers(self) -> NDArray[np.float64]:
+        """What each node answers, float64 [nodes, outputs]: its shares of classes, or its mean."""
+        if self.trees.value is not None:
+            return self.trees.value[:, None]
+        counts = self.trees.counts.astype(np.float64)
+        shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True)
+        return shares
+
+
+def try_each(
+    measure: Callable[[Store, TrainConfig, range], T],
+    configs: Sequence[TrainConfig],
+    store: Store,
+    resources: Resources,
+    listener: Listener,
+) -> list[list[T]]:
+    """What `measure`, a task, finds of the trees of each configuration, some trees at a time and in their order."""
+    executor = resources.executor(1 if resources.memory is not None else None)
+    for own in {config.family: config for config in configs}.values():
+        with compiling(kernels_of(store.shape.extras, own, passes=False), executor, listener):
+            executor.run_on_all_workers(compile_for, store.shape.extras, own, False, resources.scratch)
+    parts = [range(first, first + _TASK_TREES) for first in range(0, TREES, _TASK_TREES)]
+    tasks = [(config, part) for config in configs for part in parts]
+    found: dict[int, T] = {}
+    with stage("choose", len(tasks) * _TASK_TREES, "trees", listener) as progress:
+
+        def end(index: int, result: T) -> None:
+            found[index] = result
+            progress.advance(_TASK_TREES)
+
+        executor.run(measure, tasks, end, (store,))
+    results = [found[index] for index in range(len(tasks))]
+    return [results[begin : begin + len(parts)] for begin in range(0, len(tasks), len(parts))]
+
+
+def trial_config(config: TrainConfig, **options: Any) -> TrainConfig:
+    """That of the trees that are judged: of a seed of their own, and with rows out of bag."""
+    if config.boosts:
+        options["sampling"] = "uniform"
+    return replace(
+        config, trees=TREES, seed=0, stop_oob=None, keep_votes=False, keep_targets=False, bootstrap=True, **options
+    )
+
+
+def judge(store: Store, config: TrainConfig, trees: range) -> Errors:
+    """Task: the errors of some trees, for each of the rows they are grown on."""
+    found: Errors | None = None
+    for trial in trials(store, config, trees):
+        if found is None:
+            rows = len(trial.truth)
+            found = Errors(np.zeros_like(trial.truth), np.zeros(rows), np.zeros(rows))
+        answers = trial.answers
+        for root, out in zip(np.flatnonzero(trial.trees.depth == 0), trial.left_out, strict=True):
+            error = answers[root + out.leaves] - trial.truth[out.rows]
+            found.total[out.rows] += error
+            found.squares[out.rows] += (error**2).sum(axis=1)
+            found.trees[out.rows] += 1.0
+    assert found is not None
+    return found
+
+
+def trials(store: Store, config: TrainConfig, trees: range) -> Iterator[Trial]:
+    """Grow trees on some rows of the store."""
+    some = store.of_rows(rows_to_judge(store.rows, len(store.spec.features)))
+    if config.task == "classification":
+        truth = (some.target[:, None] == np.arange(len(store.spec.target.classes))).astype(np.float64)
+    else:
+        truth = np.asarray(some.spec.target.values(some.target), np.float64)[:, None]
+    try:
+        for grown in grow_trees(some, config, trees):
+            assert grown.left_out is not None
+            yield Trial(grown.trees, grown.left_out, truth)
+    finally:
+        forget_shared(some, config)
+
+
+def summed(parts: Sequence[Errors]) -> Errors:
+    """Of all trees; added in their order, as sums of floats differ by it."""
+    return Errors(*(sum(part[1:], part[0]) for part in zip(*parts, strict=True)))
+
+
+def is_better(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> bool:
+    """Whether the loss of the other trees is lower than that of the plain ones by more than its standard error.
+
+    weight  of each row; None where all weigh the same.
+    """
+    mean, error = gain_of(other, plain, weight)
+    return mean > error
+
+
+def gain_of(other: Errors, plain: Errors, weight: NDArray[Any] | None) -> tuple[float, float]:
+    """By how much the loss of the other trees is lower, in the mean over the rows, and the standard error of that.
+
+    Both are 0 where fewer than two rows can be judged.
+    """
+    judged = plain.trees > 1
+    if np.count_nonzero(judged) < 2:
+        return 0.0, 0.0
+    gain = _losses(plain, judged) - _losses(other, judged)
+    weights = np.ones(gain.size) if weight is None else weight[judged].astype(np.float64)
+    weights /= weights.sum()
+    mean = float(weights @ gain)
+    return mean, math.sqrt(float(weights**2 @ (gain - mean) ** 2))
+
+
+def _losses(errors: Errors, judged: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """The mean product of the errors of two trees, of each row that is judged."""
+    total, squares, trees = (of[judged] for of in errors)
+    losses: NDArray[np.float64] = ((total**2).sum(axis=1) - squares) / (trees * (trees - 1))
+    return losses
+
+
+def weights_to_judge(store: Store) -> NDArray[Any] | None:
+    """The weights of the rows that trees are judged on; None where all weigh the same."""
+    return None if store.weight is None else store.weight[rows_to_judge(store.rows, len(store.spec.features))]
+
+
+def rows_to_judge(rows: int, features: int) -> NDArray[np.int64]:
+    """The rows that trees are grown and judged on, ascending: drawn, a function of the size of the table alone."""
+    wanted = row_count(rows, features)
+    random = np.random.Generator(np.random.Philox(key=rows))
+    blocks = block_count(rows)
+    if blocks <= _BLOCKS:
+        return np.sort(random.choice(rows, wanted, replace=False))
+    chosen = np.sort(random.choice(blocks - 1, _BLOCKS, replace=False))  # the last may be short
+    each = [np.sort(random.choice(BLOCK_ROWS, wanted // _BLOCKS, replace=False)) for _ in chosen]
+    return np.concatenate([block * BLOCK_ROWS + own for block, own in zip(chosen, each, strict=True)])
+
+
+def row_count(rows: int, features: int) -> int:
+    """How many rows trees are judged on."""
+    share = min(rows // _SHARE, _MOST_CELLS // features)
+    return min(rows, max(share, min(_ROWS, _CELLS // features)))
+
+
+def trial_estimate(shape: Shape, resources: Resources) -> MemoryEstimate:
+    """What choosing needs, see common/memory_estimate.py."""
+    rows = row_count(shape.rows, shape.features)
+    own = _CELL_BYTES * rows * shape.features + tree_bytes(rows, 2 * rows, 1) + extra_bytes(shape, rows, 2 * rows)
+    own += _ERROR_BYTES * rows * shape.classes
+    needed = BASE_BYTES + own * (1 if resources.memory is not None else resources.executor().size)
+    return MemoryEstimate("choose", needed, BASE_BYTES + own)
+
+
+def visits_of(shape: Shape, ways: float) -> float:
+    """How often the trees that are judged look at a feature of a row, about, of so many ways of growing them."""
+    rows = row_count(shape.rows, shape.features)
+    return ways * TREES * rows * math.log2(max(rows, 2)) * shape.features

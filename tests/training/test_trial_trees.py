@@ -1,0 +1,129 @@
+"""Trial trees: their errors and which of them are better, against the oracle; the rows they are grown on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numba
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bigforest as bf
+from bigforest.sampling.bags import BLOCK_ROWS, Sampler
+from bigforest.schema.config import TrainConfig
+from bigforest.training import trial_trees as trial
+from tests.naive.trial_trees import Trees, gain, loss
+from tests.thorough import examples
+from tests.training.test_number_defaults import product
+
+compiled = pytest.mark.skipif(numba.config.DISABLE_JIT, reason="too many rows for uncompiled kernels")
+
+
+def errors_of(trees: Trees, rows: int, outputs: int) -> trial.Errors:
+    found = trial.Errors(np.zeros((rows, outputs)), np.zeros(rows), np.zeros(rows))
+    for tree in trees:
+        for row, error in tree.items():
+            found.total[row] += error
+            found.squares[row] += (np.array(error) ** 2).sum()
+            found.trees[row] += 1
+    return found
+
+
+@given(st.data())
+@settings(max_examples=examples(200))
+def test_is_better__is_what_the_naive_one_says(data: st.DataObject) -> None:
+    rows, outputs = data.draw(st.integers(1, 8)), data.draw(st.integers(1, 3))
+    bags = data.draw(st.lists(st.sets(st.integers(0, rows - 1)), min_size=1, max_size=5))
+    values = st.lists(st.integers(-9, 9).map(float), min_size=outputs, max_size=outputs)
+    half, every = ([{row: data.draw(values) for row in sorted(bag)} for bag in bags] for _ in range(2))
+    weights = data.draw(st.none() | st.lists(st.integers(1, 9).map(float), min_size=rows, max_size=rows))
+    own = None if weights is None else np.array(weights)
+    found = trial.is_better(errors_of(every, rows, outputs), errors_of(half, rows, outputs), own)
+    wanted = gain(half, every, weights or [1.0] * rows)
+    if wanted is not None and abs(wanted[0] - wanted[1]) < 1e-9:
+        return  # a tie but for rounding
+    assert found == (wanted is not None and wanted[0] > wanted[1])
+
+
+@compiled
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"mtry": "half", "min_leaf": 3},
+        {"mtry": "all", "min_leaf": 1},
+        {"task": "classification"},
+        {"task": "classification", "family": "rotation", "axes_from": ("x0", "x1")},
+    ],
+)
+def test_judge__trees_err_as_those_of_a_forest_do(options: dict[str, Any], tmp_path: Path) -> None:
+    frame = product(1200)
+    if "family" not in options:
+        frame = frame.with_columns(x0=pl.when(pl.col("x1") < 1.5).then("x0"), c=pl.col("x2").round(0).cast(pl.String))
+    if "task" in options:
+        frame = frame.with_columns(y=pl.col("y").clip(-3, 3).round(0).cast(pl.Int64))
+    store = bf.encode_store(frame, tmp_path / "store", target="y", task=options.get("task"))
+    config = TrainConfig.of(trees=4, shrink="off", **options).settled(store.spec.target.task).with_defaults()
+    found = trial.judge(store, config, range(4))
+
+    forest = bf.train(store, trees=4, keep_votes=True, shrink="off", **options)
+    if "task" in options:
+        labels = forest.classes
+        truth = (frame["y"].to_numpy()[:, None] == np.array(labels)).astype(float)
+        leaves = forest.nodes.select("tree", "node", "counts").collect()
+        answers = np.array(leaves["counts"].to_list(), float)
+        answers /= answers.sum(axis=1, keepdims=True)
+    else:
+        truth = frame["y"].to_numpy()[:, None]
+        leaves = forest.nodes.select("tree", "node", "value").collect()
+        answers = leaves["value"].to_numpy()[:, None]
+    place = {key: number for number, key in enumerate(leaves.select("tree", "node").rows())}
+    trees: list[dict[int, Any]] = [{} for _ in range(4)]
+    for row, tree, leaf in forest.oob.votes.collect().select("row", "tree", "leaf").rows():
+        trees[tree][row] = (answers[place[tree, leaf]] - truth[row]).tolist()
+    wanted = errors_of(trees, frame.height, truth.shape[1])
+    assert np.array_equal(found.trees, wanted.trees)
+    assert np.allclose(found.total, wanted.total, atol=1e-9)
+    assert np.allclose(found.squares, wanted.squares, atol=1e-9)
+    judged = found.trees > 1
+    losses = trial._losses(found, judged)
+    assert np.allclose(losses, [loss(trees, row) for row in np.flatnonzero(judged)], atol=1e-9)
+
+
+@pytest.mark.parametrize("rows", [1000, 4001, 16 * BLOCK_ROWS, 16 * BLOCK_ROWS + 1, 40 * BLOCK_ROWS + 9])
+@pytest.mark.parametrize("features", [2, 100, 3000])
+def test_rows_to_judge__are_drawn_from_few_blocks(rows: int, features: int) -> None:
+    found = trial.rows_to_judge(rows, features)
+    assert found.size <= rows
+    assert found.size * features <= max(1 << 22, 4000 * 65)
+    assert (np.diff(found) > 0).all()
+    assert found[0] >= 0
+    assert found[-1] < rows
+    assert np.unique(found // BLOCK_ROWS).size <= 17
+    assert np.array_equal(found, trial.rows_to_judge(rows, features))
+    if rows > 4000 and features == 2:
+        assert found.size >= min(rows, 4000) - 16
+
+
+def test_of_rows__are_the_rows_of_the_table(tmp_path: Path) -> None:
+    frame = product(300).with_columns(
+        x1=pl.when(pl.col("x2") < 1).then("x1"),
+        c=pl.col("x3").round(0).cast(pl.String),
+        g=pl.int_range(300) // 4,
+        w=pl.int_range(300) % 5 + 1,
+    )
+    store = bf.encode_store(frame, tmp_path / "store", target="y", group="g", weight="w")
+    rows = np.array([0, 7, 8, 150, 299])
+    some = store.of_rows(rows)
+    assert np.array_equal(some.values(0, 5), store.values(0, 300)[rows], equal_nan=True)
+    assert np.array_equal(some.target, store.target[rows])
+    assert np.array_equal(some.groups_of(0, 5), store.groups_of(0, 300)[rows])
+    assert np.array_equal(some.weights_of(0, 5), store.weights_of(0, 300)[rows])
+    assert (some.rows, some.fingerprint == store.fingerprint) == (5, False)
+    config = TrainConfig.of(group="g", weight="w").settled("regression")
+    assert Sampler.of(some, config).bag(0).size == 5
+    for array in (*some.codes[:3], some.target):
+        assert not array.flags.writeable
