@@ -177,7 +177,7 @@ def _features(given: Given, folder: Path) -> None:
 def rotation_picture(given: Given) -> Outcome:
     """Decision surfaces on two circles, a sine wave and a diagonal line; accuracy with columns of junk beside them."""
     draws, trees = given.draws or 5, given.trees or 64
-    rows, kept = [], {}
+    rows, kept, shown = [], {}, pl.DataFrame()
     with TemporaryDirectory() as folder:
         for junk in _JUNK:
             for place in range(draws):
@@ -185,6 +185,7 @@ def rotation_picture(given: Given) -> Outcome:
                 drawn = {"dims": 2 + junk, "seed": seed, "truth": True}
                 frame = bigforest.simulate("shapes", rows=2000, **drawn).drop("truth")
                 test = bigforest.simulate("shapes", rows=TEST_ROWS, sample=1, **drawn)
+                shown = shown if shown.width else frame
                 for method, train in METHODS.items():
                     home = Path(folder) / f"{junk}-{place}"
                     home.mkdir(exist_ok=True)
@@ -201,7 +202,7 @@ def rotation_picture(given: Given) -> Outcome:
         about = f"2,000 rows, 10% of the labels wrong, {trees} trees, {draws} draws, seed {given.seed}."
         told = [row for row in rows if row["junk"] == 0 and row["draw"] == 0]
         picture = Path(folder) / "picture.svg"
-        draw(kept, told, 0, picture)
+        draw(shown, kept, told, 0, picture)
         content = picture.read_bytes()
     return Outcome(numbers, compared, about, lambda path: _put(content, path))
 
